@@ -1,0 +1,161 @@
+//! One arrival of a message.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::deaths::DeathHistory;
+use crate::message::Message;
+use crate::story::Story;
+
+/// One arrival of a message at this consumer. It goes through the layers to the handler; it cannot
+/// settle anything: the right to do that is the transport's receipt, which stays with the consumer.
+///
+/// Three counters, never mixed:
+///
+/// | counter | counts | by |
+/// |---|---|---|
+/// | [`attempt`](Self::attempt) | failures of this message, in its headers | redrive |
+/// | [`handed_out`](Self::handed_out) | how often this copy was handed out, even to processes that died | the broker |
+/// | [`Story::redrives`] | how often an operator sent it back | operators |
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    message: Message,
+    origin: Arc<Origin>,
+    received_at: SystemTime,
+    handed_out: u32,
+    redelivered: bool,
+    story: Arc<Story>,
+}
+
+impl Delivery {
+    /// A delivery of `message` from `queue`, first time round, received at `received_at`. For
+    /// transports and tests; the headers of earlier failures are read from the message.
+    #[must_use]
+    pub fn new(message: Message, queue: impl Into<String>, received_at: SystemTime) -> Self {
+        let story = Arc::new(Story::read(&message));
+        let origin =
+            Arc::new(Origin { queue: queue.into(), exchange: String::new(), routing_key: String::new() });
+        Self { message, origin, received_at, handed_out: 1, redelivered: false, story }
+    }
+
+    /// The same delivery, as published to this exchange with this routing key.
+    #[must_use]
+    pub fn published_to(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        let origin = Arc::make_mut(&mut self.origin);
+        origin.exchange = exchange.into();
+        origin.routing_key = routing_key.into();
+        self
+    }
+
+    /// The same delivery, handed out for the `times`th time by the broker's count: 1 the first time.
+    #[must_use]
+    pub fn handed_out_times(mut self, times: u32) -> Self {
+        self.handed_out = times.max(1);
+        self.redelivered |= self.handed_out > 1;
+        self
+    }
+
+    /// The same delivery, marked by the broker as handed out before.
+    #[must_use]
+    pub fn marked_redelivered(mut self, redelivered: bool) -> Self {
+        self.redelivered = redelivered;
+        self
+    }
+
+    /// The same delivery with this id, when its message came without one. The id is new with every
+    /// arrival until a copy carries it on.
+    #[must_use]
+    pub fn with_assigned_id(mut self, id: impl FnOnce() -> String) -> Self {
+        if self.message.id().is_none() {
+            let id = id();
+            self.message.properties_mut().id = Some(id);
+            Arc::make_mut(&mut self.story).id_assigned = true;
+        }
+        self
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// The message's id; empty when it has none and none was assigned.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.message.id().unwrap_or_default()
+    }
+
+    /// The queue (or subscription) that it came from.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.origin.queue
+    }
+
+    /// The exchange (or topic) that it was published to, at this hop. Where it was published at
+    /// first is in [`Story::source_exchange`].
+    #[must_use]
+    pub fn exchange(&self) -> &str {
+        &self.origin.exchange
+    }
+
+    /// The routing key that it was published with, at this hop.
+    #[must_use]
+    pub fn routing_key(&self) -> &str {
+        &self.origin.routing_key
+    }
+
+    /// When it arrived here, by the transport's clock.
+    #[must_use]
+    pub fn received_at(&self) -> SystemTime {
+        self.received_at
+    }
+
+    /// Which attempt at this message this is: 1 the first time, and one more after each failure.
+    /// Survives every republish; an operator's redrive starts again at 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.story.failures().saturating_add(1)
+    }
+
+    /// How often this message was handed out since it last failed (or since it was published), this
+    /// time included, even to processes that died with it. On a broker that does not count
+    /// ([`Capabilities::counts_hand_outs`](crate::Capabilities::counts_hand_outs)), 2 means "at least 2".
+    #[must_use]
+    pub fn handed_out(&self) -> u32 {
+        self.handed_out.saturating_add(self.story.handed_out_before)
+    }
+
+    /// True when the broker says that it may have been handed out before.
+    #[must_use]
+    pub fn redelivered(&self) -> bool {
+        self.redelivered
+    }
+
+    /// What redrive wrote on the message when it failed before.
+    #[must_use]
+    pub fn story(&self) -> &Story {
+        &self.story
+    }
+
+    /// What the broker wrote on the message when it was dead-lettered (`x-death`). Evidence only:
+    /// redrive decides nothing by it.
+    #[must_use]
+    pub fn deaths(&self) -> DeathHistory {
+        DeathHistory::read(self.message.headers())
+    }
+
+    /// W3C Trace Context of the publisher, when the message carries one.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.message.headers().get("traceparent").and_then(|value| value.as_str())
+    }
+}
+
+/// Where a delivery came from.
+#[derive(Clone, Debug)]
+struct Origin {
+    queue: String,
+    exchange: String,
+    routing_key: String,
+}

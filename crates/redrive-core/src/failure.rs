@@ -1,0 +1,286 @@
+//! Why a delivery failed: what the broker will remember of it.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use crate::redact::redact;
+use crate::text::{cut, fnv1a};
+
+/// How many bytes of an error's text are kept.
+pub const MAX_ERROR_BYTES: usize = 1024;
+/// How many bytes of an error's type are kept.
+const MAX_ERROR_TYPE_BYTES: usize = 128;
+/// How many bytes of a custom reason are kept.
+const MAX_REASON_BYTES: usize = 128;
+
+/// A failure: reason, text, type, fingerprint. Bounded in size, and without secrets as far as
+/// [`redact`](crate::redact::redact) knows them: that is done when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    reason: Reason,
+    text: String,
+    error_type: Option<String>,
+    fingerprint: u64,
+}
+
+impl Failure {
+    /// A failure for this reason, told in these words.
+    #[must_use]
+    pub fn new(reason: Reason, text: impl AsRef<str>) -> Self {
+        Self::build(reason.bounded(), text.as_ref(), None)
+    }
+
+    /// A failure with a reason of your own: one word, for example `OutOfStock`.
+    #[must_use]
+    pub fn custom(reason: impl Into<String>, text: impl AsRef<str>) -> Self {
+        Self::new(Reason::Custom(reason.into()), text)
+    }
+
+    /// A failure for this reason, told by an error and by what caused it.
+    #[must_use]
+    pub fn from_error(reason: Reason, error: &(dyn Error + 'static)) -> Self {
+        let error_type = error_type(error);
+        Self::build(reason.bounded(), &error_text(error), error_type)
+    }
+
+    fn build(reason: Reason, text: &str, error_type: Option<String>) -> Self {
+        let text = cut(&redact(text), MAX_ERROR_BYTES).into_owned();
+        let fingerprint = fingerprint(&reason, error_type.as_deref(), &text);
+        Self { reason, text, error_type, fingerprint }
+    }
+
+    /// The same failure, its text passed through one more redactor.
+    #[must_use]
+    pub fn redacted_by(self, redactor: &dyn Fn(&str) -> String) -> Self {
+        let text = redactor(&self.text);
+        Self::build(self.reason, &text, self.error_type)
+    }
+
+    /// The same failure, for another reason.
+    #[must_use]
+    pub fn because(self, reason: Reason) -> Self {
+        Self::build(reason.bounded(), &self.text, self.error_type)
+    }
+
+    /// Why, in one word.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// What the error said, redacted and bounded.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The type of the error, as far as it is known.
+    #[must_use]
+    pub fn error_type(&self) -> Option<&str> {
+        self.error_type.as_deref()
+    }
+
+    /// The same for failures that are alike: a hash of reason, type and text, numbers left out.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        format!("{:016x}", self.fingerprint)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.text)
+    }
+}
+
+/// Why, in one word: what operators filter by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A failure that another attempt may mend.
+    RetryableError,
+    /// An error that no further attempt can mend.
+    NonRetryableError,
+    /// Every attempt that the policy allows has failed.
+    MaxDeliveryCountExceeded,
+    /// Handed out more often than allowed without coming to an end: it may have killed its process.
+    PoisonMessage,
+    /// The headers that tell of earlier failures cannot be read.
+    MalformedHeaders,
+    /// An error that no layer decided about.
+    Undecided,
+    /// The application's own.
+    Custom(String),
+}
+
+impl Reason {
+    /// The word, as it stands in headers, logs and metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::RetryableError => "RetryableError",
+            Self::NonRetryableError => "NonRetryableError",
+            Self::MaxDeliveryCountExceeded => "MaxDeliveryCountExceeded",
+            Self::PoisonMessage => "PoisonMessage",
+            Self::MalformedHeaders => "MalformedHeaders",
+            Self::Undecided => "Undecided",
+            Self::Custom(word) => word,
+        }
+    }
+
+    /// The reason of this word; any unknown word is the application's own.
+    #[must_use]
+    pub fn parse(word: &str) -> Self {
+        let known = [
+            Self::RetryableError,
+            Self::NonRetryableError,
+            Self::MaxDeliveryCountExceeded,
+            Self::PoisonMessage,
+            Self::MalformedHeaders,
+            Self::Undecided,
+        ];
+        known
+            .into_iter()
+            .find(|reason| reason.as_str() == word)
+            .unwrap_or_else(|| Self::Custom(word.to_owned()))
+    }
+
+    fn bounded(self) -> Self {
+        match self {
+            Self::Custom(word) => Self::Custom(cut(&word, MAX_REASON_BYTES).into_owned()),
+            known => known,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The error and its causes, `: ` between them. A cause whose text the error repeats is left out.
+fn error_text(error: &(dyn Error + 'static)) -> String {
+    // More than this can never be kept; a chain may also be circular.
+    const MAX_CAUSES: usize = 16;
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |&error| error.source()).take(MAX_CAUSES) {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// The name of the error's type or variant, read from its `Debug` form: a `dyn Error` does not tell its
+/// type. `None` where the form does not begin with a name.
+fn error_type(error: &(dyn Error + 'static)) -> Option<String> {
+    let debug = BoundedDebug::of(error);
+    let end =
+        debug.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(debug.len());
+    let name = debug[..end].trim_end_matches(':');
+    let begins_like_a_type = name.starts_with(|c: char| c.is_ascii_uppercase());
+    // A name is followed by nothing or by its fields; anything else is prose (`anyhow` prints its message).
+    let ends_like_a_type = matches!(debug[end..].trim_start().chars().next(), None | Some('(' | '{'));
+    (begins_like_a_type && ends_like_a_type).then(|| name.to_owned())
+}
+
+/// The first bytes of a `Debug` form, without building all of it: it may hold a whole message.
+struct BoundedDebug(String);
+
+impl BoundedDebug {
+    fn of(error: &dyn Error) -> String {
+        let mut out = Self(String::new());
+        // Stopping early is an error to the formatter, and none to us.
+        let _ = fmt::write(&mut out, format_args!("{error:?}"));
+        out.0
+    }
+}
+
+impl fmt::Write for BoundedDebug {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let room = (MAX_ERROR_TYPE_BYTES + 2).saturating_sub(self.0.len());
+        self.0.push_str(&cut_exactly(piece, room));
+        if piece.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+fn cut_exactly(text: &str, max: usize) -> Cow<'_, str> {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Cow::Borrowed(&text[..end])
+}
+
+/// Numbers differ between failures that are alike (ids, ports, counts): each run of digits counts as one `#`.
+fn fingerprint(reason: &Reason, error_type: Option<&str>, text: &str) -> u64 {
+    let mut alike = String::with_capacity(text.len() + 64);
+    for part in [reason.as_str(), error_type.unwrap_or_default(), text] {
+        let mut in_number = false;
+        for c in part.chars() {
+            if !c.is_ascii_digit() {
+                alike.push(c);
+            } else if !in_number {
+                alike.push('#');
+            }
+            in_number = c.is_ascii_digit();
+        }
+        alike.push('\n');
+    }
+    fnv1a(alike.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    enum ShipError {
+        #[error("no stock for order {order}")]
+        NoStock { order: u32 },
+        #[error("carrier is down")]
+        Carrier(#[source] std::io::Error),
+    }
+
+    #[test]
+    fn the_text_names_the_causes() {
+        let error = ShipError::Carrier(std::io::Error::other("connection reset"));
+        let failure = Failure::from_error(Reason::RetryableError, &error);
+        assert_eq!(failure.text(), "carrier is down: connection reset");
+        assert_eq!(failure.error_type(), Some("Carrier"));
+    }
+
+    #[test]
+    fn failures_that_differ_in_numbers_only_are_alike() {
+        let print =
+            |order| Failure::from_error(Reason::RetryableError, &ShipError::NoStock { order }).fingerprint();
+        assert_eq!(print(1), print(4711));
+        let carrier = ShipError::Carrier(std::io::Error::other("x"));
+        assert_ne!(print(1), Failure::from_error(Reason::RetryableError, &carrier).fingerprint());
+    }
+
+    #[test]
+    fn prose_is_not_taken_for_a_type() {
+        let error: crate::BoxError = "Something went wrong".into();
+        assert_eq!(Failure::from_error(Reason::RetryableError, &*error).error_type(), None);
+        assert_eq!(error_type(&*anyhow::anyhow!("Broken pipe").into_boxed_dyn_error()), None);
+    }
+
+    #[test]
+    fn long_texts_are_cut_on_a_character() {
+        let failure = Failure::new(Reason::RetryableError, "ä".repeat(MAX_ERROR_BYTES));
+        assert!(failure.text().len() <= MAX_ERROR_BYTES);
+        assert!(failure.text().ends_with('…'));
+    }
+
+    #[test]
+    fn reasons_survive_their_word() {
+        for reason in [Reason::PoisonMessage, Reason::Undecided, Reason::Custom("OutOfStock".into())] {
+            assert_eq!(Reason::parse(reason.as_str()), reason);
+        }
+    }
+}

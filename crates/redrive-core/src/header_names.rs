@@ -1,0 +1,60 @@
+//! The headers that redrive writes: a stable format, documented in `docs/headers.md`.
+//!
+//! Types on the wire: counts are 64-bit integers, times are RFC 3339 strings in UTC with milliseconds (every
+//! broker's own screens show them readably), the rest are strings, and the history is an array of tables.
+
+/// What all of redrive's headers begin with.
+pub const PREFIX: &str = "redrive-";
+
+/// How often handling this message failed since it was published or redriven.
+pub const ATTEMPT: &str = "redrive-attempt";
+/// How many copies lie between the message as it was published and this one.
+pub const HOP: &str = "redrive-hop";
+/// How often an operator sent the message back from a shelf.
+pub const REDRIVES: &str = "redrive-redrives";
+/// How often a handler asked for the message to come again later, without a failure.
+pub const SNOOZES: &str = "redrive-snoozes";
+/// How often earlier copies of the message were handed out without a failure being recorded.
+pub const HANDED_OUT: &str = "redrive-handed-out";
+/// When the message failed for the first time.
+pub const FIRST_FAILED_AT: &str = "redrive-first-failed-at";
+/// When the message failed last.
+pub const LAST_FAILED_AT: &str = "redrive-last-failed-at";
+/// Why the message failed last, in one word.
+pub const REASON: &str = "redrive-reason";
+/// What the error said: redacted and bounded.
+pub const ERROR: &str = "redrive-error";
+/// The type of the error.
+pub const ERROR_TYPE: &str = "redrive-error-type";
+/// The same for failures that are alike.
+pub const FINGERPRINT: &str = "redrive-fingerprint";
+/// The queue whose consumer failed: a redrive goes there.
+pub const SOURCE_QUEUE: &str = "redrive-source-queue";
+/// The exchange that the message was published to at first.
+pub const SOURCE_EXCHANGE: &str = "redrive-source-exchange";
+/// The routing key that it was published with at first.
+pub const SOURCE_ROUTING_KEY: &str = "redrive-source-routing-key";
+/// The id that the message was published with, where a copy had to get another.
+pub const MESSAGE_ID: &str = "redrive-message-id";
+/// The `user-id` that the message was published with: a copy cannot keep it.
+pub const USER_ID: &str = "redrive-user-id";
+/// The `expiration` that the message was published with, in milliseconds: a copy cannot keep it.
+pub const EXPIRATION: &str = "redrive-expiration";
+/// Not to be handled before this time: a wait made of several hops is still under way.
+pub const NOT_BEFORE: &str = "redrive-not-before";
+/// The first failures and the last ones: an array of tables with [`history`] keys.
+pub const HISTORY: &str = "redrive-history";
+
+/// The keys of one entry of [`HISTORY`](super::header_names::HISTORY).
+pub mod history {
+    /// Which attempt failed.
+    pub const ATTEMPT: &str = "attempt";
+    /// When.
+    pub const AT: &str = "at";
+    /// Why, in one word.
+    pub const REASON: &str = "reason";
+    /// What the error said: redacted, and shorter than in the header itself.
+    pub const ERROR: &str = "error";
+    /// The wait that followed, in milliseconds; absent where none did.
+    pub const WAIT: &str = "wait-ms";
+}

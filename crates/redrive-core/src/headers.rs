@@ -1,0 +1,325 @@
+//! Typed headers: what AMQP 0-9-1 and AMQP 1.0 can carry, without loss.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+/// The headers of a message, by name; ordered by name, cheap to clone.
+///
+/// ```
+/// use redrive_core::{Headers, Value};
+///
+/// let mut headers = Headers::new();
+/// headers.insert("tenant", "blue");
+/// headers.insert("priority", 7_i64);
+/// assert_eq!(headers.get("tenant").and_then(Value::as_str), Some("blue"));
+/// ```
+#[derive(Clone, Default, PartialEq)]
+pub struct Headers {
+    entries: Arc<BTreeMap<String, Value>>,
+}
+
+impl Headers {
+    /// No headers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value under this name, if there is one.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.entries.get(name)
+    }
+
+    /// Sets a header; what stood there before is returned.
+    pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
+        Arc::make_mut(&mut self.entries).insert(name.into(), value.into())
+    }
+
+    /// Takes a header out.
+    pub fn remove(&mut self, name: &str) -> Option<Value> {
+        // Look first: `make_mut` copies the whole map when it is shared.
+        if !self.entries.contains_key(name) {
+            return None;
+        }
+        Arc::make_mut(&mut self.entries).remove(name)
+    }
+
+    /// Keeps the headers for which `keep` answers true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &Value) -> bool) {
+        Arc::make_mut(&mut self.entries).retain(|name, value| keep(name, value));
+    }
+
+    /// True when a header of this name is there.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// How many headers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True when there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// All headers, ordered by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// How many bytes the headers take as an AMQP 0-9-1 field table, its length prefix included
+    /// (AMQP 0-9-1, section 4.2.5.5). The encodings of other brokers are of about the same size.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Self {
+        let entries = entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Self { entries: Arc::new(entries) }
+    }
+}
+
+/// One header's value. The widths of numbers are kept, so that a header leaves with the type that
+/// it came with.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// No value (AMQP `void` / `null`).
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A signed 8-bit integer.
+    I8(i8),
+    /// An unsigned 8-bit integer.
+    U8(u8),
+    /// A signed 16-bit integer.
+    I16(i16),
+    /// An unsigned 16-bit integer.
+    U16(u16),
+    /// A signed 32-bit integer.
+    I32(i32),
+    /// An unsigned 32-bit integer.
+    U32(u32),
+    /// A signed 64-bit integer.
+    I64(i64),
+    /// An unsigned 64-bit integer.
+    U64(u64),
+    /// A 32-bit float.
+    F32(f32),
+    /// A 64-bit float.
+    F64(f64),
+    /// A decimal: `value` / 10^`scale` (AMQP 0-9-1 `decimal-value`).
+    Decimal {
+        /// How many of the digits stand behind the point.
+        scale: u8,
+        /// The digits.
+        value: u32,
+    },
+    /// A Unicode character (AMQP 1.0).
+    Char(char),
+    /// A point in time.
+    Timestamp(Timestamp),
+    /// A UUID (AMQP 1.0).
+    Uuid([u8; 16]),
+    /// A string.
+    String(String),
+    /// A string whose bytes are not UTF-8: AMQP 0-9-1 allows it, so it is carried on as it came.
+    RawString(Bytes),
+    /// A byte array.
+    Bytes(Bytes),
+    /// An array.
+    List(Vec<Value>),
+    /// A nested table.
+    Table(Headers),
+}
+
+impl Value {
+    /// The text, when this is a string.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number, when this is an integer of any width, or a whole float.
+    #[must_use]
+    pub fn as_integer(&self) -> Option<i128> {
+        let whole = |float: f64| (float.fract() == 0.0 && float.abs() < 1e18).then_some(float as i128);
+        match *self {
+            Self::I8(n) => Some(n.into()),
+            Self::U8(n) => Some(n.into()),
+            Self::I16(n) => Some(n.into()),
+            Self::U16(n) => Some(n.into()),
+            Self::I32(n) => Some(n.into()),
+            Self::U32(n) => Some(n.into()),
+            Self::I64(n) => Some(n.into()),
+            Self::U64(n) => Some(n.into()),
+            Self::F32(n) => whole(n.into()),
+            Self::F64(n) => whole(n),
+            _ => None,
+        }
+    }
+
+    /// The number, when this is an integer of any width, a whole float, or a decimal string: other
+    /// clients write counters in all of these ways.
+    #[must_use]
+    pub fn to_integer(&self) -> Option<i128> {
+        match self {
+            Self::String(text) => text.trim().parse().ok(),
+            _ => self.as_integer(),
+        }
+    }
+
+    /// The nested table, when this is one.
+    #[must_use]
+    pub fn as_table(&self) -> Option<&Headers> {
+        match self {
+            Self::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The items, when this is an array.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Value]> {
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// How many bytes the value takes in an AMQP 0-9-1 field table, its type tag included.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        1 + match self {
+            Self::Null => 0,
+            Self::Bool(_) | Self::I8(_) | Self::U8(_) => 1,
+            Self::I16(_) | Self::U16(_) => 2,
+            Self::I32(_) | Self::U32(_) | Self::F32(_) | Self::Char(_) => 4,
+            Self::Decimal { .. } => 5,
+            Self::I64(_) | Self::U64(_) | Self::F64(_) | Self::Timestamp(_) => 8,
+            Self::Uuid(_) => 16,
+            Self::String(text) => 4 + text.len(),
+            Self::RawString(bytes) | Self::Bytes(bytes) => 4 + bytes.len(),
+            Self::List(items) => 4 + items.iter().map(Self::encoded_len).sum::<usize>(),
+            Self::Table(table) => table.encoded_len(),
+        }
+    }
+}
+
+macro_rules! value_from {
+    ($($from:ty => $variant:ident),* $(,)?) => {
+        $(impl From<$from> for Value {
+            fn from(value: $from) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+
+value_from! {
+    bool => Bool, i8 => I8, u8 => U8, i16 => I16, u16 => U16, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+    f32 => F32, f64 => F64, Timestamp => Timestamp, &str => String, String => String, Bytes => Bytes,
+    Vec<Value> => List, Headers => Table,
+}
+
+/// A point in time, in milliseconds since 1970-01-01 UTC; wide enough for every `timestamp` of
+/// AMQP 0-9-1 (unsigned 64-bit seconds) and AMQP 1.0 (signed 64-bit milliseconds).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    millis: i128,
+}
+
+impl Timestamp {
+    /// From seconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn from_unix_seconds(seconds: u64) -> Self {
+        Self { millis: seconds as i128 * 1000 }
+    }
+
+    /// From milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn from_unix_millis(millis: i64) -> Self {
+        Self { millis: millis as i128 }
+    }
+
+    /// Whole seconds since 1970-01-01 UTC; zero for anything before.
+    #[must_use]
+    pub fn unix_seconds(self) -> u64 {
+        u64::try_from(self.millis / 1000).unwrap_or(0)
+    }
+
+    /// Milliseconds since 1970-01-01 UTC, held within `i64`.
+    #[must_use]
+    pub fn unix_millis(self) -> i64 {
+        i64::try_from(self.millis).unwrap_or(if self.millis < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// As system time; `None` where the system cannot say it.
+    #[must_use]
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        let distance = Duration::from_millis(u64::try_from(self.millis.unsigned_abs()).ok()?);
+        if self.millis < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let millis = match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => i128::try_from(since.as_millis()).unwrap_or(i128::MAX),
+            Err(before) => -i128::try_from(before.duration().as_millis()).unwrap_or(i128::MAX),
+        };
+        Self { millis }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_is_not_changed_by_its_twin() {
+        let mut first = Headers::from_iter([("a", 1_i64)]);
+        let second = first.clone();
+        first.insert("a", 2_i64);
+        assert_eq!(second.get("a"), Some(&Value::I64(1)));
+    }
+
+    #[test]
+    fn integers_are_read_from_every_width_and_from_text() {
+        for value in [Value::I8(5), Value::U64(5), Value::F64(5.0), Value::String(" 5 ".into())] {
+            assert_eq!(value.to_integer(), Some(5), "{value:?}");
+        }
+        for value in [Value::F64(5.5), Value::F64(f64::NAN), Value::String("five".into()), Value::Null] {
+            assert_eq!(value.to_integer(), None, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn timestamps_survive_their_extremes() {
+        assert_eq!(Timestamp::from_unix_seconds(u64::MAX).unix_seconds(), u64::MAX);
+        assert_eq!(Timestamp::from_unix_millis(i64::MIN).unix_millis(), i64::MIN);
+        assert_eq!(Timestamp::from_unix_seconds(u64::MAX).unix_millis(), i64::MAX);
+    }
+}

@@ -1,0 +1,228 @@
+//! What redrive wrote on a message when it failed before, read back tolerantly.
+
+use std::time::SystemTime;
+
+use crate::failure::Reason;
+use crate::header_names as names;
+use crate::headers::{Headers, Timestamp, Value};
+use crate::message::Message;
+
+/// The story of a message's failures so far. Reading never fails and never panics, whatever stands in the
+/// headers; a count that is there and cannot be read is [`Count::Unreadable`], never silently zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Story {
+    /// How often handling failed since the message was published or redriven.
+    pub attempt: Count,
+    /// How many copies lie between the message as published and this one.
+    pub hop: u32,
+    /// How often an operator sent it back.
+    pub redrives: Count,
+    /// How often a handler asked for it to come again later.
+    pub snoozes: u32,
+    /// How often earlier copies were handed out without a failure being recorded.
+    pub handed_out_before: u32,
+    /// When it failed for the first time.
+    pub first_failed_at: Option<SystemTime>,
+    /// When it failed last.
+    pub last_failed_at: Option<SystemTime>,
+    /// Why it failed last.
+    pub reason: Option<Reason>,
+    /// What the last error said.
+    pub error: Option<String>,
+    /// The type of the last error.
+    pub error_type: Option<String>,
+    /// The fingerprint of the last failure.
+    pub fingerprint: Option<String>,
+    /// The queue whose consumer failed.
+    pub source_queue: Option<String>,
+    /// The exchange that the message was published to at first.
+    pub source_exchange: Option<String>,
+    /// The routing key that it was published with at first.
+    pub source_routing_key: Option<String>,
+    /// Not to be handled before this time.
+    pub not_before: Option<SystemTime>,
+    /// The first failures and the last ones, oldest first.
+    pub history: Vec<PastFailure>,
+    /// True when the id on the message was assigned on arrival, because it had none.
+    pub id_assigned: bool,
+}
+
+/// One failure of the past.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct PastFailure {
+    /// Which attempt failed.
+    pub attempt: u32,
+    /// When.
+    pub at: Option<SystemTime>,
+    /// Why.
+    pub reason: String,
+    /// What the error said.
+    pub error: String,
+    /// The wait that followed, in milliseconds.
+    pub wait_ms: Option<u64>,
+}
+
+/// A count on a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// This many; 0 where nothing is written.
+    Known(u32),
+    /// Something is written that is no count.
+    Unreadable,
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Known(0)
+    }
+}
+
+impl Count {
+    /// The count; where it cannot be read, the highest there is: whatever is limited by it has reached the limit.
+    #[must_use]
+    pub fn or_highest(self) -> u32 {
+        match self {
+            Self::Known(count) => count,
+            Self::Unreadable => u32::MAX,
+        }
+    }
+
+    fn read(headers: &Headers, name: &str) -> Self {
+        match headers.get(name) {
+            None => Self::Known(0),
+            Some(value) => match value.to_integer() {
+                Some(count) if count >= 0 => Self::Known(u32::try_from(count).unwrap_or(u32::MAX)),
+                _ => Self::Unreadable,
+            },
+        }
+    }
+}
+
+impl Story {
+    /// Reads the story from a message's headers.
+    #[must_use]
+    pub fn read(message: &Message) -> Self {
+        let headers = message.headers();
+        // The way most messages go: nothing has failed yet, no header of ours is there.
+        if !headers.iter().any(|(name, _)| name.starts_with(names::PREFIX)) {
+            return Self::default();
+        }
+        let text = |name| headers.get(name).and_then(Value::as_str).map(str::to_owned);
+        let time = |name| headers.get(name).and_then(read_time);
+        Self {
+            attempt: Count::read(headers, names::ATTEMPT),
+            // These two only ever keep copies apart: what cannot be read is as good as any other number.
+            hop: Count::read(headers, names::HOP).or_highest(),
+            snoozes: Count::read(headers, names::SNOOZES).or_highest(),
+            redrives: Count::read(headers, names::REDRIVES),
+            handed_out_before: match Count::read(headers, names::HANDED_OUT) {
+                Count::Known(count) => count,
+                Count::Unreadable => 0,
+            },
+            first_failed_at: time(names::FIRST_FAILED_AT),
+            last_failed_at: time(names::LAST_FAILED_AT),
+            reason: headers.get(names::REASON).and_then(Value::as_str).map(Reason::parse),
+            error: text(names::ERROR),
+            error_type: text(names::ERROR_TYPE),
+            fingerprint: text(names::FINGERPRINT),
+            source_queue: text(names::SOURCE_QUEUE),
+            source_exchange: text(names::SOURCE_EXCHANGE),
+            source_routing_key: text(names::SOURCE_ROUTING_KEY),
+            not_before: time(names::NOT_BEFORE),
+            history: headers
+                .get(names::HISTORY)
+                .and_then(Value::as_list)
+                .map(read_history)
+                .unwrap_or_default(),
+            id_assigned: false,
+        }
+    }
+
+    /// How often handling failed since the message was published or redriven. Where the header cannot be
+    /// read: the highest number there is, so that every limit counts as reached.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.attempt.or_highest()
+    }
+
+    /// The headers of the counts that are there and cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> Vec<&'static str> {
+        [(self.attempt, names::ATTEMPT), (self.redrives, names::REDRIVES)]
+            .into_iter()
+            .filter_map(|(count, name)| (count == Count::Unreadable).then_some(name))
+            .collect()
+    }
+}
+
+/// RFC 3339 as we write it; a timestamp or milliseconds since 1970 where another client rewrote it.
+fn read_time(value: &Value) -> Option<SystemTime> {
+    match value {
+        Value::String(text) => humantime::parse_rfc3339_weak(text).ok(),
+        Value::Timestamp(time) => time.to_system_time(),
+        other => Timestamp::from_unix_millis(i64::try_from(other.as_integer()?).ok()?).to_system_time(),
+    }
+}
+
+/// As it stands in headers.
+pub(crate) fn write_time(time: SystemTime) -> Value {
+    // Years beyond 9999 cannot be written; a clock that says so is wrong anyway.
+    let highest = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
+    let time = time.clamp(SystemTime::UNIX_EPOCH, highest);
+    Value::String(humantime::format_rfc3339_millis(time).to_string())
+}
+
+fn read_history(entries: &[Value]) -> Vec<PastFailure> {
+    // We write a handful; somebody else's array may be of any length.
+    const MAX_READ: usize = 64;
+    entries.iter().take(MAX_READ).filter_map(Value::as_table).map(read_past_failure).collect()
+}
+
+fn read_past_failure(entry: &Headers) -> PastFailure {
+    use names::history as key;
+    let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    PastFailure {
+        attempt: Count::read(entry, key::ATTEMPT).or_highest(),
+        at: entry.get(key::AT).and_then(read_time),
+        reason: text(key::REASON),
+        error: text(key::ERROR),
+        wait_ms: entry.get(key::WAIT).and_then(Value::to_integer).and_then(|wait| u64::try_from(wait).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(value: impl Into<Value>) -> u32 {
+        Story::read(&Message::new("").with_header(names::ATTEMPT, value)).failures()
+    }
+
+    #[test]
+    fn an_attempt_count_is_read_in_every_way_that_it_may_be_written() {
+        assert_eq!(Story::read(&Message::new("")).failures(), 0);
+        assert_eq!(failures(3_i64), 3);
+        assert_eq!(failures(3_u8), 3);
+        assert_eq!(failures("3"), 3);
+        assert_eq!(failures(i64::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn an_unreadable_attempt_count_is_never_zero() {
+        for value in
+            [Value::String("many".into()), Value::I64(-1), Value::Null, Value::List(vec![]), Value::F64(1.5)]
+        {
+            assert_eq!(failures(value.clone()), u32::MAX, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_back_as_written() {
+        let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
+        assert_eq!(read_time(&write_time(time)), Some(time));
+        assert_eq!(read_time(&Value::I64(1_700_000_000_123)), Some(time));
+        assert_eq!(read_time(&Value::String("yesterday".into())), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! What a broker must be able to do, and what it says about itself.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+use crate::delivery::Delivery;
+use crate::needs::Needs;
+use crate::settlement::Settlement;
+
+/// A broker, as the consumer sees it: deliveries come in, settlements go out. A transport decides
+/// nothing; what must be done arrives complete, in a [`Settlement`].
+///
+/// The contract stands clause by clause in the suite of `redrive-testkit`; how to write a transport
+/// is told in `docs/writing-a-transport.md`.
+///
+/// # Life
+///
+/// [`start`](Self::start) once, then [`receive`](Self::receive) and [`settle`](Self::settle) any number
+/// of times, from any task; [`pause`](Self::pause) and [`resume`](Self::resume) in between;
+/// [`close`](Self::close) at the end.
+///
+/// An interruption (broker restarted, connection lost) is the transport's own to mend, with backoff and
+/// jitter: `receive` waits it out. Deliveries in hand at that moment come again, and settling them
+/// answers [`TransportErrorKind::Lost`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `Transport`",
+    note = "use one of redrive's transports (`Memory`, `RabbitMq`, …), connected: did you forget `.await?`"
+)]
+pub trait Transport: Send + Sync + 'static {
+    /// The right to settle one delivery. Moved, hence used at most once; gives the delivery back to the
+    /// broker when dropped.
+    type Receipt: Send + 'static;
+
+    /// What this broker can do, as it is configured. Asked before the start for the preflight, and
+    /// again after it.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Declares or verifies what `needs` asks for, then begins to take deliveries. A configuration that the
+    /// broker cannot honour is refused here, before the first message is taken.
+    ///
+    /// # Errors
+    ///
+    /// When the broker cannot be reached at all, refuses the credentials, or has something else under the
+    /// names that are needed.
+    fn start(&self, needs: &Needs) -> impl Future<Output = Result<(), TransportError>> + Send;
+
+    /// The next delivery. `None` when there is none to come: after [`pause`](Self::pause) and
+    /// [`close`](Self::close), once what had been handed out before was received.
+    ///
+    /// Cancel safe: a delivery is never lost with the future.
+    ///
+    /// # Errors
+    ///
+    /// Only what time does not mend, such as a queue that was deleted and must not be declared again.
+    fn receive(&self)
+    -> impl Future<Output = Result<Option<Received<Self::Receipt>>, TransportError>> + Send;
+
+    /// Carries a settlement out. A copy is stored for good (confirmed by the broker) before the original is
+    /// removed: a crash in between leaves two, never none.
+    ///
+    /// Not cancel safe: when the future is dropped the delivery may or may not be settled; if not, it comes
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// The delivery then counts as unsettled. Where it is still in hand the error carries its receipt, to try
+    /// again with; where it is lost the delivery comes again by itself.
+    fn settle(
+        &self,
+        receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<(), SettleError<Self::Receipt>>> + Send;
+
+    /// Asks the broker to hand out no more. What it had handed out already still comes from
+    /// [`receive`](Self::receive), which then answers `None`. Settling goes on.
+    ///
+    /// # Errors
+    ///
+    /// None that matter to the caller in most brokers: a connection that is lost hands out nothing either.
+    fn pause(&self) -> impl Future<Output = Result<(), TransportError>> + Send;
+
+    /// Takes deliveries again after [`pause`](Self::pause).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    fn resume(&self) -> impl Future<Output = Result<(), TransportError>> + Send;
+
+    /// Ends the work: what is still in hand goes back to the broker, and connections are closed in
+    /// order. `receive` answers `None` from here on.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+
+    /// The time, for everything that is written on messages. A transport on virtual time answers with that.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// A delivery, and the right to settle it.
+#[derive(Debug)]
+#[must_use = "dropping the receipt gives the delivery back"]
+pub struct Received<R> {
+    /// What goes through the layers.
+    pub delivery: Delivery,
+    /// What stays with the consumer.
+    pub receipt: R,
+}
+
+/// What a transport can do.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The broker's name as OpenTelemetry spells it (`messaging.system`): `rabbitmq`, `servicebus`, …
+    pub system: &'static str,
+    /// The queue (or subscription) that is consumed.
+    pub queue: String,
+    /// The longest wait that the broker can hold a message for; `None`: any.
+    pub longest_wait: Option<Duration>,
+    /// The longest wait in one hop. A longer one is made of several hops, so that it is never cut short.
+    /// Known after the start; `None`: any.
+    pub longest_hop: Option<Duration>,
+    /// Whether the broker counts how often it handed a message out.
+    pub counts_hand_outs: bool,
+    /// Whether giving a delivery back raises that count.
+    pub release_counts: bool,
+    /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known.
+    pub hand_out_limit: Option<u32>,
+    /// Whether [`Settlement::Reject`] reaches the dead-letter shelf without a copy being published.
+    pub native_dead_letter: bool,
+    /// How many bytes properties and headers of a copy may take; `None`: any number.
+    pub max_header_bytes: Option<usize>,
+    /// Whether a retried message keeps its place before later ones.
+    pub keeps_order: bool,
+}
+
+impl Capabilities {
+    /// The capabilities of a broker without limits that counts hand-outs: a start to change from.
+    #[must_use]
+    pub fn new(system: &'static str, queue: impl Into<String>) -> Self {
+        Self {
+            system,
+            queue: queue.into(),
+            longest_wait: None,
+            longest_hop: None,
+            counts_hand_outs: true,
+            release_counts: false,
+            hand_out_limit: None,
+            native_dead_letter: false,
+            max_header_bytes: None,
+            keeps_order: false,
+        }
+    }
+}
+
+/// Why a transport could not do what was asked: what was tried, on what, and what to do next. Never
+/// contains a password.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct TransportError {
+    kind: TransportErrorKind,
+    message: String,
+    #[source]
+    source: Option<crate::BoxError>,
+}
+
+impl TransportError {
+    /// An error of this kind; `message` says what was tried, on what, and what to do next.
+    #[must_use]
+    pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The same error with the one that caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<crate::BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> TransportErrorKind {
+        self.kind
+    }
+}
+
+/// The kinds of [`TransportError`], as far as callers act on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TransportErrorKind {
+    /// The broker does not answer. Trying again later may help.
+    Unreachable,
+    /// The broker refuses the credentials, or the right to do this.
+    Unauthorized,
+    /// Something else stands under a name that is needed, or it is missing.
+    Topology,
+    /// The configuration asks for what this broker cannot do.
+    Unsupported,
+    /// The copy was not stored: target full, missing, or no confirmation in time. The consumer pauses
+    /// its intake and tries again.
+    NotStored,
+    /// The copy will never be stored as it is: too large for the broker.
+    TooLarge,
+    /// The delivery is no longer ours to settle; it comes again.
+    Lost,
+    /// The transport was closed.
+    Closed,
+    /// Anything else.
+    Other,
+}
+
+/// Why a delivery was not settled.
+#[derive(Debug)]
+pub struct SettleError<R> {
+    /// What happened.
+    pub error: TransportError,
+    /// The right to settle the delivery, when it is still in hand. Dropping it gives the delivery back.
+    pub receipt: Option<R>,
+}
+
+impl<R> SettleError<R> {
+    /// The delivery is no longer in hand.
+    #[must_use]
+    pub fn lost(error: TransportError) -> Self {
+        Self { error, receipt: None }
+    }
+
+    /// The delivery is still in hand: its settlement can be tried again.
+    #[must_use]
+    pub fn held(error: TransportError, receipt: R) -> Self {
+        Self { error, receipt: Some(receipt) }
+    }
+}
