@@ -29,7 +29,7 @@ pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{Selection, Shelved, Shelves};
 pub use redact::redact;
-pub use retry::RetryPolicy;
+pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use story::{Count, PastFailure, Story};

@@ -1,0 +1,141 @@
+//! Spreading retries, so that what failed together does not come back together.
+
+use std::time::Duration;
+
+use crate::text::fnv1a;
+
+/// How much of a wait is left to chance. The chance is a hash of the message's id and the attempt: spread over
+/// messages, and the same for one message in every process and on every run.
+///
+/// Messages without an id get the same chance as each other at the same attempt: give messages ids.
+///
+/// ```
+/// use redrive_core::{Exponential, Jitter, secs};
+///
+/// let policy = Exponential::from(secs(1)).jitter(Jitter::Equal);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Jitter {
+    /// The wait as it is.
+    #[default]
+    None,
+    /// Anything from no wait at all to the whole of it: spreads best.
+    Full,
+    /// Anything from half of the wait to the whole of it: never comes back at once.
+    Equal,
+}
+
+impl Jitter {
+    /// The wait for this message at this attempt: never longer than `wait`.
+    pub(super) fn apply(self, wait: Duration, id: &str, attempt: u32) -> Duration {
+        let chance = hash(id, attempt);
+        match self {
+            Self::None => wait,
+            Self::Full => part(wait, chance),
+            Self::Equal => {
+                let half = wait / 2;
+                half + part(wait - half, chance)
+            }
+        }
+    }
+
+    /// The steps that stand for all waits up to `wait`, the longest of them last; each answer of
+    /// [`apply`](Self::apply) is at most a quarter of `wait` shorter than the next step.
+    pub(super) fn steps(self, wait: Duration) -> impl Iterator<Item = Duration> {
+        let quarters = match self {
+            Self::None => 4..=4,
+            Self::Full => 1..=4,
+            Self::Equal => 2..=4,
+        };
+        quarters
+            .map(move |quarter| if quarter == 4 { wait } else { whole_millis(wait / 4 * quarter).min(wait) })
+    }
+}
+
+/// The part of `wait` that `chance` stands for: none of it at 0, (nearly) all of it at the highest.
+fn part(wait: Duration, chance: u64) -> Duration {
+    // 94 bits of nanoseconds at most, and 32 of chance: fits.
+    let nanos = (wait.as_nanos() * u128::from(chance >> 32)) >> 32;
+    from_nanos(nanos)
+}
+
+/// Rounded up: brokers count in milliseconds.
+fn whole_millis(wait: Duration) -> Duration {
+    from_nanos(wait.as_nanos().div_ceil(1_000_000) * 1_000_000)
+}
+
+pub(super) fn from_nanos(nanos: u128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    match u64::try_from(nanos / SECOND) {
+        Ok(seconds) => Duration::new(seconds, (nanos % SECOND) as u32),
+        Err(_) => Duration::MAX,
+    }
+}
+
+/// Two neighbouring ids or attempts must not get neighbouring chances: FNV alone leaves its last input in the
+/// low bits, so the finaliser of splitmix64 spreads it over all of them.
+fn hash(id: &str, attempt: u32) -> u64 {
+    let mut x = fnv1a(id.as_bytes()).wrapping_add(u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Chi-squared over 16 buckets, 15 degrees of freedom: 37.7 is passed by chance once in a thousand; the ids
+    /// are fixed, so the test does not depend on luck.
+    fn chi_squared(ids: impl Iterator<Item = (String, u32)>) -> f64 {
+        let mut buckets = [0_u32; 16];
+        for (id, attempt) in ids {
+            let second = Jitter::Full.apply(Duration::from_secs(16), &id, attempt).as_secs();
+            buckets[second as usize] += 1;
+        }
+        let expected = f64::from(buckets.iter().sum::<u32>()) / 16.0;
+        buckets.iter().map(|&seen| (f64::from(seen) - expected).powi(2) / expected).sum()
+    }
+
+    #[test]
+    fn chances_are_spread_over_ids_and_over_attempts() {
+        assert!(chi_squared((0..16_000).map(|n| (n.to_string(), 1))) < 37.7);
+        assert!(chi_squared((0..16_000).map(|n| (format!("order-{n:08}"), 3))) < 37.7);
+        assert!(chi_squared((0..16_000).map(|n| ("order-1".to_owned(), n))) < 37.7);
+    }
+
+    #[test]
+    fn the_chance_is_the_same_in_every_version() {
+        assert_eq!(hash("order-1", 1), 0x4b1f_a4bb_6f60_e07b);
+    }
+
+    #[test]
+    fn no_wait_stays_no_wait() {
+        for jitter in [Jitter::None, Jitter::Full, Jitter::Equal] {
+            assert_eq!(jitter.apply(Duration::ZERO, "a", 1), Duration::ZERO);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_jittered_wait_stays_within_its_bounds(
+            seconds in any::<u64>(), nanos in 0..1_000_000_000_u32, id in ".*", attempt in any::<u32>(),
+        ) {
+            let wait = Duration::new(seconds, nanos);
+            prop_assert_eq!(Jitter::None.apply(wait, &id, attempt), wait);
+            prop_assert!(Jitter::Full.apply(wait, &id, attempt) <= wait);
+            let equal = Jitter::Equal.apply(wait, &id, attempt);
+            prop_assert!(wait / 2 <= equal && equal <= wait);
+        }
+
+        #[test]
+        fn the_steps_end_with_the_whole_wait(seconds in any::<u64>(), nanos in 0..1_000_000_000_u32) {
+            let wait = Duration::new(seconds, nanos);
+            for jitter in [Jitter::None, Jitter::Full, Jitter::Equal] {
+                prop_assert_eq!(jitter.steps(wait).max(), Some(wait));
+            }
+        }
+    }
+}

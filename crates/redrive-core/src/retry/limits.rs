@@ -1,0 +1,155 @@
+//! What the computed policies share: how often, how long, and how much is left to chance.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::Jitter;
+use crate::delivery::Delivery;
+
+/// The base of every policy when nothing is said.
+pub(super) const DEFAULT_BASE: Duration = Duration::from_millis(50);
+/// The longest wait of every growing policy when nothing is said.
+pub(super) const DEFAULT_CAP: Duration = Duration::from_secs(60);
+/// How often a message is handled when nothing is said.
+pub(super) const DEFAULT_ATTEMPTS: u32 = 6;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Limits {
+    pub(super) attempts: u32,
+    pub(super) deadline: Option<Duration>,
+    pub(super) jitter: Jitter,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { attempts: DEFAULT_ATTEMPTS, deadline: None, jitter: Jitter::None }
+    }
+}
+
+impl Limits {
+    /// The next wait, where `base_wait` says it for each attempt without limits and chance.
+    pub(super) fn next_retry(
+        &self,
+        failed: &Delivery,
+        base_wait: impl Fn(u32) -> Duration,
+    ) -> Option<Duration> {
+        let attempt = failed.attempt();
+        if attempt >= self.attempts {
+            return None;
+        }
+        let wait = self.jitter.apply(base_wait(attempt), failed.id(), attempt);
+        match self.deadline {
+            Some(deadline) => (wait <= deadline.checked_sub(failing_for(failed))?).then_some(wait),
+            None => Some(wait),
+        }
+    }
+
+    /// The waits to prepare; `base_wait` must never become shorter with the attempt.
+    pub(super) fn waits(&self, base_wait: impl Fn(u32) -> Duration) -> BTreeSet<Duration> {
+        let longest = self.deadline.unwrap_or(Duration::MAX);
+        let mut waits = BTreeSet::new();
+        for attempt in probed(self.attempts.saturating_sub(1)) {
+            let wait = base_wait(attempt);
+            // Past the deadline only chance can bring a wait back under it.
+            if wait <= longest || self.jitter != Jitter::None {
+                waits.extend(self.jitter.steps(wait).map(|step| step.min(longest)));
+            }
+        }
+        // Without chance every wait is exact, and none is left out.
+        if self.jitter == Jitter::None { waits } else { merged(&waits) }
+    }
+}
+
+/// How long the message has been failing; no time when this is its first failure, or when clocks disagree.
+fn failing_for(failed: &Delivery) -> Duration {
+    let first = failed.story().first_failed_at;
+    first.and_then(|first| failed.received_at().duration_since(first).ok()).unwrap_or_default()
+}
+
+/// The attempts whose waits are worth preparing: each of the first 32, then ever fewer, and the last one. What
+/// lies between two of them is rounded up to the next.
+fn probed(last: u32) -> impl Iterator<Item = u32> {
+    const EACH: u32 = 32;
+    let next = |&attempt: &u32| {
+        let step = if attempt < EACH { 1 } else { attempt / 8 };
+        Some(attempt.saturating_add(step))
+    };
+    let before_last = std::iter::successors(Some(1), next).take_while(move |&attempt| attempt < last);
+    before_last.chain((last > 0).then_some(last))
+}
+
+/// The steps of neighbouring waits fall close together: one that is less than a tenth shorter than the next is
+/// left to that.
+fn merged(waits: &BTreeSet<Duration>) -> BTreeSet<Duration> {
+    let mut kept: BTreeSet<Duration> = BTreeSet::new();
+    for &wait in waits.iter().rev() {
+        if kept.first().is_none_or(|&next| wait <= next - next / 10) {
+            kept.insert(wait);
+        }
+    }
+    kept
+}
+
+/// The words that every computed policy has, and its `RetryPolicy` by `base_wait`.
+macro_rules! limited {
+    ($policy:ident) => {
+        impl $policy {
+            /// Handled this often at most, the first time included: `attempts(6)` means 5 retries. Default: 6.
+            /// 0 and 1 mean no retry.
+            pub fn attempts(mut self, attempts: u32) -> Self {
+                self.limits.attempts = attempts;
+                self
+            }
+
+            /// No retry whose wait would end later than this after the first failure. Default: no such limit. The
+            /// time that the handler itself takes is not counted in for the failure at hand. Where the message does
+            /// not tell when it first failed, it counts as failing for the first time; `attempts` still ends it.
+            pub fn deadline(mut self, deadline: Duration) -> Self {
+                self.limits.deadline = Some(deadline);
+                self
+            }
+
+            /// How much of each wait is left to chance. Default: [`Jitter::None`].
+            pub fn jitter(mut self, jitter: Jitter) -> Self {
+                self.limits.jitter = jitter;
+                self
+            }
+        }
+
+        impl RetryPolicy for $policy {
+            fn next_retry(&self, failed: &Delivery) -> Option<Duration> {
+                self.limits.next_retry(failed, |attempt| self.base_wait(attempt))
+            }
+
+            fn waits(&self) -> BTreeSet<Duration> {
+                self.limits.waits(|attempt| self.base_wait(attempt))
+            }
+        }
+    };
+}
+pub(super) use limited;
+
+/// A cap that was not asked for must not shorten the base that was.
+pub(super) fn cap_or_default(cap: Option<Duration>, base: Duration) -> Duration {
+    cap.unwrap_or(DEFAULT_CAP.max(base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probing_is_bounded_and_ends_with_the_last() {
+        assert_eq!(probed(0).count(), 0);
+        assert_eq!(probed(3).collect::<Vec<_>>(), [1, 2, 3]);
+        let all: Vec<_> = probed(u32::MAX - 1).collect();
+        assert_eq!(all.last(), Some(&(u32::MAX - 1)));
+        assert!(all.len() < 256, "{}", all.len());
+    }
+
+    #[test]
+    fn merging_keeps_the_longest_and_drops_its_near_equals() {
+        let waits = [80, 91, 99, 100].map(Duration::from_millis);
+        assert_eq!(merged(&waits.into()), [waits[0], waits[3]].into());
+    }
+}
