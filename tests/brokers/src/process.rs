@@ -67,7 +67,9 @@ fn lives(group: u32) -> bool {
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let state = fields.next();
         let of_group = fields.nth(1).and_then(|field| field.parse().ok());
-        of_group == Some(group) && !matches!(state, Some("Z" | "X"))
+        // A zombie with threads left is a first thread that ended before the others: they hold the ports.
+        let threads = || fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count);
+        of_group == Some(group) && (!matches!(state, Some("Z" | "X")) || threads() > 1)
     })
 }
 

@@ -120,6 +120,9 @@ async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver
         () = &mut cut => {
             reset(from_client.as_ref());
             reset(from_server.as_ref());
+            // Dropped, a write half says a polite good-bye before the reset.
+            to_client.forget();
+            to_server.forget();
         }
     }
 }
