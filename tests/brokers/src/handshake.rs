@@ -8,33 +8,29 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What a broker said of itself when it opened a connection.
+/// What a broker says of itself to whoever connects, before any login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
+pub struct Greeting {
     /// The `version` of its server properties, for example `3.10.8`.
     pub release: String,
     /// The `cluster_name` of its server properties: for a single node, the node's name.
     pub cluster: String,
 }
 
+/// Connects, and reads how the broker introduces itself. Proves that it listens, not that it is ready.
+///
+/// # Errors
+/// When nobody listens there, does not speak AMQP 0-9-1, or is silent for `patience`.
+pub fn greet(address: SocketAddr, patience: Duration) -> Result<Greeting> {
+    Ok(connect(address, patience)?.1)
+}
+
 /// Opens an AMQP connection as guest on the virtual host `/`, and closes it again.
 ///
 /// # Errors
 /// When nobody listens there, does not speak AMQP 0-9-1, refuses guest, or is silent for `patience`.
-pub fn open(address: SocketAddr, patience: Duration) -> Result<Opened> {
-    let mut stream = TcpStream::connect_timeout(&address, patience)
-        .with_context(|| format!("nobody listens on {address}"))?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
-    stream.set_nodelay(true)?;
-    stream.write_all(b"AMQP\x00\x00\x09\x01")?;
-
-    let start = expect(&mut stream, 10, "connection.start")?;
-    let opened = Opened {
-        release: text_property(&start, "version").unwrap_or_default(),
-        cluster: text_property(&start, "cluster_name").unwrap_or_default(),
-    };
-
+pub fn open(address: SocketAddr, patience: Duration) -> Result<Greeting> {
+    let (mut stream, greeting) = connect(address, patience)?;
     // start-ok: empty client properties, mechanism, response, locale.
     let mut start_ok = vec![0, 0, 0, 0];
     start_ok.extend(b"\x05PLAIN\x00\x00\x00\x0c\x00guest\x00guest\x05en_US");
@@ -48,7 +44,7 @@ pub fn open(address: SocketAddr, patience: Duration) -> Result<Opened> {
     // close with code 200, so that the broker does not log a lost connection.
     send(&mut stream, 50, b"\x00\xc8\x00\x00\x00\x00\x00")?;
     expect(&mut stream, 51, "connection.close-ok")?;
-    Ok(opened)
+    Ok(greeting)
 }
 
 /// Repeats [`open`] until it succeeds.
@@ -60,18 +56,32 @@ pub fn wait(
     address: SocketAddr,
     patience: Duration,
     mut still_alive: impl FnMut() -> Result<()>,
-) -> Result<Opened> {
+) -> Result<Greeting> {
     let began = Instant::now();
     loop {
         still_alive()?;
         match open(address, Duration::from_secs(5)) {
-            Ok(opened) => return Ok(opened),
+            Ok(greeting) => return Ok(greeting),
             Err(error) if began.elapsed() > patience => {
                 return Err(error.context(format!("no AMQP connection to {address} in {patience:?}")));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
+}
+
+/// As far as the broker's `connection.start`.
+fn connect(address: SocketAddr, patience: Duration) -> Result<(TcpStream, Greeting)> {
+    let mut stream = TcpStream::connect_timeout(&address, patience)
+        .with_context(|| format!("nobody listens on {address}"))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.set_nodelay(true)?;
+    stream.write_all(b"AMQP\x00\x00\x09\x01")?;
+    let start = expect(&mut stream, 10, "connection.start")?;
+    let property = |name| text_property(&start, name).unwrap_or_default();
+    let greeting = Greeting { release: property("version"), cluster: property("cluster_name") };
+    Ok((stream, greeting))
 }
 
 /// Sends a method of the class `connection`.

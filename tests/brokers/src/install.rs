@@ -95,6 +95,11 @@ pub fn install(version: Version) -> Result<Installation> {
     }
 }
 
+/// The Docker image of `version`.
+pub fn image(version: Version) -> String {
+    format!("rabbitmq:{version}-alpine")
+}
+
 /// The release of the RabbitMQ under `root`: its folder is named after it.
 fn release_in(root: &Path) -> Option<String> {
     ["rabbitmq-server", "rabbitmqctl"]

@@ -128,6 +128,11 @@ impl Node {
         self.inner.installation.release()
     }
 
+    /// What kind of node this is, for reports: `private node`.
+    pub fn kind(&self) -> &'static str {
+        "private node"
+    }
+
     /// The Erlang name of the node.
     pub fn name(&self) -> &str {
         &self.inner.name
