@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask …`.
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
-//! [`test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
+//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
 //! of `cargo test` says, [`closing`] the report at the end.
 
 mod closing;

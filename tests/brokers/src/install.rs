@@ -14,8 +14,18 @@ use std::process::{Child, Command, Stdio};
 pub struct Installation {
     version: Version,
     release: String,
-    /// The root of another Debian, when it is not this machine's own package.
-    root: Option<PathBuf>,
+    place: Place,
+}
+
+/// Where a RabbitMQ is installed.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// This machine's own package.
+    Machine,
+    /// A package inside another Debian, in this folder.
+    Chroot(PathBuf),
+    /// A Docker image.
+    Docker,
 }
 
 impl Installation {
@@ -29,48 +39,84 @@ impl Installation {
         &self.release
     }
 
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// How a program that is given the node's folder `data` sees that folder.
     pub(crate) fn inside(&self, data: &Path) -> PathBuf {
-        if self.root.is_some() { chroot::DATA.into() } else { data.to_owned() }
+        if let Place::Chroot(_) = self.place { chroot::DATA.into() } else { data.to_owned() }
     }
 
     /// A command that runs `program` of this installation with the node's folder `data`.
     pub(crate) fn command(&self, data: &Path, program: &str) -> Command {
-        match &self.root {
-            Some(root) => chroot::enter(root, data, program),
-            None => Command::new(program),
+        match &self.place {
+            Place::Chroot(root) => chroot::enter(root, data, program),
+            Place::Machine | Place::Docker => Command::new(program),
         }
     }
 }
 
-/// The installation of `version` on this machine, if there is one.
+/// The installation of `version` on this machine, if there is one: a package, or a Docker image.
 pub fn find(version: Version) -> Option<Installation> {
-    let found = |root: Option<PathBuf>| {
-        let release = release_in(root.as_deref().unwrap_or(Path::new("/")))?;
-        version.covers(&release).then_some(Installation { version, release, root })
-    };
-    // Only root may enter the other Debian.
-    found(None).or_else(|| if is_root() { found(Some(cached_root(version)?)) } else { None })
+    find_package(version).or_else(|| find_image(version))
 }
 
-/// The installation of `version`, installed now if it is missing: this machine's own package where it
-/// has the version, else another Debian in `~/.cache/redrive`. Needs Debian or Ubuntu, and root.
+fn find_package(version: Version) -> Option<Installation> {
+    let found = |root: &Path, place| {
+        let release = release_in(root)?;
+        version.covers(&release).then_some(Installation { version, release, place })
+    };
+    found(Path::new("/"), Place::Machine).or_else(|| {
+        // Only root may enter the other Debian.
+        let root = cached_root(version).filter(|_| is_root())?;
+        found(&root.clone(), Place::Chroot(root))
+    })
+}
+
+fn find_image(version: Version) -> Option<Installation> {
+    let format = "{{range .Config.Env}}{{println .}}{{end}}";
+    let variables =
+        run(Command::new("docker").args(["image", "inspect", "--format", format, &image(version)])).ok()?;
+    let release = variables.lines().find_map(|line| line.strip_prefix("RABBITMQ_VERSION="))?.to_owned();
+    Some(Installation { version, release, place: Place::Docker })
+}
+
+/// The installation of `version`, installed now if it is missing: on Debian and Ubuntu, as root, this
+/// machine's own package where it has the version, else another Debian in `~/.cache/redrive`; everywhere
+/// else the Docker image.
 ///
 /// # Errors
-/// What was tried, and what to do instead.
+/// What was tried, and why each way failed.
 pub fn install(version: Version) -> Result<Installation> {
-    if let Some(found) = find(version) {
+    if let Some(found) = find_package(version) {
         return Ok(found);
     }
+    let package_error = match install_package(version) {
+        Ok(installed) => return Ok(installed),
+        Err(error) => error,
+    };
+    if let Some(found) = find_image(version) {
+        return Ok(found);
+    }
+    let pulled = run(Command::new("docker").args(["pull", "--quiet", &image(version)]));
+    match (pulled, find_image(version)) {
+        (Ok(_), Some(installed)) => Ok(installed),
+        (Ok(_), None) => bail!("{package_error:#}\nthe image {} does not tell its version", image(version)),
+        (Err(error), _) => bail!("{package_error:#}\n{error:#}"),
+    }
+}
+
+fn install_package(version: Version) -> Result<Installation> {
     ensure!(
         Path::new("/etc/debian_version").exists() && is_root(),
-        "RabbitMQ {version} is not installed, and installing it needs Debian or Ubuntu, as root"
+        "installing the package rabbitmq-server {version} needs Debian or Ubuntu, as root"
     );
     let cache = cache().context("neither XDG_CACHE_HOME nor HOME is set: there is no place to install to")?;
     fs::create_dir_all(&cache).with_context(|| format!("could not create {}", cache.display()))?;
     // Held until this returns: two test runs must not install at the same time.
     let lock = Lock::take(&cache.join("install.lock"))?;
-    if let Some(found) = find(version) {
+    if let Some(found) = find_package(version) {
         return Ok(found);
     }
 
@@ -85,7 +131,7 @@ pub fn install(version: Version) -> Result<Installation> {
         chroot::build(version, &cache.join(format!("rabbitmq-{version}")))?;
     }
     drop(lock);
-    match (find(version), update) {
+    match (find_package(version), update) {
         (Some(installed), _) => Ok(installed),
         (None, Err(error)) => Err(error.context(format!("RabbitMQ {version} was not installed"))),
         (None, Ok(_)) => bail!(

@@ -1,27 +1,24 @@
 //! A private RabbitMQ node.
 
-use crate::command::{run, tail};
+mod container;
+mod machine;
+
+use crate::command::run;
 use crate::handshake;
-use crate::install::{self, Installation};
-use crate::ports::{free_port, random};
-use crate::process::{Group, Watcher};
+use crate::install::{self, Installation, Place};
+use crate::ports::free_port;
 use crate::{Version, env};
 use anyhow::{Context as _, Result, ensure};
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const BIN: &str = "/usr/lib/rabbitmq/bin";
-
-/// A start takes 5 to 10 s on an idle machine; test machines are not idle.
+/// A start takes 3 to 10 s on an idle machine; test machines are not idle.
 const START: Duration = Duration::from_secs(180);
 
-/// A private RabbitMQ node on ports of its own, with data, name, cookie and epmd of its own.
+/// A private RabbitMQ node on ports of its own, with a name and data of its own.
 ///
 /// Clones are the same node. With the last one dropped, or with the test process dead, the node is
 /// killed and its data removed. All methods block; inside a runtime go through [`aside`](Node::aside).
@@ -34,23 +31,24 @@ pub struct Node {
 struct Inner {
     installation: Installation,
     name: String,
-    ports: Ports,
-    data: PathBuf,
-    state: Mutex<State>,
+    port: u16,
+    engine: Mutex<Box<dyn Engine>>,
 }
 
-#[derive(Debug)]
-struct State {
-    server: Option<Group>,
-    epmd: Group,
-    watcher: Watcher,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Ports {
-    amqp: u16,
-    dist: u16,
-    epmd: u16,
+/// What runs a node: this machine, or Docker. Dropped, it leaves nothing behind.
+trait Engine: fmt::Debug + Send {
+    /// Starts the broker on its data; does not wait for it.
+    fn start(&mut self) -> Result<()>;
+    /// An error when the broker that was started has ended.
+    fn alive(&mut self) -> Result<()>;
+    /// SIGKILL; returns when it is dead. No error when it is dead already.
+    fn kill(&mut self) -> Result<()>;
+    /// Waits until the broker, told to stop, has ended.
+    fn ended(&mut self) -> Result<()>;
+    /// A command that runs `rabbitmqctl` on this node.
+    fn ctl(&self) -> Command;
+    /// The end of what the broker printed and logged, for errors.
+    fn output(&self) -> String;
 }
 
 impl Node {
@@ -76,11 +74,10 @@ impl Node {
         let mut tries = 0;
         loop {
             tries += 1;
-            let started =
-                Node::prepare(installation.clone(), config).and_then(|node| node.restart().map(|()| node));
+            let started = Node::prepare(&installation, config).and_then(|node| node.restart().map(|()| node));
             match started {
                 // Free ports are free until another process takes them.
-                Err(error) if tries < 4 && format!("{error:#}").contains("in use") => {}
+                Err(error) if tries < 4 && says_in_use(&format!("{error:#}")) => {}
                 other => return other,
             }
         }
@@ -115,7 +112,7 @@ impl Node {
 
     /// Where the node listens for AMQP; for a [`Proxy`](crate::Proxy) in front of it.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.inner.ports.amqp).into()
+        (Ipv4Addr::LOCALHOST, self.inner.port).into()
     }
 
     /// The version of the node.
@@ -128,9 +125,12 @@ impl Node {
         self.inner.installation.release()
     }
 
-    /// What kind of node this is, for reports: `private node`.
+    /// What kind of node this is, for reports: `private node` or `Docker`.
     pub fn kind(&self) -> &'static str {
-        "private node"
+        match self.inner.installation.place() {
+            Place::Machine | Place::Chroot(_) => "private node",
+            Place::Docker => "Docker",
+        }
     }
 
     /// The Erlang name of the node.
@@ -149,10 +149,7 @@ impl Node {
     /// # Errors
     /// When processes stay alive. It is no error when the node is dead already.
     pub fn kill(&self) -> Result<()> {
-        let mut state = self.state();
-        let Some(mut server) = state.server.take() else { return Ok(()) };
-        server.kill()?;
-        state.watcher.cover([&state.epmd])
+        self.engine().kill()
     }
 
     /// Starts the node again with the same data, ports and name; kills it first if it is running.
@@ -161,29 +158,18 @@ impl Node {
     /// # Errors
     /// When it does not start; with the end of its output.
     pub fn restart(&self) -> Result<()> {
-        self.kill()?;
-        let mut state = self.state();
-        let output = File::options().create(true).append(true).open(self.inner.data.join("output"))?;
-        let mut server = Group::spawn(
-            self.command(&format!("{BIN}/rabbitmq-server")).stdout(output.try_clone()?).stderr(output),
-        )?;
-        state.watcher.cover([&state.epmd, &server])?;
-        let ready = handshake::wait(self.address(), START, || {
-            ensure!(!state.epmd.ended()?, "epmd ended: its port {} is in use", self.inner.ports.epmd);
-            ensure!(!server.ended()?, "the node ended while starting");
-            Ok(())
-        });
-        // Kept even when it is not ready: whoever drops the node kills what runs.
-        state.server = Some(server);
-        let opened =
-            ready.with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), self.output()))?;
+        let mut engine = self.engine();
+        engine.kill()?;
+        engine.start()?;
+        let greeting = handshake::wait(self.address(), START, || engine.alive())
+            .with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), engine.output()))?;
         // A default cluster name is the node's name before the `@`, but the machine's after it.
         let ours = self.inner.name.trim_end_matches("localhost");
         ensure!(
-            opened.cluster.starts_with(ours),
+            greeting.cluster.starts_with(ours),
             "port {} is in use by the RabbitMQ node {}",
-            self.inner.ports.amqp,
-            opened.cluster
+            self.inner.port,
+            greeting.cluster
         );
         Ok(())
     }
@@ -194,11 +180,7 @@ impl Node {
     /// When it does not end.
     pub fn stop(&self) -> Result<()> {
         self.ctl(&["stop"])?;
-        let mut state = self.state();
-        if let Some(mut server) = state.server.take() {
-            server.wait(Duration::from_secs(60))?;
-        }
-        state.watcher.cover([&state.epmd])
+        self.engine().ended()
     }
 
     /// Runs `rabbitmqctl` on this node and gives back what it printed. Takes one to two seconds.
@@ -206,110 +188,43 @@ impl Node {
     /// # Errors
     /// When it fails; with what it said.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
-        run(self
-            .command(&format!("{BIN}/rabbitmqctl"))
-            .args(["--quiet", "--node", self.name()])
-            .args(arguments))
+        // The engine is free again while it runs, so that another task can kill the node meanwhile.
+        let mut command = self.engine().ctl();
+        run(command.args(["--quiet", "--node", self.name()]).args(arguments))
     }
 
-    fn prepare(installation: Installation, config: &[&str]) -> Result<Node> {
-        let ports = Ports { amqp: free_port()?, dist: free_port()?, epmd: free_port()? };
-        let id = format!("{:016x}", random());
-        let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
-        lay_out(&data, ports, config).with_context(|| format!("could not fill {}", data.display()))?;
-        // The watcher first: from here on the folder goes away with this process.
-        let watcher = Watcher::start(&data)?;
-        let mut epmd = installation.command(&data, "epmd");
-        epmd.args(["-address", "127.0.0.1", "-port", &ports.epmd.to_string()]);
-        let output = File::create(data.join("epmd-output"))?;
-        let epmd = Group::spawn(epmd.stdout(output.try_clone()?).stderr(output))?;
-        watcher.cover([&epmd])?;
-        let state = Mutex::new(State { server: None, epmd, watcher });
+    /// A node that is ready to start, with its ports and its data folder.
+    fn prepare(installation: &Installation, config: &[&str]) -> Result<Node> {
+        let port = free_port()?;
+        let id = format!("{:016x}", crate::ports::random());
         let name = format!("redrive-{id}@localhost");
-        Ok(Node { inner: Arc::new(Inner { installation, name, ports, data, state }) })
-    }
-
-    /// A program of this node's installation, with this node's private environment and nothing else.
-    fn command(&self, program: &str) -> Command {
-        let Inner { installation, name, ports, data, .. } = &*self.inner;
-        let inside = installation.inside(data);
-        let mut command = installation.command(data, program);
-        command
-            .current_dir(data)
-            .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("LANG", "C.UTF-8")
-            .env("HOME", inside.join("home"))
-            .env("ERL_EPMD_PORT", ports.epmd.to_string())
-            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
-            .env("RABBITMQ_NODENAME", name)
-            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
-            .env("RABBITMQ_NODE_PORT", ports.amqp.to_string())
-            .env("RABBITMQ_DIST_PORT", ports.dist.to_string())
-            .env("RABBITMQ_MNESIA_BASE", inside.join("mnesia"))
-            .env("RABBITMQ_LOG_BASE", inside.join("log"))
-            .env("RABBITMQ_ENABLED_PLUGINS_FILE", inside.join("enabled_plugins"))
-            .env("RABBITMQ_CONF_ENV_FILE", inside.join("rabbitmq-env.conf"))
-            .env("RABBITMQ_ADVANCED_CONFIG_FILE", inside.join("advanced.config"))
-            // Without `.conf`: 3.10 adds it.
-            .env("RABBITMQ_CONFIG_FILE", inside.join("rabbitmq"))
-            // Reachable from this machine only, and no busy waiting: the tests need the processors.
-            .env(
-                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none",
-            );
-        command
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The end of what the node printed and logged, for errors.
-    fn output(&self) -> String {
-        let logs = fs::read_dir(self.inner.data.join("log")).into_iter().flatten().flatten();
-        [self.inner.data.join("epmd-output"), self.inner.data.join("output")]
-            .into_iter()
-            .chain(logs.map(|entry| entry.path()))
-            .filter_map(|path| Some(tail(&fs::read_to_string(path).ok()?, 25)))
-            .collect::<Vec<_>>()
-            .join("\n")
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The watcher, dropped next, removes the folder, and kills again what does not die here.
-        for group in state.server.iter_mut().chain([&mut state.epmd]) {
-            if let Err(error) = group.kill() {
-                eprintln!("could not kill the RabbitMQ node {}: {error:#}", self.name);
+        let engine: Box<dyn Engine> = match installation.place() {
+            Place::Machine | Place::Chroot(_) => {
+                Box::new(machine::Machine::prepare(installation, &id, &name, port, config)?)
             }
-        }
+            Place::Docker => Box::new(container::Container::prepare(installation, &id, &name, port, config)?),
+        };
+        let engine = Mutex::new(engine);
+        Ok(Node { inner: Arc::new(Inner { installation: installation.clone(), name, port, engine }) })
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Box<dyn Engine>> {
+        self.inner.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Fills the data folder of a new node.
-fn lay_out(data: &Path, ports: Ports, config: &[&str]) -> Result<()> {
-    for folder in ["home", "mnesia", "log"] {
-        fs::create_dir_all(data.join(folder))?;
-    }
-    let cookie = data.join("home/.erlang.cookie");
-    let mut cookie = File::options().write(true).create_new(true).mode(0o400).open(cookie)?;
-    cookie.write_all(format!("{:016X}", random()).as_bytes())?;
-    fs::write(data.join("enabled_plugins"), "[].\n")?;
-    fs::write(data.join("rabbitmq-env.conf"), "")?;
-    fs::write(data.join("advanced.config"), "[].\n")?;
-    let mut lines = vec![
-        format!("listeners.tcp.1 = 127.0.0.1:{}", ports.amqp),
-        "log.file.level = warning".into(),
-        "log.console = false".into(),
-        "vm_memory_high_watermark.absolute = 1GB".into(),
-        "disk_free_limit.absolute = 50MB".into(),
-        // The default of 512 MB is for servers; several nodes run here at once.
-        "raft.wal_max_size_bytes = 64000000".into(),
+/// `rabbitmq.conf` for every node, small enough for several at once; `config` comes last.
+fn configuration(config: &[&str]) -> String {
+    let common = [
+        "vm_memory_high_watermark.absolute = 1GB",
+        "disk_free_limit.absolute = 50MB",
+        // The default of 512 MB is for servers.
+        "raft.wal_max_size_bytes = 64000000",
     ];
-    lines.extend(config.iter().map(|&line| line.to_owned()));
-    lines.push(String::new());
-    Ok(fs::write(data.join("rabbitmq.conf"), lines.join("\n"))?)
+    common.iter().chain(config).map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether an error is about a port that somebody else took: ours, Erlang's or Docker's words.
+fn says_in_use(error: &str) -> bool {
+    ["in use", "eaddrinuse", "already allocated"].iter().any(|words| error.contains(words))
 }

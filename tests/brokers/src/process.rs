@@ -84,16 +84,21 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches over the folder `data`, which it removes.
-    pub(crate) fn start(data: &Path) -> Result<Watcher> {
+    /// Watches over the folder `data` and a Docker container, both of which it removes.
+    pub(crate) fn start(data: &Path, container: Option<&str>) -> Result<Watcher> {
         let list = data.join("process-groups");
         fs::write(&list, "")?;
-        let script =
-            "read -r _; for group in $(cat \"$1/process-groups\"); do kill -s KILL -- \"-$group\"; done
-            for _ in 1 2 3 4 5; do rm -rf \"$1\" && break; sleep 0.3; done";
+        let script = r#"
+            read -r _
+            for group in $(cat "$1/process-groups"); do kill -s KILL -- "-$group"; done
+            [ -z "$2" ] || docker rm --force --volumes "$2"
+            # What was killed may still be writing.
+            for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.3; done
+        "#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(data)
+            .arg(container.unwrap_or_default())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
