@@ -1,1 +1,56 @@
-fn main() {}
+//! The project's own commands, run as `cargo xtask …`.
+//!
+//! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
+//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
+//! of `cargo test` says, [`closing`] the report at the end.
+
+mod closing;
+mod servers;
+mod step;
+mod tally;
+mod test;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use redrive_brokers::Version;
+use std::process::ExitCode;
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Formatting, lints, docs, licences and all tests, on real brokers.
+    Test {
+        /// Only the tests of this RabbitMQ, and those that need none.
+        #[arg(long, value_name = "3.10|4.3")]
+        broker: Option<Version>,
+    },
+    /// Starts the brokers for `cargo test`, prints their URLs as shell lines, and keeps them until Ctrl-C.
+    Brokers {
+        /// Only this RabbitMQ.
+        #[arg(long, value_name = "3.10|4.3")]
+        broker: Option<Version>,
+    },
+}
+
+fn main() -> Result<ExitCode> {
+    let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
+    match Arguments::parse().command {
+        Command::Test { broker } => test::run(&chosen(broker)),
+        Command::Brokers { broker } => {
+            let servers = servers::find(&chosen(broker))?;
+            for server in &servers {
+                println!("export {}={}", server.version.url_variable(), server.url());
+            }
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}

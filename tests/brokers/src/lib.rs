@@ -1,1 +1,35 @@
-//! placeholder
+//! Real brokers for the tests.
+//!
+//! | module | gives |
+//! |---|---|
+//! | [`env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
+//! | [`node`] | a private RabbitMQ node: start, SIGKILL, restart on the same data, `rabbitmqctl` |
+//! | [`install`] | RabbitMQ 3.10 and 4.3 on this machine, side by side |
+//! | [`proxy`] | a TCP proxy that freezes, cuts, refuses and delays |
+//! | [`handshake`] | whether somebody speaks AMQP on a port, and who |
+//! | [`report`](fn@report) | a line for the closing report of `cargo xtask test` |
+//!
+//! Everything but the proxy blocks: a broker takes seconds to start, and most callers have nothing else
+//! to do meanwhile. Inside a runtime use [`Node::start_async`] and [`Node::aside`].
+//!
+//! A test against a broker carries the version in its path (`mod v3_10`, `mod v4_3`), so that
+//! `--skip v4_3` leaves that broker out and the closing report can count what ran where.
+
+pub mod env;
+pub mod handshake;
+pub mod install;
+pub mod node;
+pub mod proxy;
+
+mod chroot;
+mod command;
+mod ports;
+mod process;
+mod report;
+mod version;
+
+pub use env::{Broker, broker, own_node, own_node_with, shared_url};
+pub use node::Node;
+pub use proxy::Proxy;
+pub use report::{REPORT_VARIABLE, report};
+pub use version::Version;

@@ -1,0 +1,230 @@
+//! A private RabbitMQ node.
+
+mod container;
+mod machine;
+
+use crate::command::run;
+use crate::handshake;
+use crate::install::{self, Installation, Place};
+use crate::ports::free_port;
+use crate::{Version, env};
+use anyhow::{Context as _, Result, ensure};
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A start takes 3 to 10 s on an idle machine; test machines are not idle.
+const START: Duration = Duration::from_secs(180);
+
+/// A private RabbitMQ node on ports of its own, with a name and data of its own.
+///
+/// Clones are the same node. With the last one dropped, or with the test process dead, the node is
+/// killed and its data removed. All methods block; inside a runtime go through [`aside`](Node::aside).
+#[derive(Debug, Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    installation: Installation,
+    name: String,
+    port: u16,
+    engine: Mutex<Box<dyn Engine>>,
+}
+
+/// What runs a node: this machine, or Docker. Dropped, it leaves nothing behind.
+trait Engine: fmt::Debug + Send {
+    /// Starts the broker on its data; does not wait for it.
+    fn start(&mut self) -> Result<()>;
+    /// An error when the broker that was started has ended.
+    fn alive(&mut self) -> Result<()>;
+    /// SIGKILL; returns when it is dead. No error when it is dead already.
+    fn kill(&mut self) -> Result<()>;
+    /// Waits until the broker, told to stop, has ended.
+    fn ended(&mut self) -> Result<()>;
+    /// A command that runs `rabbitmqctl` on this node.
+    fn ctl(&self) -> Command;
+    /// The end of what the broker printed and logged, for errors.
+    fn output(&self) -> String;
+}
+
+impl Node {
+    /// Starts a node of `version`; returns when it accepts AMQP connections.
+    ///
+    /// # Errors
+    /// When the version is not installed (nothing is installed here: see [`install`](crate::install)) or
+    /// does not start; with the end of its output.
+    pub fn start(version: Version) -> Result<Node> {
+        Node::with_config(version, &[])
+    }
+
+    /// [`start`](Node::start) with more lines of `rabbitmq.conf`.
+    ///
+    /// # Errors
+    /// As [`start`](Node::start).
+    pub fn with_config(version: Version, config: &[&str]) -> Result<Node> {
+        let installation = install::find(version).with_context(|| {
+            format!(
+                "RabbitMQ {version} is not installed; `cargo xtask test` installs it on Debian or Ubuntu, as root"
+            )
+        })?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let started = Node::prepare(&installation, config).and_then(|node| node.restart().map(|()| node));
+            match started {
+                // Free ports are free until another process takes them.
+                Err(error) if tries < 4 && says_in_use(&format!("{error:#}")) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// [`with_config`](Node::with_config) for the inside of a runtime.
+    ///
+    /// # Errors
+    /// As [`start`](Node::start).
+    pub async fn start_async(version: Version, config: &[&str]) -> Result<Node> {
+        let config: Vec<String> = config.iter().map(|&line| line.to_owned()).collect();
+        tokio::task::spawn_blocking(move || {
+            Node::with_config(version, &config.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+        .await?
+    }
+
+    /// Runs a blocking action on this node without holding up the runtime:
+    /// `node.aside(|node| node.restart()).await?`.
+    ///
+    /// # Panics
+    /// When `action` panics.
+    pub async fn aside<T: Send + 'static>(&self, action: impl FnOnce(&Node) -> T + Send + 'static) -> T {
+        let node = self.clone();
+        tokio::task::spawn_blocking(move || action(&node)).await.expect("the action on the node panicked")
+    }
+
+    /// The URL of the node, for guest on the virtual host `/`.
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@{}/%2f", self.address())
+    }
+
+    /// Where the node listens for AMQP; for a [`Proxy`](crate::Proxy) in front of it.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.inner.port).into()
+    }
+
+    /// The version of the node.
+    pub fn version(&self) -> Version {
+        self.inner.installation.version()
+    }
+
+    /// The exact release of the node, for example `3.10.8`.
+    pub fn release(&self) -> &str {
+        self.inner.installation.release()
+    }
+
+    /// What kind of node this is, for reports: `private node` or `Docker`.
+    pub fn kind(&self) -> &'static str {
+        match self.inner.installation.place() {
+            Place::Machine | Place::Chroot(_) => "private node",
+            Place::Docker => "Docker",
+        }
+    }
+
+    /// The Erlang name of the node.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// This node as the broker of a test that also runs on shared ones.
+    pub fn broker(&self) -> env::Broker {
+        env::Broker { url: self.url(), version: self.version() }
+    }
+
+    /// SIGKILL to the whole broker, as when the machine loses power; returns when it is dead.
+    /// (What it wrote stays in the operating system's cache, so this is kinder than a power loss.)
+    ///
+    /// # Errors
+    /// When processes stay alive. It is no error when the node is dead already.
+    pub fn kill(&self) -> Result<()> {
+        self.engine().kill()
+    }
+
+    /// Starts the node again with the same data, ports and name; kills it first if it is running.
+    /// Returns when it accepts AMQP connections.
+    ///
+    /// # Errors
+    /// When it does not start; with the end of its output.
+    pub fn restart(&self) -> Result<()> {
+        let mut engine = self.engine();
+        engine.kill()?;
+        engine.start()?;
+        let greeting = handshake::wait(self.address(), START, || engine.alive())
+            .with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), engine.output()))?;
+        // A default cluster name is the node's name before the `@`, but the machine's after it.
+        let ours = self.inner.name.trim_end_matches("localhost");
+        ensure!(
+            greeting.cluster.starts_with(ours),
+            "port {} is in use by the RabbitMQ node {}",
+            self.inner.port,
+            greeting.cluster
+        );
+        Ok(())
+    }
+
+    /// Stops the node in good order; returns when it has ended. [`restart`](Node::restart) starts it again.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn stop(&self) -> Result<()> {
+        self.ctl(&["stop"])?;
+        self.engine().ended()
+    }
+
+    /// Runs `rabbitmqctl` on this node and gives back what it printed. Takes one to two seconds.
+    ///
+    /// # Errors
+    /// When it fails; with what it said.
+    pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
+        // The engine is free again while it runs, so that another task can kill the node meanwhile.
+        let mut command = self.engine().ctl();
+        run(command.args(["--quiet", "--node", self.name()]).args(arguments))
+    }
+
+    /// A node that is ready to start, with its ports and its data folder.
+    fn prepare(installation: &Installation, config: &[&str]) -> Result<Node> {
+        let port = free_port()?;
+        let id = format!("{:016x}", crate::ports::random());
+        let name = format!("redrive-{id}@localhost");
+        let engine: Box<dyn Engine> = match installation.place() {
+            Place::Machine | Place::Chroot(_) => {
+                Box::new(machine::Machine::prepare(installation, &id, &name, port, config)?)
+            }
+            Place::Docker => Box::new(container::Container::prepare(installation, &id, &name, port, config)?),
+        };
+        let engine = Mutex::new(engine);
+        Ok(Node { inner: Arc::new(Inner { installation: installation.clone(), name, port, engine }) })
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Box<dyn Engine>> {
+        self.inner.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `rabbitmq.conf` for every node, small enough for several at once; `config` comes last.
+fn configuration(config: &[&str]) -> String {
+    let common = [
+        "vm_memory_high_watermark.absolute = 1GB",
+        "disk_free_limit.absolute = 50MB",
+        // The default of 512 MB is for servers.
+        "raft.wal_max_size_bytes = 64000000",
+    ];
+    common.iter().chain(config).map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether an error is about a port that somebody else took: ours, Erlang's or Docker's words.
+fn says_in_use(error: &str) -> bool {
+    ["in use", "eaddrinuse", "already allocated"].iter().any(|words| error.contains(words))
+}

@@ -1,0 +1,89 @@
+//! A node as a Docker container, where RabbitMQ cannot be installed.
+
+use super::{Engine, configuration};
+use crate::command::{run, tail};
+use crate::install::{Installation, image};
+use crate::process::Watcher;
+use anyhow::{Context as _, Result, ensure};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// One container, named like its node.
+#[derive(Debug)]
+pub(super) struct Container {
+    name: String,
+    /// Removes the container; dropped last.
+    _watcher: Watcher,
+}
+
+impl Container {
+    pub(super) fn prepare(
+        installation: &Installation,
+        id: &str,
+        node: &str,
+        port: u16,
+        config: &[&str],
+    ) -> Result<Container> {
+        let name = format!("redrive-{id}");
+        let data: PathBuf = std::env::temp_dir().join(format!("redrive-broker-{id}"));
+        fs::create_dir_all(&data).with_context(|| format!("could not create {}", data.display()))?;
+        let watcher = Watcher::start(&data, Some(&name))?;
+        let file = data.join("redrive.conf");
+        // Through a published port nobody comes from loopback, to which RabbitMQ confines guest.
+        fs::write(&file, format!("loopback_users.guest = false\n{}", configuration(config)))?;
+        run(docker().args(["create", "--name", &name]).args([
+            "--env",
+            &format!("RABBITMQ_NODENAME={node}"),
+            "--publish",
+            &format!("127.0.0.1:{port}:5672"),
+            &image(installation.version()),
+        ]))?;
+        // Copied, not mounted: the Docker daemon may see other folders than this process.
+        let target = format!("{name}:/etc/rabbitmq/conf.d/90-redrive.conf");
+        run(docker().arg("cp").arg(&file).arg(target))?;
+        Ok(Container { name, _watcher: watcher })
+    }
+
+    fn running(&self) -> Result<bool> {
+        let state = run(docker().args(["inspect", "--format", "{{.State.Running}}", &self.name]))?;
+        Ok(state.trim() == "true")
+    }
+}
+
+impl Engine for Container {
+    fn start(&mut self) -> Result<()> {
+        run(docker().args(["start", &self.name])).map(drop)
+    }
+
+    fn alive(&mut self) -> Result<()> {
+        ensure!(self.running()?, "the container {} ended", self.name);
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        if self.running()? {
+            run(docker().args(["kill", &self.name]))?;
+            self.ended()?;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Result<()> {
+        run(docker().args(["wait", &self.name])).map(drop)
+    }
+
+    fn ctl(&self) -> Command {
+        let mut command = docker();
+        command.args(["exec", &self.name, "rabbitmqctl"]);
+        command
+    }
+
+    fn output(&self) -> String {
+        tail(&run(docker().args(["logs", &self.name])).unwrap_or_default(), 25)
+    }
+}
+
+fn docker() -> Command {
+    Command::new("docker")
+}

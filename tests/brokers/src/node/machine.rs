@@ -1,0 +1,163 @@
+//! A node as processes of this machine: the broker, and an epmd of its own.
+
+use super::{Engine, configuration};
+use crate::command::tail;
+use crate::install::Installation;
+use crate::ports::{free_port, random};
+use crate::process::{Group, Watcher};
+use anyhow::{Context as _, Result, ensure};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Debian's `/usr/sbin/rabbitmq-server` is a wrapper that switches user and ignores a private data folder.
+const BIN: &str = "/usr/lib/rabbitmq/bin";
+
+/// The processes and the folder of one node.
+#[derive(Debug)]
+pub(super) struct Machine {
+    installation: Installation,
+    name: String,
+    ports: Ports,
+    data: PathBuf,
+    server: Option<Group>,
+    epmd: Group,
+    watcher: Watcher,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    amqp: u16,
+    dist: u16,
+    epmd: u16,
+}
+
+impl Machine {
+    pub(super) fn prepare(
+        installation: &Installation,
+        id: &str,
+        name: &str,
+        port: u16,
+        config: &[&str],
+    ) -> Result<Machine> {
+        let ports = Ports { amqp: port, dist: free_port()?, epmd: free_port()? };
+        let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
+        lay_out(&data, ports, config).with_context(|| format!("could not fill {}", data.display()))?;
+        // The watcher first: from here on the folder goes away with this process.
+        let watcher = Watcher::start(&data, None)?;
+        let mut epmd = installation.command(&data, "epmd");
+        epmd.args(["-address", "127.0.0.1", "-port", &ports.epmd.to_string()]);
+        let output = File::create(data.join("epmd-output"))?;
+        let epmd = Group::spawn(epmd.stdout(output.try_clone()?).stderr(output))?;
+        watcher.cover([&epmd])?;
+        let (installation, name) = (installation.clone(), name.to_owned());
+        Ok(Machine { installation, name, ports, data, server: None, epmd, watcher })
+    }
+
+    /// A program of this node's installation, with this node's private environment and nothing else.
+    fn command(&self, program: &str) -> Command {
+        let Machine { installation, name, ports, data, .. } = self;
+        let inside = installation.inside(data);
+        let mut command = installation.command(data, program);
+        command
+            .current_dir(data)
+            .env_clear()
+            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LANG", "C.UTF-8")
+            .env("HOME", inside.join("home"))
+            .env("ERL_EPMD_PORT", ports.epmd.to_string())
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("RABBITMQ_NODENAME", name)
+            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
+            .env("RABBITMQ_NODE_PORT", ports.amqp.to_string())
+            .env("RABBITMQ_DIST_PORT", ports.dist.to_string())
+            .env("RABBITMQ_MNESIA_BASE", inside.join("mnesia"))
+            .env("RABBITMQ_LOG_BASE", inside.join("log"))
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", inside.join("enabled_plugins"))
+            .env("RABBITMQ_CONF_ENV_FILE", inside.join("rabbitmq-env.conf"))
+            .env("RABBITMQ_ADVANCED_CONFIG_FILE", inside.join("advanced.config"))
+            // Without `.conf`: 3.10 adds it.
+            .env("RABBITMQ_CONFIG_FILE", inside.join("rabbitmq"))
+            // Reachable from this machine only, and no busy waiting: the tests need the processors.
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none",
+            );
+        command
+    }
+}
+
+impl Engine for Machine {
+    fn start(&mut self) -> Result<()> {
+        let output = File::options().create(true).append(true).open(self.data.join("output"))?;
+        let mut command = self.command(&format!("{BIN}/rabbitmq-server"));
+        let server = Group::spawn(command.stdout(output.try_clone()?).stderr(output))?;
+        let server = self.server.insert(server);
+        self.watcher.cover([&self.epmd, server])
+    }
+
+    fn alive(&mut self) -> Result<()> {
+        ensure!(!self.epmd.ended()?, "epmd ended: is its port {} in use?", self.ports.epmd);
+        let server = self.server.as_mut().context("the node was not started")?;
+        ensure!(!server.ended()?, "the node ended");
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        server.kill()?;
+        self.server = None;
+        self.watcher.cover([&self.epmd])
+    }
+
+    fn ended(&mut self) -> Result<()> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        server.wait(Duration::from_secs(60))?;
+        self.server = None;
+        self.watcher.cover([&self.epmd])
+    }
+
+    fn ctl(&self) -> Command {
+        self.command(&format!("{BIN}/rabbitmqctl"))
+    }
+
+    fn output(&self) -> String {
+        let logs = fs::read_dir(self.data.join("log")).into_iter().flatten().flatten();
+        [self.data.join("epmd-output"), self.data.join("output")]
+            .into_iter()
+            .chain(logs.map(|entry| entry.path()))
+            .filter_map(|path| Some(tail(&fs::read_to_string(path).ok()?, 25)))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // The watcher, dropped next, removes the folder, and kills again what does not die here.
+        for group in self.server.iter_mut().chain([&mut self.epmd]) {
+            if let Err(error) = group.kill() {
+                eprintln!("could not kill the RabbitMQ node {}: {error:#}", self.name);
+            }
+        }
+    }
+}
+
+/// Fills the data folder of a new node.
+fn lay_out(data: &Path, ports: Ports, config: &[&str]) -> Result<()> {
+    for folder in ["home", "mnesia", "log"] {
+        fs::create_dir_all(data.join(folder))?;
+    }
+    let cookie = data.join("home/.erlang.cookie");
+    let mut cookie = File::options().write(true).create_new(true).mode(0o400).open(cookie)?;
+    cookie.write_all(format!("{:016X}", random()).as_bytes())?;
+    fs::write(data.join("enabled_plugins"), "[].\n")?;
+    fs::write(data.join("rabbitmq-env.conf"), "")?;
+    fs::write(data.join("advanced.config"), "[].\n")?;
+    let listener = format!("listeners.tcp.1 = 127.0.0.1:{}\n", ports.amqp);
+    let log = "log.file.level = warning\nlog.console = false\n";
+    Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{}", configuration(config)))?)
+}

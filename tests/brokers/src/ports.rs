@@ -1,0 +1,27 @@
+//! Free TCP ports and names that no other test picks.
+
+use anyhow::{Result, bail};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Where ports are picked: below Linux's ephemeral range (32768 up), so that no outgoing connection takes
+/// a node's port while the node is down.
+const RANGE: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port of 127.0.0.1 that is free now. Another process may take it before it is used: callers retry.
+pub(crate) fn free_port() -> Result<u16> {
+    let span = u64::from(RANGE.end - RANGE.start);
+    for _ in 0..100 {
+        let port = RANGE.start + u16::try_from(random() % span)?;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free TCP port among 100 tried in {RANGE:?}; is something holding them all?")
+}
+
+/// A random number: the standard library seeds its hashers from the operating system.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

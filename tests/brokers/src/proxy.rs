@@ -1,0 +1,157 @@
+//! A TCP proxy that misbehaves on demand: for tests of dead, slow and half-open connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A TCP proxy in front of one address. Dropped, it closes its port and all connections.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    control: watch::Sender<Control>,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Control {
+    frozen: bool,
+    refuse: bool,
+    delay: Duration,
+    /// Counts the cuts: a connection ends when it changes.
+    cuts: u64,
+}
+
+impl Proxy {
+    /// Starts a proxy to `upstream` on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When no port can be opened. (Nobody needs to listen on `upstream` yet.)
+    pub async fn start(upstream: SocketAddr) -> io::Result<Proxy> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let control = watch::Sender::new(Control::default());
+        let accepting = tokio::spawn(accept(listener, upstream, control.subscribe()));
+        Ok(Proxy { address, control, accepting })
+    }
+
+    /// Where the proxy listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Forwards nothing more: connections stay open and silent, and new ones are accepted and silent.
+    pub fn freeze(&self) {
+        self.control.send_modify(|control| control.frozen = true);
+    }
+
+    /// Forwards again, beginning with what came in while frozen.
+    pub fn thaw(&self) {
+        self.control.send_modify(|control| control.frozen = false);
+    }
+
+    /// Resets all connections of now. New ones are welcome.
+    pub fn cut(&self) {
+        self.control.send_modify(|control| control.cuts += 1);
+    }
+
+    /// Whether new connections are reset as soon as they are accepted.
+    pub fn refuse(&self, refuse: bool) {
+        self.control.send_modify(|control| control.refuse = refuse);
+    }
+
+    /// Holds back each piece of data for `delay`, in both directions.
+    pub fn delay(&self, delay: Duration) {
+        self.control.send_modify(|control| control.delay = delay);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Receiver<Control>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if control.borrow().refuse {
+            reset(&client);
+        } else {
+            tokio::spawn(serve(client, upstream, control.clone()));
+        }
+    }
+}
+
+/// One connection, from its beginning to its end or to the next cut.
+async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver<Control>) {
+    let cuts = control.borrow().cuts;
+    let mut until_cut = control.clone();
+    // An error means that the proxy is gone: a cut too.
+    let cut = async move { until_cut.wait_for(|now| now.cuts != cuts).await.map_or((), |_| ()) };
+    tokio::pin!(cut);
+
+    let mut thawed = control.clone();
+    let server = tokio::select! {
+        () = &mut cut => return reset(&client),
+        server = async {
+            thawed.wait_for(|now| !now.frozen).await.ok()?;
+            TcpStream::connect(upstream).await.ok()
+        } => server,
+    };
+    let Some(server) = server else { return reset(&client) };
+    let _only_slower = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let both = async {
+        tokio::join!(
+            forward(&mut from_client, &mut to_server, control.clone()),
+            forward(&mut from_server, &mut to_client, control.clone()),
+        )
+    };
+    tokio::select! {
+        // A silence that hides a hang-up of the other side is the point of a freeze: `forward` looks for the
+        // end of a stream only when it may pass it on.
+        _ = both => {}
+        () = &mut cut => {
+            reset(from_client.as_ref());
+            reset(from_server.as_ref());
+            // Dropped, a write half says a polite good-bye before the reset.
+            to_client.forget();
+            to_server.forget();
+        }
+    }
+}
+
+/// Passes on what comes in, and its end, as long as the proxy is not frozen.
+async fn forward(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    mut control: watch::Receiver<Control>,
+) -> io::Result<()> {
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        let length = from.read(&mut piece).await?;
+        let delay = control.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        // After reading: what came in just before the freeze must not slip through.
+        if control.wait_for(|now| !now.frozen).await.is_err() {
+            return Ok(());
+        }
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&piece[..length]).await?;
+    }
+}
+
+/// Makes the closing of `stream` a reset, as when the peer's machine restarted.
+fn reset(stream: &TcpStream) {
+    let _at_worst_a_plain_close = stream.set_zero_linger();
+}

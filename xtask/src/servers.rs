@@ -1,0 +1,96 @@
+//! The brokers of a run: given by URL, or a private node of what is installed or can be.
+
+use anyhow::{Context as _, Result, bail};
+use redrive_brokers::{Node, Version, handshake, install, shared_url};
+use std::net::ToSocketAddrs as _;
+use std::time::Duration;
+
+/// One running broker for all tests that may share it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) version: Version,
+    /// The exact release, as far as the broker tells.
+    pub(crate) release: String,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Url(String),
+    Node(Node),
+}
+
+impl Server {
+    pub(crate) fn url(&self) -> String {
+        match &self.source {
+            Source::Url(url) => url.clone(),
+            Source::Node(node) => node.url(),
+        }
+    }
+
+    /// `RabbitMQ 3.10.8 (private node)`
+    pub(crate) fn describe(&self) -> String {
+        let source = match &self.source {
+            Source::Url(_) => self.version.url_variable(),
+            Source::Node(node) => node.kind(),
+        };
+        format!("RabbitMQ {} ({source})", self.release)
+    }
+}
+
+/// Finds or starts a broker of each version.
+pub(crate) fn find(versions: &[Version]) -> Result<Vec<Server>> {
+    versions.iter().map(|&version| find_one(version)).collect()
+}
+
+fn find_one(version: Version) -> Result<Server> {
+    if let Some(url) = shared_url(version) {
+        let release = release_at(&url).with_context(|| {
+            format!(
+                "{} is set, but no broker answers there; start it, correct the URL, or unset it and a \
+                 private node is used",
+                version.url_variable()
+            )
+        })?;
+        return Ok(Server { version, release, source: Source::Url(url) });
+    }
+    let node = install::install(version)
+        .with_context(|| {
+            format!(
+                "found no RabbitMQ {version}. Any of these will do:\n\
+                 - set {variable}=amqp://user:password@host:port/vhost to a running one;\n\
+                 - install rabbitmq-server {version} (it is looked for in /usr/lib/rabbitmq);\n\
+                 - run this as root on Debian or Ubuntu: it installs what is missing;\n\
+                 - run this where Docker works: it uses the image {image};\n\
+                 - choose the other version with --broker.\n\
+                 What was tried",
+                variable = version.url_variable(),
+                image = install::image(version),
+            )
+        })
+        .and_then(|_| Node::start(version))?;
+    Ok(Server { version, release: node.release().to_owned(), source: Source::Node(node) })
+}
+
+/// Asks the broker behind `url` for its release, without logging in.
+fn release_at(url: &str) -> Result<String> {
+    let Some(rest) = url.strip_prefix("amqp://") else {
+        if url.starts_with("amqps://") {
+            return Ok("(release unknown: amqps)".into());
+        }
+        bail!("the URL begins neither with amqp:// nor with amqps://");
+    };
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let port = host.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+    let address = if port.is_some() { host.to_owned() } else { format!("{host}:5672") };
+    let resolved = address.to_socket_addrs().with_context(|| format!("could not resolve {address}"))?;
+    let mut last = anyhow::anyhow!("{address} has no address");
+    for socket in resolved {
+        match handshake::greet(socket, Duration::from_secs(5)) {
+            Ok(greeting) => return Ok(greeting.release),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

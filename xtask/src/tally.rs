@@ -1,0 +1,178 @@
+//! What the output of `cargo test` says: counts, names, and which binary fell silent.
+//!
+//! Totals come from the `test result:` lines, which libtest prints whatever else is printed between; names
+//! come from the `test … ok` lines. Where the two disagree, [`Tally::unnamed`] says by how much.
+
+use redrive_brokers::Version;
+use std::collections::BTreeMap;
+
+/// Counts of the tests of one or all binaries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+    pub(crate) filtered: usize,
+}
+
+/// Everything that was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// In the order in which they ran.
+    pub(crate) binaries: Vec<Binary>,
+    /// How many tests ran on each version.
+    pub(crate) ran_on: BTreeMap<Version, usize>,
+    /// `binary: test` of each failed test.
+    pub(crate) failed: Vec<String>,
+    /// `binary: test: reason` of each ignored test.
+    pub(crate) ignored: Vec<String>,
+    /// How many tests have a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
+    pub(crate) unnamed: usize,
+    /// A test whose line was torn by output between its name and its result.
+    torn: Option<String>,
+    /// Within the output of failed tests, which may look like anything.
+    replaying: bool,
+    /// The tests named since the last summary.
+    named: usize,
+}
+
+/// One test binary, or the doc tests of one crate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Binary {
+    pub(crate) name: String,
+    /// `None` until it prints a summary; when it never does, it crashed.
+    pub(crate) counts: Option<Counts>,
+}
+
+impl Tally {
+    /// Reads one line of the output.
+    pub(crate) fn read(&mut self, line: &str) {
+        let line = without_colours(line);
+        let text = line.trim();
+        if let Some(name) = started(text) {
+            (self.torn, self.replaying) = (None, false);
+            self.binaries.push(Binary { name, counts: None });
+        } else if let Some(counts) = summary(text) {
+            self.finish(counts);
+        } else if text == "failures:" || self.replaying {
+            self.replaying = true;
+        } else if let Some((name, result)) =
+            text.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        {
+            if !self.record(name, result) {
+                self.torn = Some(name.to_owned());
+            }
+        } else if let Some(name) = text.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ...")) {
+            self.torn = Some(name.to_owned());
+        } else if let Some(name) = self.torn.take()
+            && !self.record(&name, text)
+        {
+            self.torn = Some(name);
+        }
+    }
+
+    /// The sum over all binaries.
+    pub(crate) fn total(&self) -> Counts {
+        self.binaries.iter().filter_map(|binary| binary.counts).fold(Counts::default(), Counts::plus)
+    }
+
+    /// The binaries that started and never told their result.
+    pub(crate) fn crashed(&self) -> Vec<&str> {
+        self.binaries
+            .iter()
+            .filter(|binary| binary.counts.is_none())
+            .map(|binary| binary.name.as_str())
+            .collect()
+    }
+
+    /// Takes the result of a test; whether `result` is one.
+    fn record(&mut self, name: &str, result: &str) -> bool {
+        let binary = self.binaries.last().map_or("?", |binary| binary.name.as_str());
+        // libtest adds the time with `--report-time`: `ok <0.012s>`.
+        match result.split([' ', ',']).next() {
+            Some("ok") if result == "ok" || result.starts_with("ok <") => {}
+            Some("FAILED") => self.failed.push(format!("{binary}: {name}")),
+            Some("ignored") => {
+                let reason =
+                    result.strip_prefix("ignored").unwrap_or_default().trim_start_matches([',', ' ']);
+                let colon = if reason.is_empty() { "" } else { ": " };
+                self.ignored.push(format!("{binary}: {name}{colon}{reason}"));
+                self.named += 1;
+                return true;
+            }
+            _ => return false,
+        }
+        self.named += 1;
+        for version in Version::ALL {
+            if name.contains(version.mark()) {
+                *self.ran_on.entry(version).or_default() += 1;
+            }
+        }
+        true
+    }
+
+    fn finish(&mut self, counts: Counts) {
+        let results = counts.passed + counts.failed + counts.ignored;
+        self.unnamed += results.saturating_sub(self.named);
+        self.named = 0;
+        (self.torn, self.replaying) = (None, false);
+        if self.binaries.is_empty() {
+            self.binaries.push(Binary { name: "?".into(), counts: None });
+        }
+        // Doc tests of one crate may print several summaries: those run together and those run alone.
+        if let Some(binary) = self.binaries.last_mut() {
+            binary.counts = Some(binary.counts.unwrap_or_default().plus(counts));
+        }
+    }
+}
+
+impl Counts {
+    fn plus(self, other: Counts) -> Counts {
+        Counts {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            ignored: self.ignored + other.ignored,
+            filtered: self.filtered + other.filtered,
+        }
+    }
+}
+
+/// The name of the binary that cargo says it runs now: `tests/node.rs (redrive_brokers)`.
+fn started(text: &str) -> Option<String> {
+    if let Some(crate_name) = text.strip_prefix("Doc-tests ") {
+        return Some(format!("doc tests of {crate_name}"));
+    }
+    let (source, path) = text.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
+    // `target/debug/deps/redrive_core-0123456789abcdef`
+    let file = path.rsplit(['/', '\\']).next()?;
+    let (stem, _) = file.rsplit_once('-')?;
+    Some(if source.starts_with("unittests ") { format!("unit tests of {stem}") } else { source.to_owned() })
+}
+
+/// `test result: ok. 4 passed; 2 failed; 0 ignored; 0 measured; 1 filtered out; finished in 14.15s`
+fn summary(text: &str) -> Option<Counts> {
+    let (_, numbers) = text.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |what: &str| {
+        let part = numbers.split("; ").find_map(|part| part.strip_suffix(what))?;
+        part.trim().parse().ok()
+    };
+    Some(Counts {
+        passed: count("passed")?,
+        failed: count("failed")?,
+        ignored: count("ignored")?,
+        filtered: count("filtered out")?,
+    })
+}
+
+fn without_colours(line: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        plain.push_str(before);
+        rest = after.find(|c: char| c.is_ascii_alphabetic()).map_or("", |end| &after[end + 1..]);
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests;
