@@ -1,17 +1,21 @@
 //! The ground floor of redrive. (Documentation follows with the whole.)
 
 mod classify;
+mod consumer;
 mod deaths;
 mod delivery;
 mod disposition;
 mod failure;
+mod handler;
 pub mod header_names;
 mod headers;
+mod layers;
 mod message;
 mod needs;
 mod operate;
 mod redact;
 mod retry;
+mod service;
 mod settlement;
 mod stage;
 mod story;
@@ -19,17 +23,25 @@ mod text;
 mod transport;
 
 pub use bytes::Bytes;
-pub use classify::{ErrorClass, ErrorClassifier};
+pub use classify::{ByMarker, ErrorClass, ErrorClassifier};
+pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner};
 pub use deaths::{Death, DeathHistory};
 pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
+#[cfg(feature = "json")]
+pub use handler::Json;
+pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, Staged, State};
 pub use headers::{Headers, Timestamp, Value};
+pub use layers::{Backoff, DeadLetterBackoff, ParkingLot, Poison};
+#[cfg(feature = "tower")]
+pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{Selection, Shelved, Shelves};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
+pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use story::{Count, PastFailure, Story};

@@ -216,18 +216,27 @@ pub struct SettleError<R> {
     pub error: TransportError,
     /// The right to settle the delivery, when it is still in hand. Dropping it gives the delivery back.
     pub receipt: Option<R>,
+    /// True when the copy is known to be stored, and only the removal of the original is in doubt. When the original
+    /// comes again it must not be copied again.
+    pub copy_stored: bool,
 }
 
 impl<R> SettleError<R> {
     /// The delivery is no longer in hand.
     #[must_use]
     pub fn lost(error: TransportError) -> Self {
-        Self { error, receipt: None }
+        Self { error, receipt: None, copy_stored: false }
+    }
+
+    /// The delivery is no longer in hand, but its copy is stored: only the removal of the original is in doubt.
+    #[must_use]
+    pub fn lost_after_copy(error: TransportError) -> Self {
+        Self { error, receipt: None, copy_stored: true }
     }
 
     /// The delivery is still in hand: its settlement can be tried again.
     #[must_use]
     pub fn held(error: TransportError, receipt: R) -> Self {
-        Self { error, receipt: Some(receipt) }
+        Self { error, receipt: Some(receipt), copy_stored: false }
     }
 }

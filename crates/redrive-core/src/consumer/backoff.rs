@@ -1,0 +1,36 @@
+//! How long to wait before trying again what the broker did not take. Pure.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The wait before try number `tries` (1 the first time) at settling: doubling from 100 ms to 30 s, and less by up to a
+/// quarter, so that many that failed together do not come back together. `spread` is any number that differs between them.
+pub(crate) fn wait(tries: u32, spread: u64) -> Duration {
+    let doubled = FIRST.saturating_mul(1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX));
+    let whole = doubled.min(LONGEST);
+    whole - whole.mul_f64((spread % 1024) as f64 / 4096.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_doubles_up_to_the_longest_wait() {
+        assert_eq!(wait(1, 0), FIRST);
+        assert_eq!(wait(3, 0), FIRST * 4);
+        for tries in [20, 40, u32::MAX] {
+            assert_eq!(wait(tries, 0), LONGEST);
+        }
+    }
+
+    #[test]
+    fn it_is_less_by_a_quarter_at_most() {
+        for spread in [1, 1023, 1024, u64::MAX] {
+            let wait = wait(1, spread);
+            assert!(wait <= FIRST && wait >= FIRST * 3 / 4, "{wait:?}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The consumer: built from a transport, layers and a handler, then run.
+
+mod backoff;
+mod control;
+mod observe;
+mod recent;
+mod report;
+mod run;
+mod settle;
+mod telemetry;
+mod work;
+
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower_layer::{Identity, Layer, Stack};
+use tower_service::Service;
+
+pub use control::ConsumerHandle;
+pub use observe::{Event, Observer};
+pub use report::{ConsumerError, Report};
+
+use crate::delivery::Delivery;
+use crate::disposition::{BoxError, Disposition};
+use crate::handler::{Handler, HandlerService};
+use crate::layers::DeadLetterBackoff;
+use crate::needs::Needs;
+use crate::retry::RetryPolicy;
+use crate::service::{ErasedService, StageLayer};
+use crate::settlement::DEFAULT_HEADER_BUDGET;
+use crate::stage::Stage;
+use crate::transport::Transport;
+
+/// Takes messages from a transport, has a handler handle them, and settles every one.
+///
+/// Layers are added from the outside in, as with `tower::ServiceBuilder`: the first sees a delivery first and its
+/// outcome last.
+///
+/// ```no_run
+/// # async fn example<T: redrive_core::Transport>(transport: T) -> Result<(), redrive_core::ConsumerError> {
+/// use std::time::Duration;
+/// use redrive_core::{BoxError, Consumer};
+///
+/// async fn ship(order: String) -> Result<(), BoxError> {
+///     println!("shipping {order}");
+///     Ok(())
+/// }
+///
+/// Consumer::new(transport)
+///     .concurrency(16)
+///     .with_dead_letter_backoff([Duration::from_secs(1), Duration::from_secs(10)])
+///     .handler(ship)
+///     .run_until(std::future::pending())
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a consumer does nothing until it has a handler and is run"]
+pub struct Consumer<T, L = Identity> {
+    transport: T,
+    layer: L,
+    settings: Settings,
+}
+
+/// What the builder collects besides types.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) concurrency: usize,
+    pub(crate) prefetch: Option<u32>,
+    pub(crate) grace: Duration,
+    pub(crate) needs: Needs,
+    pub(crate) header_budget: usize,
+    pub(crate) remembered: usize,
+    pub(crate) redactor: Option<Arc<Redactor>>,
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
+}
+
+pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
+
+impl<T: Transport> Consumer<T> {
+    /// How many deliveries are handled at the same time when nothing else is said.
+    pub const DEFAULT_CONCURRENCY: usize = 16;
+    /// How long handlers may take to finish after a shutdown was asked for, when nothing else is said.
+    pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+    /// How many recently settled deliveries are remembered when nothing else is said.
+    pub const DEFAULT_REMEMBERED: usize = 10_000;
+
+    /// A consumer of this transport, without layers.
+    pub fn new(transport: T) -> Self {
+        let settings = Settings {
+            concurrency: Self::DEFAULT_CONCURRENCY,
+            prefetch: None,
+            grace: Self::DEFAULT_GRACE,
+            needs: Needs::none(),
+            header_budget: DEFAULT_HEADER_BUDGET,
+            remembered: Self::DEFAULT_REMEMBERED,
+            redactor: None,
+            observers: Vec::new(),
+        };
+        Self { transport, layer: Identity::new(), settings }
+    }
+}
+
+impl<T: Transport, L> Consumer<T, L> {
+    /// How many deliveries are handled at the same time; at least 1.
+    pub fn concurrency(mut self, deliveries: usize) -> Self {
+        self.settings.concurrency = deliveries.max(1);
+        self
+    }
+
+    /// How many deliveries the broker may have handed out at the same time, those being handled included. When nothing
+    /// is said: twice the concurrency.
+    pub fn prefetch(mut self, deliveries: u32) -> Self {
+        self.settings.prefetch = Some(deliveries.max(1));
+        self
+    }
+
+    /// How long handlers may take to finish after a shutdown was asked for. What still runs then is dropped, and its
+    /// message given back without charging an attempt.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Tells the transport what layers that the consumer cannot look into will ask of it: for example the waits of a
+    /// retry policy inside a `tower::ServiceBuilder`.
+    pub fn needs(mut self, needs: Needs) -> Self {
+        self.settings.needs = self.settings.needs.and(needs);
+        self
+    }
+
+    /// How many bytes redrive's own headers may take on a message; 4096 when nothing is said.
+    pub fn header_budget(mut self, bytes: usize) -> Self {
+        self.settings.header_budget = bytes;
+        self
+    }
+
+    /// How many recently settled deliveries are remembered, so that one whose acknowledgement was lost is settled on
+    /// sight when it comes again, and not handled a second time. `0` remembers none.
+    pub fn remember(mut self, deliveries: usize) -> Self {
+        self.settings.remembered = deliveries;
+        self
+    }
+
+    /// Passes the text of every failure through one more redactor, after [`redact`](crate::redact), before it is
+    /// logged or written on a message.
+    pub fn redactor(mut self, redactor: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.settings.redactor = Some(Arc::new(redactor));
+        self
+    }
+
+    /// Has everything that happens told to this observer; any number of them.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Adds a tower layer, inside of those that are there already.
+    pub fn layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+        Consumer { transport: self.transport, layer: Stack::new(layer, self.layer), settings: self.settings }
+    }
+
+    /// Adds a [`Stage`], inside of what is there already.
+    pub fn stage<St: Stage>(self, stage: St) -> Consumer<T, Stack<StageLayer<St>, L>> {
+        let needs = stage.needs();
+        self.needs(needs).layer(StageLayer::new(stage))
+    }
+
+    /// Adds retry with backoff, dead-lettering, poison detection and parking: see [`DeadLetterBackoff`].
+    pub fn with_dead_letter_backoff(
+        self,
+        policy: impl RetryPolicy,
+    ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
+        self.stage(DeadLetterBackoff::new(policy))
+    }
+
+    /// The same, with options.
+    ///
+    /// ```no_run
+    /// # fn example<T: redrive_core::Transport>(transport: T) {
+    /// use std::time::Duration;
+    /// use redrive_core::Consumer;
+    ///
+    /// let consumer = Consumer::new(transport).with_dead_letter_backoff_and(
+    ///     [Duration::from_secs(1), Duration::from_secs(60)],
+    ///     |preset| preset.poison_after(5).park_exhausted(),
+    /// );
+    /// # }
+    /// ```
+    pub fn with_dead_letter_backoff_and(
+        self,
+        policy: impl RetryPolicy,
+        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
+    ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
+        self.stage(options(DeadLetterBackoff::new(policy)))
+    }
+
+    /// Handles deliveries with this async function.
+    pub fn handler<H, Args>(self, handler: H) -> Runner<T>
+    where
+        H: Handler<Args, ()>,
+        Args: 'static,
+        L: Layer<HandlerService<H, Args, ()>>,
+        L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+        <L::Service as Service<Delivery>>::Error: Into<BoxError>,
+        <L::Service as Service<Delivery>>::Future: Send + 'static,
+    {
+        self.handler_with((), handler)
+    }
+
+    /// Handles deliveries with this async function, which can ask for the state with
+    /// [`State<S>`](crate::State).
+    pub fn handler_with<S, H, Args>(self, state: S, handler: H) -> Runner<T>
+    where
+        S: Send + Sync + 'static,
+        H: Handler<Args, S>,
+        Args: 'static,
+        L: Layer<HandlerService<H, Args, S>>,
+        L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+        <L::Service as Service<Delivery>>::Error: Into<BoxError>,
+        <L::Service as Service<Delivery>>::Future: Send + 'static,
+    {
+        let settings = Settings { needs: self.settings.needs.clone().and(handler.needs()), ..self.settings };
+        let service = self.layer.layer(HandlerService::new(handler, state));
+        Runner::new(self.transport, ErasedService::new(service), settings)
+    }
+
+    /// Handles deliveries with a tower service instead of a function.
+    pub fn service<S>(self, service: S) -> Runner<T>
+    where
+        L: Layer<S>,
+        L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+        <L::Service as Service<Delivery>>::Error: Into<BoxError>,
+        <L::Service as Service<Delivery>>::Future: Send + 'static,
+    {
+        let service = self.layer.layer(service);
+        Runner::new(self.transport, ErasedService::new(service), self.settings)
+    }
+}
+
+impl<T, L> fmt::Debug for Consumer<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { concurrency, prefetch, grace, needs, .. } = &self.settings;
+        f.debug_struct("Consumer")
+            .field("concurrency", concurrency)
+            .field("prefetch", prefetch)
+            .field("grace", grace)
+            .field("needs", needs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A consumer with its handler, ready to run.
+#[must_use = "a consumer does nothing until it is run"]
+pub struct Runner<T> {
+    transport: Arc<T>,
+    service: ErasedService,
+    settings: Settings,
+    control: control::Control,
+}
+
+impl<T: Transport> Runner<T> {
+    fn new(transport: T, service: ErasedService, mut settings: Settings) -> Self {
+        let derived = u32::try_from(settings.concurrency.saturating_mul(2)).unwrap_or(u32::MAX);
+        // Below the concurrency, handlers would wait for nothing.
+        settings.needs.prefetch = settings.prefetch.unwrap_or(derived);
+        Self { transport: Arc::new(transport), service, settings, control: control::Control::new() }
+    }
+
+    /// To stop, pause and resume the consumer from elsewhere.
+    #[must_use]
+    pub fn handle(&self) -> ConsumerHandle {
+        self.control.handle()
+    }
+
+    /// Runs until the [`handle`](Self::handle) stops it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_until`](Self::run_until).
+    pub async fn run(self) -> Result<Report, ConsumerError> {
+        self.run_until(std::future::pending()).await
+    }
+
+    /// Runs until `shutdown` resolves or the [`handle`](Self::handle) stops it: then takes no more messages, gives back
+    /// what no handler has begun with, lets handlers finish within the grace period, gives back what they did not
+    /// finish, and closes the transport.
+    ///
+    /// Not cancel safe in the sense of a clean end: dropping the future drops the handlers, and what they worked on
+    /// comes again. Nothing is lost.
+    ///
+    /// # Errors
+    ///
+    /// Before the first message: when the broker cannot honour the configuration, or cannot be started. Later: only for
+    /// what time does not mend, such as a queue that somebody deleted. An interruption of the broker is no error.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, ConsumerError> {
+        run::run(self.transport, self.service, self.settings, self.control, shutdown).await
+    }
+}
+
+impl<T> fmt::Debug for Runner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("needs", &self.settings.needs).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    pub(crate) fn remembered(&self) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.remembered)
+    }
+}

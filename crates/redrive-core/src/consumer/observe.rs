@@ -1,0 +1,83 @@
+//! The seam for metrics, and for whatever wants to watch.
+
+use std::time::Duration;
+
+use crate::delivery::Delivery;
+use crate::disposition::Disposition;
+use crate::transport::TransportError;
+
+/// Is told everything that happens in a consumer, as it happens, from the tasks where it happens: it must be quick, and
+/// must not block. Any `Fn(&Event<'_>)` is one.
+///
+/// ```
+/// use redrive_core::{Event, Observer};
+///
+/// fn watch(event: &Event<'_>) {
+///     if let Event::Settled { delivery, disposition, .. } = event {
+///         println!("{} {}", delivery.id(), disposition.name());
+///     }
+/// }
+/// # fn is_observer(_: impl Observer) {} is_observer(watch);
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// This happened.
+    fn observe(&self, event: &Event<'_>);
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn observe(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// What happens in a consumer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The consumer takes messages.
+    Started {
+        /// From this queue.
+        queue: &'a str,
+    },
+    /// A delivery goes into the layers.
+    Received {
+        /// The delivery.
+        delivery: &'a Delivery,
+    },
+    /// The layers came to a decision; it is about to be carried out.
+    Decided {
+        /// The delivery.
+        delivery: &'a Delivery,
+        /// The decision.
+        disposition: &'a Disposition,
+        /// How long layers and handler took.
+        elapsed: Duration,
+    },
+    /// A decision was carried out.
+    Settled {
+        /// The delivery.
+        delivery: &'a Delivery,
+        /// The decision.
+        disposition: &'a Disposition,
+    },
+    /// A delivery was settled without being handled, because it had been settled before.
+    SettledOnSight {
+        /// The delivery.
+        delivery: &'a Delivery,
+    },
+    /// A settlement failed.
+    NotSettled {
+        /// The delivery.
+        delivery: &'a Delivery,
+        /// What the transport says.
+        error: &'a TransportError,
+        /// True when the delivery is still in hand, and the settlement is tried again; false when it comes again.
+        held: bool,
+    },
+    /// The consumer takes no more messages, because copies cannot be stored. Those in hand are tried again.
+    IntakePaused,
+    /// The consumer takes messages again.
+    IntakeResumed,
+    /// The consumer has ended.
+    Stopped,
+}

@@ -1,0 +1,122 @@
+//! What a consumer did, and why it ended.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::disposition::Disposition;
+use crate::transport::TransportError;
+
+/// How many deliveries ended in which way, from start to end of a consumer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Handled, and removed.
+    pub acknowledged: u64,
+    /// Failed, and waiting for the next attempt.
+    pub retried: u64,
+    /// To come again later, at the handler's wish.
+    pub snoozed: u64,
+    /// Put onto the dead-letter shelf.
+    pub dead_lettered: u64,
+    /// Put onto the parking shelf.
+    pub parked: u64,
+    /// Failed, and removed at the handler's wish.
+    pub discarded: u64,
+    /// Given back.
+    pub released: u64,
+    /// Settled on sight, because they had been settled before.
+    pub settled_on_sight: u64,
+    /// Not settled: lost with a connection, to come again.
+    pub lost: u64,
+}
+
+/// The counters behind a [`Report`].
+#[derive(Default)]
+pub(crate) struct Counters {
+    acknowledged: AtomicU64,
+    retried: AtomicU64,
+    snoozed: AtomicU64,
+    dead_lettered: AtomicU64,
+    parked: AtomicU64,
+    discarded: AtomicU64,
+    released: AtomicU64,
+    settled_on_sight: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn settled(&self, disposition: &Disposition) {
+        let counter = match disposition {
+            Disposition::Ack => &self.acknowledged,
+            Disposition::Retry(..) => &self.retried,
+            Disposition::Snooze(_) => &self.snoozed,
+            Disposition::DeadLetter(_) => &self.dead_lettered,
+            Disposition::Park(_) => &self.parked,
+            Disposition::Discard(_) => &self.discarded,
+            Disposition::Release => &self.released,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn settled_on_sight(&self) {
+        self.settled_on_sight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Report {
+            acknowledged: read(&self.acknowledged),
+            retried: read(&self.retried),
+            snoozed: read(&self.snoozed),
+            dead_lettered: read(&self.dead_lettered),
+            parked: read(&self.parked),
+            discarded: read(&self.discarded),
+            released: read(&self.released),
+            settled_on_sight: read(&self.settled_on_sight),
+            lost: read(&self.lost),
+        }
+    }
+}
+
+/// Why a consumer did not start, or ended before it was asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsumerError {
+    /// The broker cannot honour the configuration. No message was taken.
+    #[error("the consumer of queue `{queue}` refuses to start: {}", .unmet.join("; "))]
+    Refused {
+        /// The queue.
+        queue: String,
+        /// What cannot be honoured, and what to do: one sentence each.
+        unmet: Vec<String>,
+    },
+    /// The transport did not start. No message was taken.
+    #[error("the consumer of queue `{queue}` did not start: {error}")]
+    Start {
+        /// The queue.
+        queue: String,
+        /// What the transport says.
+        #[source]
+        error: TransportError,
+    },
+    /// The transport cannot go on. Handlers were let finish, and what was in hand was given back.
+    #[error("the consumer of queue `{queue}` had to end: {error}")]
+    Transport {
+        /// The queue.
+        queue: String,
+        /// What the transport says.
+        #[source]
+        error: TransportError,
+    },
+    /// A layer failed while nothing was being handled (`poll_ready`), so that no message can pass it any more.
+    #[error("the consumer of queue `{queue}` had to end: a layer is broken: {error}")]
+    Layer {
+        /// The queue.
+        queue: String,
+        /// What the layer says.
+        error: crate::BoxError,
+    },
+}

@@ -1,0 +1,227 @@
+//! The loop: takes deliveries when the stack is ready for them, and ends in order.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use super::control::{Asked, Control};
+use super::work::Context;
+use super::{ConsumerError, Event, Report, Settings};
+use crate::service::ErasedService;
+use crate::transport::{Received, Transport, TransportError};
+
+/// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
+const PARTING: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run<T: Transport>(
+    transport: Arc<T>,
+    service: ErasedService,
+    settings: Settings,
+    control: Control,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Report, ConsumerError> {
+    let context = Arc::new(start(transport, settings).await?);
+    let queue = &context.capabilities.queue;
+    tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
+    context.tell(&Event::Started { queue });
+    let mut workers = JoinSet::new();
+    let ended = consume(&context, &service, &control, &mut workers, shutdown).await;
+    match &ended {
+        Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
+        Err(error) => tracing::error!(%error, "the consumer ends"),
+    }
+    finish(&context, workers).await;
+    let report = context.counters.report();
+    tracing::info!(queue, ?report, "the consumer has ended");
+    context.tell(&Event::Stopped);
+    ended.map(|()| report)
+}
+
+/// Compares what is asked with what the broker can do, before the first message is taken; then starts.
+async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Context<T>, ConsumerError> {
+    let capabilities = transport.capabilities();
+    let queue = capabilities.queue.clone();
+    let unmet = settings.needs.unmet(&capabilities);
+    if !unmet.is_empty() {
+        return Err(ConsumerError::Refused { queue, unmet });
+    }
+    if let Err(error) = transport.start(&settings.needs).await {
+        transport.close().await;
+        return Err(ConsumerError::Start { queue, error });
+    }
+    if settings.needs.hand_outs.is_some() && !capabilities.counts_hand_outs {
+        tracing::warn!(
+            queue,
+            "this queue does not count how often it hands a message out: one that kills the process will come again \
+             without end; use a queue that counts (on RabbitMQ: a quorum queue)"
+        );
+    }
+    Ok(Context::new(transport, settings))
+}
+
+/// Until the end is asked for, or something is broken for good.
+async fn consume<T: Transport>(
+    context: &Arc<Context<T>>,
+    service: &ErasedService,
+    control: &Control,
+    workers: &mut JoinSet<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ConsumerError> {
+    let queue = || context.capabilities.queue.clone();
+    let mut shutdown = pin!(shutdown);
+    let mut asked = control.subscribe();
+    // It may have been asked for before the start.
+    asked.mark_changed();
+    let mut trouble = context.trouble.0.subscribe();
+    let mut intake = Intake { paused: false, shut: false, next: None };
+    loop {
+        let room = workers.len() < context.settings.concurrency;
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            Ok(()) = asked.changed() => {
+                let wanted = *asked.borrow_and_update();
+                match wanted {
+                    Asked::Stop => return Ok(()),
+                    Asked::Pause => intake.pause(context).await,
+                    Asked::Run => intake.resume(context).await
+                        .map_err(|error| ConsumerError::Transport { queue: queue(), error })?,
+                }
+            }
+            Some(worker) = workers.join_next() => reap(worker),
+            Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
+            taken = intake.take(context, service), if room && intake.open() => match taken {
+                Ok(Some((ready, received))) => {
+                    let context = Arc::clone(context);
+                    workers.spawn(async move { context.work(ready, received).await });
+                }
+                // Closed by somebody else.
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(error),
+            },
+        }
+    }
+}
+
+/// What stands between the transport and the workers.
+struct Intake {
+    /// As asked.
+    paused: bool,
+    /// While copies cannot be stored.
+    shut: bool,
+    /// A clone of the stack that is, or is becoming, ready for the next delivery.
+    next: Option<ErasedService>,
+}
+
+impl Intake {
+    fn open(&self) -> bool {
+        !self.paused && !self.shut
+    }
+
+    /// Takes no message that there is no room for: first the stack is ready, then a delivery is received. Cancel safe.
+    async fn take<T: Transport>(
+        &mut self,
+        context: &Context<T>,
+        service: &ErasedService,
+    ) -> Result<Option<(ErasedService, Received<T::Receipt>)>, ConsumerError> {
+        let queue = || context.capabilities.queue.clone();
+        let next = self.next.get_or_insert_with(|| service.clone());
+        next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
+        let received = context.transport.receive().await;
+        let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
+        Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
+    }
+
+    async fn pause<T: Transport>(&mut self, context: &Context<T>) {
+        if self.paused {
+            return;
+        }
+        self.paused = true;
+        // What is ready holds permits of the layers.
+        self.next = None;
+        give_back_unstarted(context).await;
+        tracing::info!(queue = context.capabilities.queue, "paused, as asked");
+    }
+
+    async fn resume<T: Transport>(&mut self, context: &Context<T>) -> Result<(), TransportError> {
+        if !self.paused {
+            return Ok(());
+        }
+        context.transport.resume().await?;
+        self.paused = false;
+        tracing::info!(queue = context.capabilities.queue, "resumed, as asked");
+        Ok(())
+    }
+
+    fn shut_while<T: Transport>(&mut self, shut: bool, context: &Context<T>) {
+        if shut == self.shut {
+            return;
+        }
+        self.shut = shut;
+        let queue = &context.capabilities.queue;
+        if shut {
+            self.next = None;
+            tracing::error!(queue, "takes no more messages: copies cannot be stored");
+            context.tell(&Event::IntakePaused);
+        } else {
+            tracing::info!(queue, "takes messages again: copies can be stored");
+            context.tell(&Event::IntakeResumed);
+        }
+    }
+}
+
+/// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with.
+async fn give_back_unstarted<T: Transport>(context: &Context<T>) {
+    let parting = async {
+        if let Err(error) = context.transport.pause().await {
+            // Without a connection the broker hands out nothing either.
+            tracing::warn!(%error, "the intake could not be stopped in order");
+        }
+        while let Ok(Some(received)) = context.transport.receive().await {
+            context.release(received).await;
+        }
+    };
+    if timeout(PARTING, parting).await.is_err() {
+        tracing::warn!(
+            "not everything could be given back in time: the broker does it when the connection ends"
+        );
+    }
+}
+
+/// Lets the workers finish within the grace period, then has them give back, then parts from the broker.
+async fn finish<T: Transport>(context: &Context<T>, mut workers: JoinSet<()>) {
+    let finishing = async {
+        tokio::join!(give_back_unstarted(context), all_of(&mut workers));
+    };
+    if timeout(context.settings.grace, finishing).await.is_err() {
+        tracing::warn!(unfinished = workers.len(), "the grace period is over: what still runs is given back");
+    }
+    context.over.send_replace(true);
+    if timeout(PARTING, all_of(&mut workers)).await.is_err() {
+        workers.abort_all();
+        all_of(&mut workers).await;
+    }
+    if timeout(PARTING, context.transport.close()).await.is_err() {
+        tracing::warn!("the transport did not close in time");
+    }
+}
+
+async fn all_of(workers: &mut JoinSet<()>) {
+    while let Some(worker) = workers.join_next().await {
+        reap(worker);
+    }
+}
+
+/// Handlers and layers cannot bring a worker down; this would be our own fault, or an observer's. The message is given
+/// back by its receipt.
+fn reap(worker: Result<(), JoinError>) {
+    if let Err(error) = worker
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a worker panicked: its message is given back");
+    }
+}

@@ -1,0 +1,97 @@
+//! Carrying a settlement out, until it is done or the delivery is lost.
+
+use std::time::Duration;
+
+use super::work::Context;
+use super::{Event, backoff};
+use crate::delivery::Delivery;
+use crate::settlement::Settlement;
+use crate::transport::{SettleError, Transport, TransportError, TransportErrorKind};
+
+/// How carrying out a settlement ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// As asked.
+    Settled,
+    /// Given back instead: the copy could not be stored before the consumer had to end.
+    GivenBack,
+    /// The delivery is no longer in hand; it comes again.
+    Lost,
+}
+
+impl<T: Transport> Context<T> {
+    /// While a copy cannot be stored, the delivery stays in hand and the intake stays shut: the handler does not run
+    /// again for it, and nothing is acknowledged.
+    pub(crate) async fn settle(
+        &self,
+        delivery: &Delivery,
+        receipt: T::Receipt,
+        settlement: Settlement,
+    ) -> Ended {
+        let mut receipt = receipt;
+        let mut settlement = settlement;
+        let mut trouble = None;
+        for tries in 1_u32.. {
+            let SettleError { error, receipt: held, copy_stored } =
+                match self.transport.settle(receipt, settlement.clone()).await {
+                    Ok(()) => {
+                        self.remember(delivery, &settlement);
+                        return Ended::Settled;
+                    }
+                    Err(error) => error,
+                };
+            self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
+            let Some(still_in_hand) = held else {
+                tracing::warn!(%error, settlement = settlement.name(), "not settled: the message comes again");
+                // What the handler acknowledged, and what has its copy, is done: only the broker does not know yet.
+                if copy_stored || settlement == Settlement::Complete {
+                    self.remember(delivery, &settlement);
+                }
+                return Ended::Lost;
+            };
+            receipt = still_in_hand;
+            if let Some(instead) = self.instead(&error, &settlement) {
+                tracing::error!(%error, "the message cannot be copied: it goes to the dead-letter shelf without its story");
+                settlement = instead;
+                continue;
+            }
+            trouble.get_or_insert_with(|| self.trouble.begin());
+            let wait = backoff::wait(tries, fastrand::u64(..));
+            tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+            if !self.wait_unless_over(wait).await {
+                return self.give_back(receipt).await;
+            }
+        }
+        unreachable!("the tries do not end")
+    }
+
+    /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
+    async fn give_back(&self, receipt: T::Receipt) -> Ended {
+        match self.transport.settle(receipt, Settlement::Release).await {
+            Ok(()) => Ended::GivenBack,
+            Err(_) => Ended::Lost,
+        }
+    }
+
+    /// What can never be copied can still be moved by the broker itself.
+    fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
+        let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
+        (hopeless && self.capabilities.native_dead_letter).then_some(Settlement::Reject)
+    }
+
+    /// False when the time is over first.
+    async fn wait_unless_over(&self, wait: Duration) -> bool {
+        tokio::select! {
+            () = self.over() => false,
+            () = tokio::time::sleep(wait) => true,
+        }
+    }
+
+    fn remember(&self, delivery: &Delivery, settlement: &Settlement) {
+        // A release or a reject leaves the message with the broker: when it comes again, it is not done.
+        let done = *settlement == Settlement::Complete || settlement.stores_copy();
+        if let (true, Some(recent)) = (done, &self.recent) {
+            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remember(delivery);
+        }
+    }
+}

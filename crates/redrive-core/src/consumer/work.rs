@@ -1,0 +1,179 @@
+//! One delivery, from received to settled.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::recent::RecentlySettled;
+use super::report::Counters;
+use super::settle::Ended;
+use super::{Event, Settings, telemetry};
+use crate::delivery::Delivery;
+use crate::disposition::{Disposition, Outcome};
+use crate::failure::{Failure, Reason};
+use crate::handler::panic;
+use crate::service::ErasedService;
+use crate::settlement::{Planning, Settlement};
+use crate::transport::{Capabilities, Received, Transport};
+
+/// What all deliveries of one consumer share.
+pub(crate) struct Context<T> {
+    pub(crate) transport: Arc<T>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    pub(crate) recent: Option<Mutex<RecentlySettled>>,
+    pub(crate) trouble: Trouble,
+    /// True once the grace period of the shutdown is over.
+    pub(crate) over: watch::Sender<bool>,
+}
+
+impl<T: Transport> Context<T> {
+    pub(crate) fn new(transport: Arc<T>, settings: Settings) -> Self {
+        Self {
+            capabilities: transport.capabilities(),
+            transport,
+            counters: Counters::default(),
+            recent: settings.remembered().map(|capacity| Mutex::new(RecentlySettled::new(capacity))),
+            trouble: Trouble(watch::Sender::new(0)),
+            over: watch::Sender::new(false),
+            settings,
+        }
+    }
+
+    /// Handles a delivery and settles it.
+    pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>) {
+        let Received { delivery, receipt } = received;
+        let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let span = telemetry::span(&delivery, self.capabilities.system);
+        self.work_within(service, delivery, receipt).instrument(span).await;
+    }
+
+    async fn work_within(&self, service: ErasedService, delivery: Delivery, receipt: T::Receipt) {
+        if self.knows(&delivery) {
+            tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
+            if self.settle(&delivery, receipt, Settlement::Complete).await == Ended::Settled {
+                self.counters.settled_on_sight();
+                self.tell(&Event::SettledOnSight { delivery: &delivery });
+            }
+            return;
+        }
+        if let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning()) {
+            tracing::debug!("not due yet: waits on");
+            self.settle(&delivery, receipt, wait_on).await;
+            return;
+        }
+        self.tell(&Event::Received { delivery: &delivery });
+        let began = Instant::now();
+        let disposition = self.redacted(self.decide(service, &delivery).await);
+        self.tell(&Event::Decided {
+            delivery: &delivery,
+            disposition: &disposition,
+            elapsed: began.elapsed(),
+        });
+        self.carry_out(&delivery, receipt, disposition).await;
+    }
+
+    /// Gives back a delivery that no handler has begun with.
+    pub(crate) async fn release(&self, received: Received<T::Receipt>) {
+        let Received { delivery, receipt } = received;
+        let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        self.carry_out(&delivery, receipt, Disposition::Release).await;
+    }
+
+    async fn decide(&self, mut service: ErasedService, delivery: &Delivery) -> Disposition {
+        let unreadable = delivery.story().unreadable();
+        if !unreadable.is_empty() {
+            let text = format!("no count can be read from: {}", unreadable.join(", "));
+            return Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text));
+        }
+        let outcome = tokio::select! {
+            biased;
+            () = self.over() => Ok(Disposition::Release),
+            outcome = run_layers(&mut service, delivery.clone()) => outcome,
+        };
+        // Without a layer that decides about errors nothing says that another attempt would go better.
+        outcome
+            .unwrap_or_else(|error| Disposition::DeadLetter(Failure::from_error(Reason::Undecided, &*error)))
+    }
+
+    async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
+        telemetry::decided(delivery, &disposition);
+        let settlement = Settlement::plan(delivery, disposition.clone(), &self.planning());
+        match self.settle(delivery, receipt, settlement).await {
+            Ended::Settled => {
+                self.counters.settled(&disposition);
+                self.tell(&Event::Settled { delivery, disposition: &disposition });
+            }
+            Ended::GivenBack => {
+                self.counters.settled(&Disposition::Release);
+                self.tell(&Event::Settled { delivery, disposition: &Disposition::Release });
+            }
+            Ended::Lost => self.counters.lost(),
+        }
+    }
+
+    /// Resolves once the grace period of the shutdown is over.
+    pub(crate) async fn over(&self) {
+        // The sender is our own: it cannot be gone.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in &self.settings.observers {
+            observer.observe(event);
+        }
+    }
+
+    fn knows(&self, delivery: &Delivery) -> bool {
+        self.recent.as_ref().is_some_and(|recent| {
+            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).knows(delivery)
+        })
+    }
+
+    fn planning(&self) -> Planning<'_> {
+        Planning {
+            now: self.transport.now(),
+            capabilities: &self.capabilities,
+            header_budget: self.settings.header_budget,
+        }
+    }
+
+    fn redacted(&self, disposition: Disposition) -> Disposition {
+        let Some(redactor) = &self.settings.redactor else { return disposition };
+        let redact = |failure: Failure| failure.redacted_by(&**redactor);
+        match disposition {
+            Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
+            Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),
+            Disposition::Park(failure) => Disposition::Park(redact(failure)),
+            Disposition::Discard(failure) => Disposition::Discard(redact(failure)),
+            other => other,
+        }
+    }
+}
+
+/// The handler's panics are caught around the handler; this catches those of foreign layers.
+async fn run_layers(service: &mut ErasedService, delivery: Delivery) -> Outcome {
+    let running = panic::caught(|| service.call(delivery))?;
+    panic::catching(running).await
+}
+
+/// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
+pub(crate) struct Trouble(pub(crate) watch::Sender<usize>);
+
+impl Trouble {
+    pub(crate) fn begin(&self) -> InTrouble {
+        self.0.send_modify(|count| *count += 1);
+        InTrouble(self.0.clone())
+    }
+}
+
+pub(crate) struct InTrouble(watch::Sender<usize>);
+
+impl Drop for InTrouble {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}

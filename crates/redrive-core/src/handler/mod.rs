@@ -1,0 +1,118 @@
+//! Async functions as handlers of deliveries.
+
+mod extract;
+mod outcome;
+pub(crate) mod panic;
+mod service;
+mod staged;
+
+use std::future::Future;
+
+#[cfg(feature = "json")]
+pub use extract::Json;
+pub use extract::{Attempt, FromDelivery, Rejected, State};
+pub use outcome::IntoOutcome;
+pub use panic::Panicked;
+pub(crate) use service::HandlerService;
+pub use staged::Staged;
+
+use crate::delivery::Delivery;
+use crate::disposition::Outcome;
+use crate::layers::DeadLetterBackoff;
+use crate::needs::Needs;
+use crate::retry::RetryPolicy;
+use crate::stage::Stage;
+
+/// An async function that handles deliveries: up to 8 arguments, each of which can be extracted from a delivery
+/// ([`FromDelivery`]), and an answer that says what it came to ([`IntoOutcome`]).
+///
+/// ```
+/// use redrive_core::{Attempt, BoxError, State};
+/// # #[derive(Clone)] struct Db;
+///
+/// async fn ship(State(db): State<Db>, Attempt(attempt): Attempt, order: String) -> Result<(), BoxError> {
+///     if order.is_empty() && attempt < 3 {
+///         return Err("no order yet".into());
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// `S` is the state; `Args` only tells the compiler which function this is, and is never written by hand.
+///
+/// A handler may be dropped at any await when the consumer shuts down and its grace period is over. The message then
+/// goes back to the broker and no attempt is charged.
+#[diagnostic::on_unimplemented(
+    message = "this is not a handler of deliveries",
+    label = "not a handler",
+    note = "a handler is an `async fn` with up to 8 arguments that each implement `FromDelivery` (`Json<T>`, `State<S>`, \
+            `Attempt`, `String`, `Bytes`, `Headers`, `Message`, `Delivery`, …)",
+    note = "it answers `()`, a `Disposition`, or a `Result` of these whose error is `Into<Box<dyn Error + Send + Sync>>`",
+    note = "a handler that takes `State<S>` goes in with `.handler_with(state, handler)`"
+)]
+pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
+    /// Handles one delivery.
+    fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static;
+
+    /// What the handler's own stages will ask of the transport.
+    fn needs(&self) -> Needs {
+        Needs::none()
+    }
+
+    /// This handler with a [`Stage`] around it.
+    fn with_stage<St: Stage>(self, stage: St) -> Staged<Self, St, Args, S> {
+        Staged::new(self, stage)
+    }
+
+    /// This handler with retry, backoff and dead-lettering around it: see [`DeadLetterBackoff`].
+    fn with_dead_letter_backoff(self, policy: impl RetryPolicy) -> Staged<Self, DeadLetterBackoff, Args, S> {
+        self.with_stage(DeadLetterBackoff::new(policy))
+    }
+
+    /// The same, with options.
+    fn with_dead_letter_backoff_and(
+        self,
+        policy: impl RetryPolicy,
+        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
+    ) -> Staged<Self, DeadLetterBackoff, Args, S> {
+        self.with_stage(options(DeadLetterBackoff::new(policy)))
+    }
+}
+
+macro_rules! handler_for_functions {
+    ($($arg:ident),*) => {
+        #[allow(non_snake_case, unused_variables)]
+        impl<F, Fut, R, S, $($arg),*> Handler<(Fut, R, $($arg,)*), S> for F
+        where
+            F: Fn($($arg),*) -> Fut + Clone + Send + Sync + 'static,
+            Fut: Future<Output = R> + Send + 'static,
+            R: IntoOutcome + 'static,
+            S: 'static,
+            $($arg: FromDelivery<S> + Send + 'static,)*
+        {
+            fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static {
+                // Arguments are taken out at once, so that the future needs neither the state nor the delivery.
+                let running = (|| -> Result<Fut, Rejected> {
+                    $(let $arg = $arg::from_delivery(&delivery, state)?;)*
+                    Ok(self($($arg),*))
+                })();
+                async move {
+                    match running {
+                        Ok(running) => running.await.into_outcome(),
+                        Err(rejected) => Err(rejected.into()),
+                    }
+                }
+            }
+        }
+    };
+}
+
+handler_for_functions!();
+handler_for_functions!(A1);
+handler_for_functions!(A1, A2);
+handler_for_functions!(A1, A2, A3);
+handler_for_functions!(A1, A2, A3, A4);
+handler_for_functions!(A1, A2, A3, A4, A5);
+handler_for_functions!(A1, A2, A3, A4, A5, A6);
+handler_for_functions!(A1, A2, A3, A4, A5, A6, A7);
+handler_for_functions!(A1, A2, A3, A4, A5, A6, A7, A8);

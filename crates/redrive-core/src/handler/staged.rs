@@ -1,0 +1,72 @@
+//! A handler with a stage around it is a handler.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{Handler, panic};
+use crate::delivery::Delivery;
+use crate::disposition::Outcome;
+use crate::needs::Needs;
+use crate::stage::Stage;
+
+/// A handler with a [`Stage`] around it; made by [`Handler::with_stage`] and
+/// [`Handler::with_dead_letter_backoff`].
+pub struct Staged<H, St, Args, S> {
+    handler: H,
+    stage: Arc<St>,
+    kind: PhantomData<fn() -> (Args, S)>,
+}
+
+impl<H, St, Args, S> Staged<H, St, Args, S> {
+    pub(crate) fn new(handler: H, stage: St) -> Self {
+        Self { handler, stage: Arc::new(stage), kind: PhantomData }
+    }
+}
+
+impl<H: Clone, St, Args, S> Clone for Staged<H, St, Args, S> {
+    fn clone(&self) -> Self {
+        Self { handler: self.handler.clone(), stage: Arc::clone(&self.stage), kind: PhantomData }
+    }
+}
+
+impl<H, St: std::fmt::Debug, Args, S> std::fmt::Debug for Staged<H, St, Args, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Staged").field("stage", &self.stage).finish_non_exhaustive()
+    }
+}
+
+/// Tells the compiler that this is a staged handler, and around which function.
+#[derive(Debug)]
+pub struct StagedArgs<Args>(PhantomData<fn() -> Args>);
+
+impl<H, St, Args, S> Handler<StagedArgs<Args>, S> for Staged<H, St, Args, S>
+where
+    H: Handler<Args, S>,
+    St: Stage,
+    Args: 'static,
+    S: 'static,
+{
+    fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static {
+        let stage = Arc::clone(&self.stage);
+        let running = match stage.admit(&delivery) {
+            // Panics are caught here already: the stage must see them as the errors that they are.
+            ControlFlow::Continue(()) => {
+                Ok((panic::caught(|| self.handler.call(delivery.clone(), state)), delivery))
+            }
+            ControlFlow::Break(disposition) => Err(disposition),
+        };
+        async move {
+            match running {
+                Ok((Ok(handling), delivery)) => stage.resolve(&delivery, panic::catching(handling).await),
+                Ok((Err(panicked), delivery)) => stage.resolve(&delivery, Err(panicked)),
+                Err(disposition) => Ok(disposition),
+            }
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        self.handler.needs().and(self.stage.needs())
+    }
+}

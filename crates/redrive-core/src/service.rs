@@ -1,0 +1,189 @@
+//! Where stages and tower meet: all pinning and readiness of redrive is in this file.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::delivery::Delivery;
+use crate::disposition::{BoxError, Disposition, Outcome};
+use crate::stage::Stage;
+
+/// Makes a tower layer of a [`Stage`].
+///
+/// The layer asks nothing of the services that it wraps but `Service<Delivery, Response = Disposition>`, and adds
+/// no waiting of its own.
+#[derive(Debug)]
+pub struct StageLayer<St> {
+    stage: Arc<St>,
+}
+
+impl<St: Stage> StageLayer<St> {
+    /// A layer that runs this stage around whatever it wraps.
+    pub fn new(stage: St) -> Self {
+        Self { stage: Arc::new(stage) }
+    }
+
+    /// The stage.
+    #[must_use]
+    pub fn stage(&self) -> &St {
+        &self.stage
+    }
+}
+
+impl<St> Clone for StageLayer<St> {
+    fn clone(&self) -> Self {
+        Self { stage: Arc::clone(&self.stage) }
+    }
+}
+
+impl<S, St> Layer<S> for StageLayer<St> {
+    type Service = StageService<S, St>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        StageService { inner, stage: Arc::clone(&self.stage) }
+    }
+}
+
+/// A service with a [`Stage`] around it; made by [`StageLayer`].
+#[derive(Debug)]
+pub struct StageService<S, St> {
+    inner: S,
+    stage: Arc<St>,
+}
+
+impl<S: Clone, St> Clone for StageService<S, St> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), stage: Arc::clone(&self.stage) }
+    }
+}
+
+impl<S, St> Service<Delivery> for StageService<S, St>
+where
+    S: Service<Delivery, Response = Disposition>,
+    S::Error: Into<BoxError>,
+    St: Stage,
+{
+    type Response = Disposition;
+    type Error = BoxError;
+    type Future = StageFuture<S::Future, St>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, delivery: Delivery) -> Self::Future {
+        let way = match self.stage.admit(&delivery) {
+            ControlFlow::Break(disposition) => Way::TurnedAway { disposition: Some(disposition) },
+            ControlFlow::Continue(()) => Way::Inside {
+                inner: self.inner.call(delivery.clone()),
+                delivery,
+                stage: Arc::clone(&self.stage),
+            },
+        };
+        StageFuture { way }
+    }
+}
+
+pin_project! {
+    /// What [`StageService`] answers with.
+    #[derive(Debug)]
+    pub struct StageFuture<F, St> {
+        #[pin]
+        way: Way<F, St>,
+    }
+}
+
+pin_project! {
+    #[project = WayProjected]
+    #[derive(Debug)]
+    enum Way<F, St> {
+        // The stage decided on the way in.
+        TurnedAway { disposition: Option<Disposition> },
+        // The wrapped service is at work; the stage has its say on the way out.
+        Inside { #[pin] inner: F, delivery: Delivery, stage: Arc<St> },
+    }
+}
+
+impl<F, E, St> Future for StageFuture<F, St>
+where
+    F: Future<Output = Result<Disposition, E>>,
+    E: Into<BoxError>,
+    St: Stage,
+{
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        Poll::Ready(match self.project().way.project() {
+            WayProjected::TurnedAway { disposition } => {
+                Ok(disposition.take().expect("polled after it was ready"))
+            }
+            WayProjected::Inside { inner, delivery, stage } => {
+                let outcome = ready!(inner.poll(cx)).map_err(Into::into);
+                stage.resolve(delivery, outcome)
+            }
+        })
+    }
+}
+
+/// The whole stack, its type erased: done once, at the end of the builder.
+pub(crate) struct ErasedService(Box<dyn CloneableService>);
+
+impl ErasedService {
+    pub(crate) fn new<S>(service: S) -> Self
+    where
+        S: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+        S::Error: Into<BoxError>,
+        S::Future: Send + 'static,
+    {
+        Self(Box::new(service))
+    }
+
+    /// Ready for one call. Cancel safe: readiness that was reached stays with this clone.
+    pub(crate) async fn ready(&mut self) -> Result<(), BoxError> {
+        std::future::poll_fn(|cx| self.0.erased_poll_ready(cx)).await
+    }
+
+    pub(crate) fn call(&mut self, delivery: Delivery) -> BoxFuture {
+        self.0.erased_call(delivery)
+    }
+}
+
+impl Clone for ErasedService {
+    fn clone(&self) -> Self {
+        Self(self.0.erased_clone())
+    }
+}
+
+pub(crate) type BoxFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+trait CloneableService: Send {
+    fn erased_poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+    fn erased_call(&mut self, delivery: Delivery) -> BoxFuture;
+    fn erased_clone(&self) -> Box<dyn CloneableService>;
+}
+
+impl<S> CloneableService for S
+where
+    S: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    fn erased_poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn erased_call(&mut self, delivery: Delivery) -> BoxFuture {
+        let future = self.call(delivery);
+        Box::pin(async move { future.await.map_err(Into::into) })
+    }
+
+    fn erased_clone(&self) -> Box<dyn CloneableService> {
+        Box::new(self.clone())
+    }
+}
