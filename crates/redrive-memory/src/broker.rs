@@ -1,0 +1,157 @@
+//! The broker: any number of queues behind one lock, and a clock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use redrive_core::{Message, Shelf, TransportError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::options::MemoryOptions;
+use crate::queue::Queue;
+use crate::shelves::MemoryShelves;
+use crate::state::State;
+use crate::transport::Memory;
+
+/// A broker in this process. Clones are the same broker. A queue exists from the first time that it is named.
+///
+/// ```
+/// use redrive_core::Message;
+/// use redrive_memory::MemoryBroker;
+///
+/// let broker = MemoryBroker::new();
+/// broker.publish("orders", Message::new("one")).unwrap();
+/// let consumer = broker.transport("orders");
+/// let competing = broker.transport("orders");
+/// assert_eq!(broker.depth("orders"), 1);
+/// # drop((consumer, competing));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MemoryBroker {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: MemoryOptions,
+    state: Mutex<State>,
+    /// Told about every change, by which somebody may receive who could not before.
+    changed: Notify,
+    began: (Instant, SystemTime),
+}
+
+impl MemoryBroker {
+    /// A broker without limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A broker with these limits.
+    #[must_use]
+    pub fn with(options: MemoryOptions) -> Self {
+        Self { shared: Arc::new(Shared::new(options)) }
+    }
+
+    /// A new transport on this queue. Several on one queue are competing consumers: each message goes to one.
+    #[must_use]
+    pub fn transport(&self, queue: impl Into<String>) -> Memory {
+        let queue = queue.into();
+        let owner = self.lock().admit(&queue, &self.shared.options);
+        Memory::attach(self.clone(), queue, owner)
+    }
+
+    /// Publishes a message. Needs no transport, and no runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the queue is full.
+    pub fn publish(&self, queue: &str, message: Message) -> Result<(), TransportError> {
+        self.change(queue, |state| state.publish(message)).map_err(|refusal| refusal.on(queue))
+    }
+
+    /// For operators: the shelves of this queue.
+    #[must_use]
+    pub fn shelves(&self, queue: impl Into<String>) -> MemoryShelves {
+        MemoryShelves::of(self.clone(), queue.into())
+    }
+
+    /// How many messages the queue has: ready, waiting and held ones together, shelves not.
+    #[must_use]
+    pub fn depth(&self, queue: &str) -> usize {
+        self.look(queue, |state| state.depth())
+    }
+
+    /// How many messages wait for their next attempt.
+    #[must_use]
+    pub fn waiting(&self, queue: &str) -> usize {
+        self.look(queue, |state| state.waiting(Instant::now()))
+    }
+
+    /// How many messages are in the hand of a transport.
+    #[must_use]
+    pub fn held(&self, queue: &str) -> usize {
+        self.look(queue, |state| state.held())
+    }
+
+    /// What rests on a shelf, oldest first.
+    #[must_use]
+    pub fn shelf(&self, queue: &str, shelf: Shelf) -> Vec<Message> {
+        self.look(queue, |state| state.shelf(shelf).iter().cloned().collect())
+    }
+
+    /// For tests: an unwritable shelf refuses whatever should be stored there, as a broker does whose disk is full.
+    pub fn set_shelf_writable(&self, queue: &str, shelf: Shelf, writable: bool) {
+        self.change(queue, |state| state.set_shelf_writable(shelf, writable));
+    }
+
+    /// The time on this broker's clock: tokio's, which a test can pause.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        let (instant, time) = self.shared.began;
+        time + Instant::now().saturating_duration_since(instant)
+    }
+
+    pub(crate) fn options(&self) -> &MemoryOptions {
+        &self.shared.options
+    }
+
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.shared.changed
+    }
+
+    /// Works on a queue, and wakes everybody who waits for something to receive.
+    pub(crate) fn change<T>(&self, queue: &str, work: impl FnOnce(&mut Queue) -> T) -> T {
+        let answer = self.look(queue, work);
+        self.shared.changed.notify_waiters();
+        answer
+    }
+
+    /// Works on a queue without anything to receive coming of it.
+    pub(crate) fn look<T>(&self, queue: &str, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(self.lock().queue(queue, &self.shared.options))
+    }
+
+    /// The whole state, for what concerns several queues.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of a queue is complete before anything in it could panic: the state is sound.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn new(options: MemoryOptions) -> Self {
+        Self {
+            options,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            began: (Instant::now(), SystemTime::now()),
+        }
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new(MemoryOptions::new())
+    }
+}

@@ -1,0 +1,74 @@
+//! What goes wrong, and in which words.
+
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
+
+/// Why a queue did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The queue holds as many messages as it may.
+    QueueFull(usize),
+    /// The shelf holds as many messages as it may.
+    ShelfFull(Shelf),
+    /// The shelf was switched off by a test.
+    ShelfUnwritable(Shelf),
+    /// The delivery is in nobody's hand any more.
+    Lost,
+}
+
+impl Refusal {
+    /// The error of a queue of this name.
+    pub(crate) fn on(self, queue: &str) -> TransportError {
+        let (kind, message) = match self {
+            Self::QueueFull(capacity) => (
+                TransportErrorKind::NotStored,
+                format!(
+                    "queue `{queue}` is full at {capacity} messages: nothing was stored; publish more slowly, or \
+                     raise `MemoryOptions::queue_capacity`"
+                ),
+            ),
+            Self::ShelfFull(shelf) => (
+                TransportErrorKind::NotStored,
+                format!(
+                    "the {shelf} shelf of queue `{queue}` is full: the message stays where it is; redrive or \
+                     discard what rests there, or raise `MemoryOptions::shelf_capacity`"
+                ),
+            ),
+            Self::ShelfUnwritable(shelf) => (
+                TransportErrorKind::NotStored,
+                format!(
+                    "the {shelf} shelf of queue `{queue}` was made unwritable: the message stays where it is; see \
+                     `MemoryBroker::set_shelf_writable`"
+                ),
+            ),
+            Self::Lost => (
+                TransportErrorKind::Lost,
+                format!(
+                    "the delivery from queue `{queue}` is no longer in hand: its transport was closed or broke \
+                     down; it comes again"
+                ),
+            ),
+        };
+        TransportError::new(kind, message)
+    }
+}
+
+/// Receiving or resuming before the start.
+pub(crate) fn not_started(queue: &str) -> TransportError {
+    TransportError::new(
+        TransportErrorKind::Other,
+        format!("the transport of queue `{queue}` was not started: call `start` first"),
+    )
+}
+
+/// Starting or resuming after the end.
+pub(crate) fn closed(queue: &str) -> TransportError {
+    TransportError::new(
+        TransportErrorKind::Closed,
+        format!("the transport of queue `{queue}` was closed: make a new one with `MemoryBroker::transport`"),
+    )
+}
+
+/// Needs that this broker cannot honour.
+pub(crate) fn unsupported(unmet: &[String]) -> TransportError {
+    TransportError::new(TransportErrorKind::Unsupported, unmet.join("; "))
+}

@@ -1,0 +1,72 @@
+//! All queues of a broker: what concerns more than one of them. No clock, no lock, no I/O.
+
+use std::collections::BTreeMap;
+
+use redrive_core::{Message, Selection, Shelf, Shelved, Story, redriven};
+
+use crate::error::Refusal;
+use crate::options::MemoryOptions;
+use crate::queue::{Owner, Queue};
+
+/// The queues by name.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    queues: BTreeMap<String, Queue>,
+    owners: Owner,
+}
+
+impl State {
+    /// A new owner of deliveries, who will take them from this queue.
+    pub(crate) fn admit(&mut self, queue: &str, options: &MemoryOptions) -> Owner {
+        self.queue(queue, options);
+        self.owners += 1;
+        self.owners
+    }
+
+    /// The queue of this name, made when it is named for the first time.
+    pub(crate) fn queue(&mut self, name: &str, options: &MemoryOptions) -> &mut Queue {
+        // Not `entry`: that would copy the name every time.
+        if !self.queues.contains_key(name) {
+            self.queues.insert(name.to_owned(), Queue::new(options.clone()));
+        }
+        self.queues.get_mut(name).expect("it was inserted just now")
+    }
+
+    /// Sends a message from a shelf of `queue` back to the consumer that failed; to `queue`'s own where that
+    /// one's queue is not here.
+    pub(crate) fn send_back(
+        &mut self,
+        queue: &str,
+        message: &Message,
+        options: &MemoryOptions,
+    ) -> Result<(), Refusal> {
+        let source = Story::read(message).source_queue.filter(|source| self.queues.contains_key(source));
+        let target = source.as_deref().unwrap_or(queue);
+        self.queue(target, options).publish(redriven(message))
+    }
+
+    /// Offers every selected message of a shelf to `store`, oldest first, and takes it off the shelf once it is
+    /// stored. Ends with the first that is refused. Answers how many left.
+    pub(crate) fn clear_shelf(
+        &mut self,
+        (queue, shelf): (&str, Shelf),
+        which: &Selection,
+        options: &MemoryOptions,
+        mut store: impl FnMut(&mut Self, &Message) -> Result<(), Refusal>,
+    ) -> Result<u64, Refusal> {
+        let mut left = 0;
+        let mut index = 0;
+        // What comes onto the shelf meanwhile is not meant: it stands behind these.
+        for _ in 0..self.queue(queue, options).shelf(shelf).len() {
+            let message = self.queue(queue, options).shelf(shelf)[index].clone();
+            if !which.includes(&Shelved::new(message.clone())) {
+                index += 1;
+                continue;
+            }
+            store(self, &message)?;
+            self.queue(queue, options).take_from_shelf(shelf, index);
+            left += 1;
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,250 @@
+//! The transport: what a consumer sees of a queue.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use redrive_core::{
+    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+};
+use tokio::time::{Instant, sleep_until};
+
+use crate::broker::MemoryBroker;
+use crate::error::{self, Refusal};
+use crate::options::MemoryOptions;
+use crate::queue::{HandOut, Owner, Queue, Tag};
+use crate::shelves::MemoryShelves;
+
+/// A consumer's end of a queue on a [`MemoryBroker`]. Dropped without [`close`](Transport::close) it leaves
+/// what is in hand with its receipts.
+#[derive(Debug)]
+pub struct Memory {
+    broker: MemoryBroker,
+    queue: String,
+    owner: Owner,
+    life: Mutex<Life>,
+}
+
+/// Where the transport is in its life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Life {
+    New,
+    Taking { prefetch: u32 },
+    Paused { prefetch: u32 },
+    Ended,
+}
+
+/// What looking for a delivery came to.
+#[derive(Debug)]
+enum Looked {
+    Found(Received<MemoryReceipt>),
+    Nothing { next_due: Option<Instant> },
+    NoMore,
+}
+
+/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
+#[derive(Debug)]
+pub struct MemoryReceipt {
+    broker: MemoryBroker,
+    queue: String,
+    tag: Tag,
+}
+
+impl Memory {
+    /// A broker of its own, with one queue and no limits.
+    #[must_use]
+    pub fn new(queue: impl Into<String>) -> Self {
+        MemoryBroker::new().transport(queue)
+    }
+
+    /// A broker of its own, with one queue and these limits.
+    #[must_use]
+    pub fn with(queue: impl Into<String>, options: MemoryOptions) -> Self {
+        MemoryBroker::with(options).transport(queue)
+    }
+
+    pub(crate) fn attach(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
+        Self { broker, queue, owner, life: Mutex::new(Life::New) }
+    }
+
+    /// The broker, to publish to and to look at.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+
+    /// The name of the queue.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Publishes a message to this queue. Works before the start and after the end too.
+    ///
+    /// # Errors
+    ///
+    /// When the queue is full.
+    pub fn publish(&self, message: Message) -> Result<(), TransportError> {
+        self.broker.publish(&self.queue, message)
+    }
+
+    /// For operators: the shelves of this queue.
+    #[must_use]
+    pub fn shelves(&self) -> MemoryShelves {
+        self.broker.shelves(self.queue.clone())
+    }
+
+    /// For tests: what the death of the process does. Everything in hand goes back, counted; its receipts are
+    /// worth nothing; there is nothing more to receive. Another transport on the same queue is the next process.
+    pub fn crash(&self) {
+        self.end(Queue::give_back);
+    }
+
+    /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth
+    /// nothing; receiving goes on.
+    pub fn interrupt(&self) {
+        self.broker.change(&self.queue, |queue| {
+            for tag in queue.held_by(self.owner) {
+                queue.give_back(tag);
+            }
+        });
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the life and what is in hand together: `look_for_one` hands nothing out in between.
+    fn end(&self, give_back: impl Fn(&mut Queue, Tag)) {
+        let mut life = self.life();
+        *life = Life::Ended;
+        self.broker.change(&self.queue, |queue| {
+            for tag in queue.held_by(self.owner) {
+                give_back(queue, tag);
+            }
+        });
+    }
+
+    fn look_for_one(&self) -> Result<Looked, TransportError> {
+        let life = self.life();
+        let prefetch = match *life {
+            Life::New => return Err(error::not_started(&self.queue)),
+            Life::Paused { .. } | Life::Ended => return Ok(Looked::NoMore),
+            Life::Taking { prefetch } => prefetch,
+        };
+        let handed_out =
+            self.broker.look(&self.queue, |queue| queue.hand_out(self.owner, prefetch, Instant::now()));
+        Ok(match handed_out {
+            HandOut::Message { tag, message, handed_out } => {
+                Looked::Found(self.deliver(tag, message, handed_out))
+            }
+            HandOut::Nothing { next_due } => Looked::Nothing { next_due },
+        })
+    }
+
+    fn deliver(&self, tag: Tag, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
+        let delivery = Delivery::new(message, self.queue.clone(), self.now())
+            .published_to("", self.queue.clone())
+            .handed_out_times(handed_out)
+            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let receipt = MemoryReceipt { broker: self.broker.clone(), queue: self.queue.clone(), tag };
+        Received { delivery, receipt }
+    }
+}
+
+impl Transport for Memory {
+    type Receipt = MemoryReceipt;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("memory", self.queue.clone());
+        capabilities.hand_out_limit = self.broker.options().hand_out_limit;
+        capabilities.native_dead_letter = true;
+        capabilities
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        let mut life = self.life();
+        if *life == Life::Ended {
+            return Err(error::closed(&self.queue));
+        }
+        let unmet = needs.unmet(&self.capabilities());
+        if !unmet.is_empty() {
+            return Err(error::unsupported(&unmet));
+        }
+        *life = Life::Taking { prefetch: needs.prefetch };
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        // Nothing here waits for I/O: without this, a consumer of a full queue would never let others run.
+        tokio::task::coop::consume_budget().await;
+        loop {
+            // Listening begins before looking, so that no change falls in between.
+            let changed = self.broker.changed().notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+
+            match self.look_for_one()? {
+                Looked::Found(received) => return Ok(Some(received)),
+                Looked::NoMore => return Ok(None),
+                Looked::Nothing { next_due: None } => changed.await,
+                Looked::Nothing { next_due: Some(due) } => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = sleep_until(due) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<Self::Receipt>> {
+        // By the receipt's own queue: a receipt of another transport is as good as this one's.
+        let settled = receipt
+            .broker
+            .change(&receipt.queue, |queue| queue.settle(receipt.tag, settlement, Instant::now()));
+        settled.map_err(|refusal| match (refusal, refusal.on(&receipt.queue)) {
+            (Refusal::Lost, error) => SettleError::lost(error),
+            (_, error) => SettleError::held(error, receipt),
+        })
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        let mut life = self.life();
+        if let Life::Taking { prefetch } = *life {
+            *life = Life::Paused { prefetch };
+            self.broker.changed().notify_waiters();
+        }
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        let mut life = self.life();
+        match *life {
+            Life::New => return Err(error::not_started(&self.queue)),
+            Life::Ended => return Err(error::closed(&self.queue)),
+            Life::Taking { .. } => {}
+            Life::Paused { prefetch } => *life = Life::Taking { prefetch },
+        }
+        Ok(())
+    }
+
+    async fn close(&self) {
+        // In order, hence uncounted: nobody died of these.
+        self.end(Queue::release);
+    }
+
+    fn now(&self) -> SystemTime {
+        self.broker.now()
+    }
+}
+
+impl Drop for MemoryReceipt {
+    fn drop(&mut self) {
+        // Once it is settled the queue knows nothing of the tag any more, and nothing happens here.
+        self.broker.change(&self.queue, |queue| queue.give_back(self.tag));
+    }
+}

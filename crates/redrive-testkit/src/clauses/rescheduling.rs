@@ -1,0 +1,132 @@
+//! Coming back later.
+
+use std::time::Duration;
+
+use redrive_core::{DEFAULT_HEADER_BUDGET, Delivery, Disposition, Needs, Planning, Settlement, Transport};
+use tokio::time::Instant;
+
+use crate::case::{Case, FAR, LONG, SHORT, failure, plan, retry};
+use crate::harness::{Harness, TransportOf};
+use crate::samples;
+
+/// How much a broker's clock may be ahead of ours within one wait.
+const CLOCK_ERROR: Duration = Duration::from_millis(10);
+
+/// A rescheduled message comes back, to the same queue.
+pub async fn reschedule_comes_back<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a"]).await;
+    let first = case.next_is(&transport, "a").await;
+    case.settle(&transport, first.receipt, retry(&*transport, &first.delivery, SHORT)).await;
+    let second = case.next_is(&transport, "a").await;
+    assert_eq!(second.delivery.queue(), first.delivery.queue());
+    case.settle(&transport, second.receipt, Settlement::Complete).await;
+}
+
+/// Of a rescheduled message exactly one is left: the copy.
+pub async fn reschedule_removes_the_original<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a"]).await;
+    let first = case.next(&transport).await;
+    case.settle(&transport, first.receipt, retry(&*transport, &first.delivery, SHORT)).await;
+    let second = case.complete_next(&transport).await;
+    assert_eq!(second.story().hop, 1, "the original came, not the copy");
+    case.nothing_is_left(&transport).await;
+}
+
+/// A rescheduled message never comes back before its wait is over.
+pub async fn reschedule_is_never_early<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a"]).await;
+    for wait in [SHORT, LONG, SHORT] {
+        let received = case.next(&transport).await;
+        let begun = Instant::now();
+        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
+        let again = case.next(&transport).await;
+        let waited = begun.elapsed();
+        assert!(waited + CLOCK_ERROR >= wait, "came back after {waited:?} instead of {wait:?}");
+        case.settle(&transport, again.receipt, retry(&*transport, &again.delivery, Duration::ZERO)).await;
+    }
+}
+
+/// A message rescheduled by zero comes back at once, and only once.
+pub async fn reschedule_by_zero_comes_back<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a"]).await;
+    let first = case.next(&transport).await;
+    case.settle(&transport, first.receipt, retry(&*transport, &first.delivery, Duration::ZERO)).await;
+    let second = case.complete_next(&transport).await;
+    assert_eq!(second.attempt(), 2);
+    case.nothing_is_left(&transport).await;
+}
+
+/// A rescheduled copy comes back with its body, its properties, and its headers, each of the type it had.
+pub async fn reschedule_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish(samples::full(&case.harness)).await;
+    let first = case.next(&transport).await;
+    samples::assert_arrived(&case.harness, first.delivery.message());
+    let settlement = retry(&*transport, &first.delivery, SHORT);
+    let Settlement::Reschedule { copy, .. } = &settlement else { panic!("{settlement:?} is no retry") };
+    let copy = copy.clone();
+    case.settle(&transport, first.receipt, settlement).await;
+    let second = case.complete_next(&transport).await;
+    samples::assert_same(second.message(), &copy);
+}
+
+/// A message with a shorter wait comes back in its time, however long those wait that were rescheduled before it.
+pub async fn a_shorter_wait_is_not_held_up_by_a_longer_one<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["minute", "long", "short"]).await;
+    for wait in [FAR, LONG, SHORT] {
+        let received = case.next(&transport).await;
+        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
+    }
+    case.complete_is(&transport, "short").await;
+    case.complete_is(&transport, "long").await;
+}
+
+/// A wait that is longer than the broker can hold a message in one hop is made of several, and not cut short.
+pub async fn a_wait_longer_than_one_hop_is_never_cut_short<H: Harness>(case: &Case<H>) {
+    const WAIT: Duration = Duration::from_millis(700);
+    // The core takes a rest below this for a difference between clocks.
+    const CLOCKS_DIFFER: Duration = Duration::from_millis(110);
+    let mut needs = Needs::none();
+    needs.waits.extend([SHORT, LONG]);
+    let transport = case.started_with(needs).await;
+    case.publish_ids(&["a"]).await;
+    let received = case.next(&transport).await;
+    let begun = Instant::now();
+    let settlement = plan(&*transport, &received.delivery, Disposition::Retry(WAIT, failure()));
+    case.settle(&transport, received.receipt, settlement).await;
+    loop {
+        let received = case.next(&transport).await;
+        assert_eq!(received.delivery.attempt(), 2, "a hop is not an attempt");
+        match wait_on::<H>(&transport, &received.delivery) {
+            Some(settlement) => case.settle(&transport, received.receipt, settlement).await,
+            None => break,
+        }
+    }
+    let waited = begun.elapsed();
+    assert!(waited + CLOCKS_DIFFER >= WAIT, "came back after {waited:?} instead of {WAIT:?}");
+}
+
+/// What waits for its time is with the broker: it comes back when the transport that rescheduled it is dead.
+pub async fn what_waits_survives_its_transport<H: Harness>(case: &Case<H>) {
+    let first = case.started().await;
+    case.publish_ids(&["a"]).await;
+    let received = case.next(&first).await;
+    case.settle(&first, received.receipt, retry(&*first, &received.delivery, LONG)).await;
+    case.kill(&first).await;
+    let second = case.started().await;
+    let again = case.complete_next(&second).await;
+    assert_eq!((again.id(), again.attempt()), ("a", 2));
+    case.nothing_is_left(&second).await;
+}
+
+fn wait_on<H: Harness>(transport: &TransportOf<H>, delivery: &Delivery) -> Option<Settlement> {
+    let capabilities = transport.capabilities();
+    let planning =
+        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    Settlement::wait_on(delivery, &planning)
+}

@@ -1,0 +1,13 @@
+//! The contract of [`Transport`](redrive_core::Transport) as a suite of tests, one per clause.
+
+mod case;
+pub mod clauses;
+mod harness;
+mod run;
+mod samples;
+mod suite;
+
+pub use case::Case;
+pub use harness::{Bench, Harness, ReceiptOf, TransportOf};
+pub use run::{Clock, Verdict, run};
+pub use suite::CLAUSES;

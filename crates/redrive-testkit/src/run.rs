@@ -1,0 +1,83 @@
+//! Runs one clause: makes the bench, examines, tidies up whatever happened.
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use crate::case::Case;
+use crate::harness::{Bench, Harness};
+
+/// The clock that a clause is run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Real time, on several threads.
+    Real,
+    /// tokio's paused clock, on one thread: only for transports that do no I/O.
+    Paused,
+}
+
+/// What became of a clause that did not fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The transport keeps it.
+    Kept,
+    /// It does not apply, for this reason.
+    DoesNotApply(String),
+}
+
+/// Examines one clause on a runtime of its own. [`conformance!`](crate::conformance) makes a test of it.
+///
+/// # Panics
+///
+/// When the transport does not keep the clause.
+pub fn run<H: Harness>(
+    clause: &'static str,
+    harness: H,
+    clock: Clock,
+    examine: impl AsyncFnOnce(&Case<H>),
+) -> Verdict {
+    let verdict = runtime(clock).block_on(examined(clause, harness, examine));
+    if let Verdict::DoesNotApply(reason) = &verdict {
+        // Not `eprintln!`: what that prints is hidden when a test passes, and this must not be.
+        let _ = writeln!(std::io::stderr(), "conformance: `{clause}` does not apply: {reason}");
+    }
+    verdict
+}
+
+async fn examined<H: Harness>(
+    clause: &'static str,
+    harness: H,
+    examine: impl AsyncFnOnce(&Case<H>),
+) -> Verdict {
+    if let Some(reason) = harness.does_not_apply(clause) {
+        return Verdict::DoesNotApply(reason);
+    }
+    let bench = harness.bench(clause).await;
+    let bench = bench.unwrap_or_else(|error| panic!("the harness makes no bench for `{clause}`: {error}"));
+    let case = Case::new(harness, bench);
+    let outcome = AssertUnwindSafe(within_limit(clause, examine(&case))).catch_unwind().await;
+    case.close_all().await;
+    case.bench.tidy_up().await;
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
+    }
+    case.reason_not_to_apply().map_or(Verdict::Kept, Verdict::DoesNotApply)
+}
+
+async fn within_limit(clause: &str, examination: impl Future<Output = ()>) {
+    // Each step has its own, shorter limit; this one is for what no step foresaw.
+    const LIMIT: Duration = Duration::from_secs(300);
+    let ended = tokio::time::timeout(LIMIT, examination).await;
+    assert!(ended.is_ok(), "`{clause}` has not ended within {LIMIT:?}");
+}
+
+fn runtime(clock: Clock) -> tokio::runtime::Runtime {
+    let mut builder = match clock {
+        Clock::Real => tokio::runtime::Builder::new_multi_thread(),
+        Clock::Paused => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.worker_threads(2).enable_all().start_paused(clock == Clock::Paused);
+    builder.build().expect("a runtime can be made")
+}
