@@ -1,0 +1,83 @@
+//! Retry and dead-letter middleware for message consumers: an async handler goes in; every message ends acknowledged,
+//! waiting for its next attempt, or set aside with the story of its failure. None is ever lost.
+//!
+//! ```
+//! use redrive::prelude::*;
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize)]
+//! struct Order {
+//!     id: u32,
+//! }
+//!
+//! async fn ship(Json(order): Json<Order>, Attempt(attempt): Attempt) -> Result<(), BoxError> {
+//!     if order.id == 2 && attempt < 3 {
+//!         return Err("the carrier does not answer".into());
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), BoxError> {
+//! let orders = Memory::new("orders");
+//! orders.publish(Message::new(r#"{"id":1}"#).with_id("order-1"))?;
+//! orders.publish(Message::new(r#"{"id":2}"#).with_id("order-2"))?;
+//! let broker = orders.broker().clone();
+//!
+//! let report = Consumer::new(orders)
+//!     .with_dead_letter_backoff(Exponential::from(secs(1)).attempts(6))
+//!     .handler(ship)
+//!     .run_until(async move { while broker.depth("orders") + broker.waiting("orders") + broker.held("orders") > 0 { tokio::time::sleep(secs(1)).await } })
+//!     .await?;
+//! assert_eq!((report.acknowledged, report.retried), (2, 2));
+//! # Ok(()) }
+//! ```
+//!
+//! Another broker is another feature and another line:
+//!
+//! ```
+//! # #[cfg(feature = "rabbitmq")]
+//! # async fn connect() -> Result<(), redrive::BoxError> {
+//! use redrive::prelude::*;
+//!
+//! let orders = RabbitMq::connect("amqps://user:password@broker.example/vhost", "orders").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! | feature | is |
+//! |---|---|
+//! | `memory` (default) | the in-process broker |
+//! | `rabbitmq` | RabbitMQ 3.10 and newer, classic and quorum queues |
+//! | `json` (default) | the `Json` extractor |
+//! | `anyhow` | classifiers see through `anyhow::Error` |
+//! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
+
+pub use redrive_core::*;
+
+/// The in-process broker.
+#[cfg(feature = "memory")]
+pub mod memory {
+    pub use redrive_memory::*;
+}
+
+/// RabbitMQ.
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq {
+    pub use redrive_rabbitmq::*;
+}
+
+/// What a service usually needs.
+pub mod prelude {
+    #[cfg(feature = "json")]
+    pub use redrive_core::Json;
+    #[cfg(feature = "tower")]
+    pub use redrive_core::ServiceBuilderExt;
+    pub use redrive_core::{
+        Attempt, BoxError, Bytes, Consumer, Delivery, Disposition, ErrorClass, Exponential, Failure, Fixed, Handler, Headers,
+        Jitter, Message, Shelf, Shelves, Stage, State, millis, mins, secs,
+    };
+    #[cfg(feature = "memory")]
+    pub use redrive_memory::Memory;
+    #[cfg(feature = "rabbitmq")]
+    pub use redrive_rabbitmq::RabbitMq;
+}

@@ -1,0 +1,48 @@
+//! Orders arrive; some succeed, some recover, some never will. Watch where each one ends.
+//!
+//!     cargo run --example quickstart
+//!     cargo run --example quickstart --no-default-features --features rabbitmq -- amqp://guest:guest@localhost
+
+mod broker;
+mod screen;
+mod service;
+
+use redrive::prelude::*;
+use screen::Screen;
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    // The one line that differs between brokers is in there.
+    let orders = broker::connect("quickstart-orders").await?;
+    let shelves = orders.shelves();
+    let screen = Screen::new();
+
+    for message in service::some_orders() {
+        broker::publish(&orders, message).await?;
+    }
+
+    let consumer = Consumer::new(orders)
+        .with_dead_letter_backoff_and([millis(500), secs(1), secs(2)], |preset| preset.park_after_redrives(1))
+        .observer(screen.observer())
+        .handler_with(service::Warehouse::default(), service::ship);
+
+    let operator = operate(&screen, shelves);
+    let (report, operated) = tokio::join!(consumer.run_until(screen.all_at_rest(service::HOW_MANY)), operator);
+    report?;
+    operated?;
+    screen.print_table();
+    Ok(())
+}
+
+/// What a person does who looks at the dead-letter shelf: finds the order that failed for a reason that may be gone by
+/// now, and sends it back. It fails again, and is parked.
+async fn operate(screen: &Screen, shelves: impl Shelves) -> Result<(), BoxError> {
+    screen.dead_lettered(service::KEEPS_COMING_BACK).await;
+    let which = redrive::Selection::Ids(vec![service::KEEPS_COMING_BACK.to_owned()]);
+    // The shelf shows a message a moment after it was put there, by the broker's count.
+    while shelves.redrive(Shelf::DeadLetter, &which).await? == 0 {
+        tokio::time::sleep(millis(50)).await;
+    }
+    screen.say(service::KEEPS_COMING_BACK, "redriven by the operator: a first attempt again");
+    Ok(())
+}
