@@ -109,7 +109,7 @@ impl std::fmt::Debug for Diary {
 #[must_use]
 pub fn place(broker: &MemoryBroker) -> &'static str {
     let places = [
-        ("ready", broker.depth(QUEUE)),
+        ("ready", broker.depth(QUEUE) - broker.waiting(QUEUE) - broker.held(QUEUE)),
         ("waiting", broker.waiting(QUEUE)),
         ("held", broker.held(QUEUE)),
         ("dead-letter shelf", broker.shelf(QUEUE, Shelf::DeadLetter).len()),
