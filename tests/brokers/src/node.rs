@@ -55,7 +55,7 @@ impl Node {
     /// Starts a node of `version`; returns when it accepts AMQP connections.
     ///
     /// # Errors
-    /// When the version is not installed (nothing is installed here: see [`install`](crate::install)) or
+    /// When the version is not installed (nothing is installed here: see [`install`]) or
     /// does not start; with the end of its output.
     pub fn start(version: Version) -> Result<Node> {
         Node::with_config(version, &[])
