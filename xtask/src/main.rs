@@ -39,12 +39,19 @@ enum Command {
     },
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
+    run(&Arguments::parse().command).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: &Command) -> Result<ExitCode> {
     let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
-    match Arguments::parse().command {
-        Command::Test { broker } => test::run(&chosen(broker)),
+    match command {
+        Command::Test { broker } => test::run(&chosen(*broker)),
         Command::Brokers { broker } => {
-            let servers = servers::find(&chosen(broker))?;
+            let servers = servers::find(&chosen(*broker))?;
             for server in &servers {
                 println!("export {}={}", server.version.url_variable(), server.url());
             }

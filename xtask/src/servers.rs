@@ -52,6 +52,10 @@ fn find_one(version: Version) -> Result<Server> {
                 version.url_variable()
             )
         })?;
+        // A broker given by URL is not ours to kill: tests that do need an installation all the same.
+        if let Err(error) = install::install(version) {
+            println!("note: tests that kill their own RabbitMQ {version} will fail: {error:#}");
+        }
         return Ok(Server { version, release, source: Source::Url(url) });
     }
     let node = install::install(version)

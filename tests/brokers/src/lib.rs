@@ -2,7 +2,7 @@
 //!
 //! | module | gives |
 //! |---|---|
-//! | [`env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
+//! | [`mod@env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
 //! | [`node`] | a private RabbitMQ node: start, SIGKILL, restart on the same data, `rabbitmqctl` |
 //! | [`install`] | RabbitMQ 3.10 and 4.3 on this machine, side by side |
 //! | [`proxy`] | a TCP proxy that freezes, cuts, refuses and delays |

@@ -43,8 +43,8 @@ trait Engine: fmt::Debug + Send {
     fn alive(&mut self) -> Result<()>;
     /// SIGKILL; returns when it is dead. No error when it is dead already.
     fn kill(&mut self) -> Result<()>;
-    /// Waits until the broker, told to stop, has ended.
-    fn ended(&mut self) -> Result<()>;
+    /// Stops it in good order; returns when it has ended.
+    fn stop(&mut self) -> Result<()>;
     /// A command that runs `rabbitmqctl` on this node.
     fn ctl(&self) -> Command;
     /// The end of what the broker printed and logged, for errors.
@@ -55,7 +55,7 @@ impl Node {
     /// Starts a node of `version`; returns when it accepts AMQP connections.
     ///
     /// # Errors
-    /// When the version is not installed (nothing is installed here: see [`install`](crate::install)) or
+    /// When the version is not installed (nothing is installed here: see [`install`]) or
     /// does not start; with the end of its output.
     pub fn start(version: Version) -> Result<Node> {
         Node::with_config(version, &[])
@@ -179,8 +179,7 @@ impl Node {
     /// # Errors
     /// When it does not end.
     pub fn stop(&self) -> Result<()> {
-        self.ctl(&["stop"])?;
-        self.engine().ended()
+        self.engine().stop()
     }
 
     /// Runs `rabbitmqctl` on this node and gives back what it printed. Takes one to two seconds.
@@ -190,7 +189,7 @@ impl Node {
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
         // The engine is free again while it runs, so that another task can kill the node meanwhile.
         let mut command = self.engine().ctl();
-        run(command.args(["--quiet", "--node", self.name()]).args(arguments))
+        run(command.args(arguments))
     }
 
     /// A node that is ready to start, with its ports and its data folder.

@@ -1,6 +1,6 @@
 //! Private nodes of both versions: start, die, come back with their data, and leave nothing behind.
 
-use redrive_brokers::{Version, handshake, own_node, own_node_with};
+use redrive_brokers::{Node, Version, handshake, own_node, own_node_with};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ macro_rules! on_each_version {
 on_each_version! {
     data_survives_sigkill_and_an_orderly_stop,
     a_node_does_not_outlive_a_killed_test,
-    extra_configuration_is_used,
+    extra_configuration_is_used_and_a_restart_holds_up_no_runtime,
 }
 
 fn data_survives_sigkill_and_an_orderly_stop(version: Version) {
@@ -82,8 +82,22 @@ fn a_node_does_not_outlive_a_killed_test(version: Version) {
     }
 }
 
-fn extra_configuration_is_used(version: Version) {
+fn extra_configuration_is_used_and_a_restart_holds_up_no_runtime(version: Version) {
     let node = own_node_with(version, &["consumer_timeout = 5000"]);
     let timeout = node.ctl(&["eval", "application:get_env(rabbit, consumer_timeout)."]).unwrap();
     assert_eq!(timeout.trim(), "{ok,5000}");
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut turns = 0;
+        let restart = node.aside(Node::restart);
+        tokio::pin!(restart);
+        loop {
+            tokio::select! {
+                done = &mut restart => break done.unwrap(),
+                () = tokio::time::sleep(Duration::from_millis(10)) => turns += 1,
+            }
+        }
+        assert!(turns > 10, "the runtime was held up while the node restarted");
+    });
 }

@@ -64,18 +64,19 @@ impl Engine for Container {
     fn kill(&mut self) -> Result<()> {
         if self.running()? {
             run(docker().args(["kill", &self.name]))?;
-            self.ended()?;
+            run(docker().args(["wait", &self.name]))?;
         }
         Ok(())
     }
 
-    fn ended(&mut self) -> Result<()> {
-        run(docker().args(["wait", &self.name])).map(drop)
+    fn stop(&mut self) -> Result<()> {
+        // Not `rabbitmqctl stop`: the end of the broker is the end of the container, and of what runs in it.
+        run(docker().args(["stop", "--time", "60", &self.name])).map(drop)
     }
 
     fn ctl(&self) -> Command {
         let mut command = docker();
-        command.args(["exec", &self.name, "rabbitmqctl"]);
+        command.args(["exec", &self.name, "rabbitmqctl", "--quiet"]);
         command
     }
 

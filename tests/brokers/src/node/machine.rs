@@ -1,7 +1,7 @@
 //! A node as processes of this machine: the broker, and an epmd of its own.
 
 use super::{Engine, configuration};
-use crate::command::tail;
+use crate::command::{run, tail};
 use crate::install::Installation;
 use crate::ports::{free_port, random};
 use crate::process::{Group, Watcher};
@@ -113,7 +113,8 @@ impl Engine for Machine {
         self.watcher.cover([&self.epmd])
     }
 
-    fn ended(&mut self) -> Result<()> {
+    fn stop(&mut self) -> Result<()> {
+        run(self.ctl().arg("stop"))?;
         let Some(server) = &mut self.server else { return Ok(()) };
         server.wait(Duration::from_secs(60))?;
         self.server = None;
@@ -121,7 +122,9 @@ impl Engine for Machine {
     }
 
     fn ctl(&self) -> Command {
-        self.command(&format!("{BIN}/rabbitmqctl"))
+        let mut command = self.command(&format!("{BIN}/rabbitmqctl"));
+        command.args(["--quiet", "--node", &self.name]);
+        command
     }
 
     fn output(&self) -> String {
