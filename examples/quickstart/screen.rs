@@ -103,7 +103,7 @@ impl Screen {
 
     pub fn print_table(&self) {
         let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED).set_header(["message", "where it ended", "attempts", "why"]);
+        table.load_style(UTF8_FULL_CONDENSED).set_header(["message", "where it ended", "attempts", "why"]);
         for (id, line) in self.lines.lock().expect("nobody panics here").iter() {
             let place = match line.place {
                 Place::UnderWay => "under way",
