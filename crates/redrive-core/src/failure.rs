@@ -161,7 +161,7 @@ impl fmt::Display for Reason {
 }
 
 /// The error and its causes, `: ` between them. A cause whose text the error repeats is left out.
-fn error_text(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn error_text(error: &(dyn Error + 'static)) -> String {
     // More than this can never be kept; a chain may also be circular.
     const MAX_CAUSES: usize = 16;
     let mut text = error.to_string();

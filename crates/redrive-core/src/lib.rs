@@ -23,7 +23,10 @@ mod text;
 mod transport;
 
 pub use bytes::Bytes;
-pub use classify::{ByMarker, ErrorClass, ErrorClassifier};
+pub use classify::{
+    ByMarker, ByPattern, ByType, ErrorClass, ErrorClassifier, MarkError, Permanent, Throttled, chain,
+    into_box_error,
+};
 pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner};
 pub use deaths::{Death, DeathHistory};
 pub use delivery::Delivery;

@@ -182,3 +182,12 @@ fn a_message_with_an_unreadable_count_is_not_tried_again() {
     assert_eq!(Fixed::from(secs(1)).attempts(u32::MAX).next_retry(&failed), None);
     assert_eq!([secs(1); 3].next_retry(&failed), None);
 }
+
+#[test]
+fn every_answer_of_a_long_policy_has_a_prepared_wait() {
+    for attempts in (2..300).step_by(7) {
+        let policy = Linear::from(secs(1)).cap(secs(100_000)).attempts(attempts);
+        let longest = *policy.waits().last().unwrap();
+        assert_eq!(policy.next_retry(&at(attempts - 1)), Some(longest), "{attempts} attempts");
+    }
+}

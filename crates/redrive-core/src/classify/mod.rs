@@ -1,0 +1,97 @@
+//! What kind of failure an error is.
+
+mod chain;
+mod marker;
+mod pattern;
+mod types;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use chain::{chain, into_box_error};
+pub use marker::{ByMarker, MarkError, Permanent, Throttled};
+pub use pattern::ByPattern;
+pub use types::ByType;
+
+/// What another attempt can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// Nothing: the message goes onto a shelf at once.
+    Permanent,
+    /// Maybe mend it: the retry policy says when.
+    Transient,
+    /// Maybe mend it, but not before this wait.
+    Throttled(Duration),
+}
+
+/// Says what kind of failure an error is. Pure: the same error, the same answer.
+///
+/// | classifier | goes by |
+/// |---|---|
+/// | [`ByMarker`] (the default) | the markers [`Permanent`] and [`Throttled`] that the code put on the error |
+/// | [`ByType`] | the concrete types in the error's chain of causes |
+/// | [`ByPattern`] | words in the error's text |
+/// | a closure | whatever it likes |
+///
+/// In all of redrive's own classifiers one rule stands above the others: a marker, put on this very error by the
+/// code that knew, wins over any rule about errors like it.
+///
+/// ```
+/// use std::error::Error;
+/// use redrive_core::{ErrorClass, ErrorClassifier};
+///
+/// let no_such_file = |error: &(dyn Error + 'static)| match error.downcast_ref::<std::io::Error>() {
+///     Some(error) if error.kind() == std::io::ErrorKind::NotFound => ErrorClass::Permanent,
+///     _ => ErrorClass::Transient,
+/// };
+/// let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+/// assert_eq!(no_such_file.classify(&error), ErrorClass::Permanent);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an `ErrorClassifier`",
+    label = "does not say what kind of failure an error is",
+    note = "use `ByMarker`, `ByType`, `ByPattern`, or a closure `|error: &(dyn Error + 'static)| -> ErrorClass`"
+)]
+pub trait ErrorClassifier: Send + Sync + 'static {
+    /// The class of this error.
+    fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass;
+}
+
+impl<F> ErrorClassifier for F
+where
+    F: Fn(&(dyn Error + 'static)) -> ErrorClass + Send + Sync + 'static,
+{
+    fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass {
+        self(error)
+    }
+}
+
+impl<C: ErrorClassifier + ?Sized> ErrorClassifier for Arc<C> {
+    fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass {
+        (**self).classify(error)
+    }
+}
+
+impl ErrorClassifier for Box<dyn ErrorClassifier> {
+    fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass {
+        (**self).classify(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_classifier_chosen_at_run_time_answers_the_same() {
+        let error = Permanent::new("no such order");
+        let arc: Arc<dyn ErrorClassifier> = Arc::new(ByMarker);
+        let boxed: Box<dyn ErrorClassifier> = Box::new(ByMarker);
+        let closure = |_: &(dyn Error + 'static)| ErrorClass::Permanent;
+        for classifier in [&arc as &dyn ErrorClassifier, &boxed, &Arc::new(ByMarker), &closure] {
+            assert_eq!(classifier.classify(&error), ErrorClass::Permanent);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Classes by the concrete type of an error.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use super::chain::chain;
+use super::marker::marked_as;
+use super::{ByMarker, ErrorClass, ErrorClassifier};
+
+/// Goes by the concrete types in the error's [`chain`].
+///
+/// Outermost first: the first error in the chain that has a rule decides; of several rules for one type the first
+/// given. What has no rule goes to the classifier given with [`or_else`](Self::or_else), by default
+/// [`ByMarker`]. A marker anywhere in the chain wins over all rules.
+///
+/// ```
+/// use std::{fmt, io, num::ParseIntError, time::Duration};
+/// use redrive_core::{ByType, ErrorClass, ErrorClassifier, secs};
+/// # #[derive(Debug)] struct RateLimited { retry_after: Duration }
+/// # impl fmt::Display for RateLimited {
+/// #     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str("rate limited") }
+/// # }
+/// # impl std::error::Error for RateLimited {}
+///
+/// let by_type = ByType::new()
+///     .permanent::<ParseIntError>()
+///     .transient::<io::Error>()
+///     .throttled::<RateLimited>(|error| error.retry_after);
+///
+/// let wrapped = io::Error::other("x".parse::<u8>().unwrap_err());
+/// assert_eq!(by_type.classify(&"x".parse::<u8>().unwrap_err()), ErrorClass::Permanent);
+/// assert_eq!(by_type.classify(&wrapped), ErrorClass::Transient);
+/// assert_eq!(by_type.classify(&RateLimited { retry_after: secs(9) }), ErrorClass::Throttled(secs(9)));
+/// ```
+#[must_use]
+pub struct ByType {
+    rules: Vec<Rule>,
+    fallback: Box<dyn ErrorClassifier>,
+}
+
+type Rule = Box<dyn Fn(&(dyn Error + 'static)) -> Option<ErrorClass> + Send + Sync>;
+
+impl ByType {
+    /// No rules yet.
+    pub fn new() -> Self {
+        Self { rules: Vec::new(), fallback: Box::new(ByMarker) }
+    }
+
+    /// Errors of this type are permanent.
+    pub fn permanent<E: Error + 'static>(self) -> Self {
+        self.classed(|_: &E| ErrorClass::Permanent)
+    }
+
+    /// Errors of this type are transient.
+    pub fn transient<E: Error + 'static>(self) -> Self {
+        self.classed(|_: &E| ErrorClass::Transient)
+    }
+
+    /// Errors of this type say themselves how long to wait.
+    pub fn throttled<E: Error + 'static>(
+        self,
+        wait: impl Fn(&E) -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        self.classed(move |error: &E| ErrorClass::Throttled(wait(error)))
+    }
+
+    /// Errors of this type are of the class that `class` answers; for types whose values differ in that.
+    ///
+    /// ```
+    /// use std::io;
+    /// use redrive_core::{ByType, ErrorClass, ErrorClassifier};
+    ///
+    /// let by_type = ByType::new().classed(|error: &io::Error| match error.kind() {
+    ///     io::ErrorKind::NotFound => ErrorClass::Permanent,
+    ///     _ => ErrorClass::Transient,
+    /// });
+    /// assert_eq!(by_type.classify(&io::Error::from(io::ErrorKind::NotFound)), ErrorClass::Permanent);
+    /// ```
+    pub fn classed<E: Error + 'static>(
+        mut self,
+        class: impl Fn(&E) -> ErrorClass + Send + Sync + 'static,
+    ) -> Self {
+        self.rules.push(Box::new(move |error| error.downcast_ref::<E>().map(&class)));
+        self
+    }
+
+    /// What has no rule goes to this classifier.
+    pub fn or_else(mut self, fallback: impl ErrorClassifier) -> Self {
+        self.fallback = Box::new(fallback);
+        self
+    }
+
+    fn by_rule(&self, error: &(dyn Error + 'static)) -> Option<ErrorClass> {
+        chain(error).find_map(|cause| self.rules.iter().find_map(|rule| rule(cause)))
+    }
+}
+
+impl ErrorClassifier for ByType {
+    fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass {
+        let class = marked_as(error).or_else(|| self.by_rule(error));
+        class.unwrap_or_else(|| self.fallback.classify(error))
+    }
+}
+
+impl Default for ByType {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ByType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByType").field("rules", &self.rules.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ByPattern, Permanent, Throttled};
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped")]
+    struct Wrapped<E: Error + 'static>(#[source] E);
+
+    #[test]
+    fn the_outermost_error_with_a_rule_decides() {
+        let by_type = ByType::new().permanent::<io::Error>().transient::<Wrapped<io::Error>>();
+        let error = || io::Error::other("x");
+        assert_eq!(by_type.classify(&error()), ErrorClass::Permanent);
+        assert_eq!(by_type.classify(&Wrapped(error())), ErrorClass::Transient);
+        assert_eq!(by_type.classify(&Wrapped(Wrapped(error()))), ErrorClass::Transient);
+        assert_eq!(by_type.classify(&Wrapped(Wrapped(Wrapped(error())))), ErrorClass::Transient);
+    }
+
+    #[test]
+    fn a_marker_wins_over_a_rule() {
+        let by_type = ByType::new().permanent::<io::Error>().transient::<std::fmt::Error>();
+        let busy = io::Error::other(Throttled::after(Duration::ZERO, "busy"));
+        assert_eq!(by_type.classify(&busy), ErrorClass::Throttled(Duration::ZERO));
+        assert_eq!(by_type.classify(&Permanent::new(std::fmt::Error)), ErrorClass::Permanent);
+    }
+
+    #[test]
+    fn what_has_no_rule_goes_to_the_fallback() {
+        let by_type = ByType::new().transient::<io::Error>();
+        assert_eq!(by_type.classify(&std::fmt::Error), ErrorClass::Transient);
+        let by_type = by_type.or_else(ByPattern::of(["formatting"]));
+        assert_eq!(by_type.classify(&std::fmt::Error), ErrorClass::Permanent);
+        assert_eq!(by_type.classify(&io::Error::other("formatting")), ErrorClass::Transient);
+    }
+
+    #[cfg(feature = "anyhow")]
+    #[test]
+    fn types_are_found_through_anyhow() {
+        let by_type = ByType::new().permanent::<std::fmt::Error>();
+        for error in [anyhow::anyhow!(std::fmt::Error), anyhow::anyhow!(std::fmt::Error).context("writing")] {
+            assert_eq!(by_type.classify(&*super::super::into_box_error(error)), ErrorClass::Permanent);
+        }
+    }
+}
