@@ -14,7 +14,8 @@ pub async fn publish(orders: &Memory, message: Message) -> Result<(), BoxError> 
 
 #[cfg(feature = "rabbitmq")]
 pub async fn connect(queue: &str) -> Result<RabbitMq, BoxError> {
-    let url = std::env::args().nth(1).ok_or("which RabbitMQ? Give its URL: … -- amqp://guest:guest@localhost")?;
+    let url =
+        std::env::args().nth(1).ok_or("which RabbitMQ? Give its URL: … -- amqp://guest:guest@localhost")?;
     Ok(RabbitMq::connect(&url, queue).await?)
 }
 

@@ -27,7 +27,8 @@ async fn main() -> Result<(), BoxError> {
         .handler_with(service::Warehouse::default(), service::ship);
 
     let operator = operate(&screen, shelves);
-    let (report, operated) = tokio::join!(consumer.run_until(screen.all_at_rest(service::HOW_MANY)), operator);
+    let (report, operated) =
+        tokio::join!(consumer.run_until(screen.all_at_rest(service::HOW_MANY)), operator);
     report?;
     operated?;
     screen.print_table();

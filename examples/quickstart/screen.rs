@@ -46,12 +46,15 @@ impl Screen {
         let screen = self.clone();
         move |event| match event {
             Event::Received { delivery } => {
-                let redriven = if delivery.story().redrives.or_highest() > 0 { " after a redrive" } else { "" };
+                let redriven =
+                    if delivery.story().redrives.or_highest() > 0 { " after a redrive" } else { "" };
                 screen.say(delivery.id(), &format!("attempt {}{redriven}", delivery.attempt()));
                 screen.update(delivery.id(), |line| line.attempts += 1);
             }
             Event::Settled { delivery, disposition } => screen.settled(delivery.id(), disposition),
-            Event::NotSettled { delivery, error, .. } => screen.say(delivery.id(), &format!("not settled: {error}")),
+            Event::NotSettled { delivery, error, .. } => {
+                screen.say(delivery.id(), &format!("not settled: {error}"))
+            }
             _ => {}
         }
     }
@@ -63,7 +66,9 @@ impl Screen {
             Disposition::Retry(wait, failure) => {
                 (Place::UnderWay, format!("  failed: {}; again in {} s", failure.text(), wait.as_secs_f32()))
             }
-            Disposition::DeadLetter(_) => (Place::DeadLetterShelf, format!("  onto the dead-letter shelf: {why}")),
+            Disposition::DeadLetter(_) => {
+                (Place::DeadLetterShelf, format!("  onto the dead-letter shelf: {why}"))
+            }
             Disposition::Park(_) => (Place::ParkingShelf, format!("  onto the parking shelf: {why}")),
             other => (Place::UnderWay, format!("  {}", other.name())),
         };

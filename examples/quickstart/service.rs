@@ -1,6 +1,6 @@
 //! The service: what a service author writes. It knows nothing of the broker.
 
-use redrive::ResultExt;
+use redrive::MarkError;
 use redrive::prelude::*;
 use serde::{Deserialize, Serialize};
 

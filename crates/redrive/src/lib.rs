@@ -73,8 +73,8 @@ pub mod prelude {
     #[cfg(feature = "tower")]
     pub use redrive_core::ServiceBuilderExt;
     pub use redrive_core::{
-        Attempt, BoxError, Bytes, Consumer, Delivery, Disposition, ErrorClass, Exponential, Failure, Fixed, Handler, Headers,
-        Jitter, Message, Shelf, Shelves, Stage, State, millis, mins, secs,
+        Attempt, BoxError, Bytes, Consumer, Delivery, Disposition, ErrorClass, Exponential, Failure, Fixed,
+        Handler, Headers, Jitter, MarkError, Message, Shelf, Shelves, Stage, State, millis, mins, secs,
     };
     #[cfg(feature = "memory")]
     pub use redrive_memory::Memory;

@@ -125,7 +125,9 @@ pub fn place(broker: &MemoryBroker) -> &'static str {
 pub fn header(message: &Message, name: &str) -> String {
     match message.headers().get(name) {
         None => String::new(),
-        Some(value) => value.as_str().map_or_else(|| value.as_integer().unwrap_or(-1).to_string(), str::to_owned),
+        Some(value) => {
+            value.as_str().map_or_else(|| value.as_integer().unwrap_or(-1).to_string(), str::to_owned)
+        }
     }
 }
 

@@ -8,9 +8,13 @@ use redrive::prelude::*;
 use redrive::{ConsumerError, Event, Report, header_names};
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 async fn succeed() {}
+
+async fn must_not_run() {
+    panic!("the handler must not run")
+}
 
 async fn fail() -> Result<(), BoxError> {
     Err("amqp://user:hunter2@broker: no answer".into())
@@ -54,7 +58,8 @@ async fn a_ladder_of_hours_passes_in_no_time() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_written_on_a_failed_message_tells_its_story_and_no_secret() {
-    let (broker, transport) = memory_with([Message::new("x").with_id("m").with_header("traceparent", "00-aa-bb-01")]);
+    let (broker, transport) =
+        memory_with([Message::new("x").with_id("m").with_header("traceparent", "00-aa-bb-01")]);
     let diary = Diary::new();
     let consumer =
         Consumer::new(transport).with_dead_letter_backoff([secs(1)]).observer(diary.observer()).handler(fail);
@@ -84,11 +89,10 @@ async fn a_count_that_cannot_be_read_is_not_taken_for_zero() {
     for (name, value) in [(header_names::ATTEMPT, "many"), (header_names::REDRIVES, "-3")] {
         let (broker, transport) = memory_with([Message::new("x").with_id("m").with_header(name, value)]);
         let diary = Diary::new();
-        let handler = || async { panic!("the handler must not run") };
         let consumer = Consumer::new(transport)
             .with_dead_letter_backoff([secs(1)])
             .observer(diary.observer())
-            .handler::<_, (_, (), ())>(handler);
+            .handler(must_not_run);
         consumer.run_until(diary.ended(1)).await.unwrap();
         let shelves = [Shelf::DeadLetter, Shelf::Parking];
         let shelved = shelves.iter().flat_map(|&shelf| broker.shelf(QUEUE, shelf)).next().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redrive::prelude::*;
-use redrive::{ResultExt, header_names};
+use redrive::{MarkError, header_names};
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, place, reason};
 use serde::Deserialize;
 
@@ -133,8 +133,22 @@ fn cases() -> Vec<Case> {
             ..CASE
         },
         Case { name: "a snooze costs no attempt", body: "\"SnoozeOnce\"", runs: 2, ..CASE },
-        Case { name: "the handler's own dead letter", body: "\"DeadLetter\"", ends: SHELF, reason: "OutOfStock", attempts: "1", ..CASE },
-        Case { name: "the handler parks", body: "\"Park\"", ends: PARKED, reason: "OutOfStock", attempts: "1", ..CASE },
+        Case {
+            name: "the handler's own dead letter",
+            body: "\"DeadLetter\"",
+            ends: SHELF,
+            reason: "OutOfStock",
+            attempts: "1",
+            ..CASE
+        },
+        Case {
+            name: "the handler parks",
+            body: "\"Park\"",
+            ends: PARKED,
+            reason: "OutOfStock",
+            attempts: "1",
+            ..CASE
+        },
         Case { name: "the handler discards", body: "\"Discard\"", ..CASE },
         Case {
             name: "exhausted after too many redrives: parked",

@@ -29,7 +29,7 @@ pub(crate) async fn run<T: Transport>(
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.tell(&Event::Started { queue });
     let mut workers = JoinSet::new();
-    let ended = consume(&context, &service, &control, &mut workers, shutdown).await;
+    let ended = consume(&context, service, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
@@ -66,7 +66,7 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
 /// Until the end is asked for, or something is broken for good.
 async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
-    service: &ErasedService,
+    service: ErasedService,
     control: &Control,
     workers: &mut JoinSet<()>,
     shutdown: impl Future<Output = ()>,
@@ -77,7 +77,7 @@ async fn consume<T: Transport>(
     // It may have been asked for before the start.
     asked.mark_changed();
     let mut trouble = context.trouble.0.subscribe();
-    let mut intake = Intake { paused: false, shut: false, next: None };
+    let mut intake = Intake { paused: false, shut: false, service, next: None };
     loop {
         let room = workers.len() < context.settings.concurrency;
         tokio::select! {
@@ -94,7 +94,7 @@ async fn consume<T: Transport>(
             }
             Some(worker) = workers.join_next() => reap(worker),
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            taken = intake.take(context, service), if room && intake.open() => match taken {
+            taken = intake.take(context), if room && intake.open() => match taken {
                 Ok(Some((ready, received))) => {
                     let context = Arc::clone(context);
                     workers.spawn(async move { context.work(ready, received).await });
@@ -113,6 +113,7 @@ struct Intake {
     paused: bool,
     /// While copies cannot be stored.
     shut: bool,
+    service: ErasedService,
     /// A clone of the stack that is, or is becoming, ready for the next delivery.
     next: Option<ErasedService>,
 }
@@ -126,10 +127,9 @@ impl Intake {
     async fn take<T: Transport>(
         &mut self,
         context: &Context<T>,
-        service: &ErasedService,
     ) -> Result<Option<(ErasedService, Received<T::Receipt>)>, ConsumerError> {
         let queue = || context.capabilities.queue.clone();
-        let next = self.next.get_or_insert_with(|| service.clone());
+        let next = self.next.get_or_insert_with(|| self.service.clone());
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
         let received = context.transport.receive().await;
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
