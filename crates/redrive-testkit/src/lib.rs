@@ -3,8 +3,11 @@
 mod case;
 pub mod clauses;
 mod harness;
+mod looks;
+mod planning;
 mod run;
 mod samples;
+mod steps;
 mod suite;
 
 pub use case::Case;

@@ -1,6 +1,6 @@
 //! Messages that have everything, and what it means that they are the same.
 
-use redrive_core::{Bytes, Headers, Message, Timestamp, Value};
+use redrive_core::{Bytes, Headers, Message, Settlement, Timestamp, Value};
 
 use crate::harness::Harness;
 
@@ -74,5 +74,13 @@ pub(crate) fn assert_same(arrived: &Message, sent: &Message) {
     for (name, value) in arrived.headers().iter() {
         let known = sent.headers().contains(name) || name.starts_with("x-");
         assert!(known, "header `{name}` was added: {value:?}");
+    }
+}
+
+/// The copy that a settlement stores.
+pub(crate) fn copy_in(settlement: &Settlement) -> Message {
+    match settlement {
+        Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => copy.clone(),
+        other => panic!("`{}` stores no copy", other.name()),
     }
 }

@@ -1,7 +1,31 @@
 //! The clauses of the contract, one function each. What a function's documentation says is the clause.
 
+mod carrying;
+mod closing;
+mod counting;
+mod dying;
+mod operating;
+mod pausing;
+mod receiving;
+mod refusing;
 mod removing;
 mod rescheduling;
+mod returning;
+mod sharing;
+mod shelving;
+mod starting;
 
+pub use carrying::*;
+pub use closing::*;
+pub use counting::*;
+pub use dying::*;
+pub use operating::*;
+pub use pausing::*;
+pub use receiving::*;
+pub use refusing::*;
 pub use removing::*;
 pub use rescheduling::*;
+pub use returning::*;
+pub use sharing::*;
+pub use shelving::*;
+pub use starting::*;

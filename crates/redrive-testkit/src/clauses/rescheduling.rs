@@ -5,8 +5,9 @@ use std::time::Duration;
 use redrive_core::{DEFAULT_HEADER_BUDGET, Delivery, Disposition, Needs, Planning, Settlement, Transport};
 use tokio::time::Instant;
 
-use crate::case::{Case, FAR, LONG, SHORT, failure, plan, retry};
+use crate::case::Case;
 use crate::harness::{Harness, TransportOf};
+use crate::planning::{FAR, LONG, SHORT, failure, plan, retry};
 use crate::samples;
 
 /// How much a broker's clock may be ahead of ours within one wait.

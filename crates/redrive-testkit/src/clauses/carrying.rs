@@ -1,0 +1,161 @@
+//! What messages may be like.
+
+use redrive_core::{Bytes, Headers, Message, Shelf, Value, header_names as names};
+
+use crate::case::Case;
+use crate::harness::Harness;
+use crate::planning::{SHORT, retry, shelve};
+use crate::samples;
+
+/// An empty body is carried through retries and onto shelves as it is.
+pub async fn an_empty_body_is_carried<H: Harness>(case: &Case<H>) {
+    is_carried(case, Message::new("").with_id("a")).await;
+}
+
+/// A body of a megabyte is carried through retries and onto shelves as it is.
+pub async fn a_large_body_is_carried<H: Harness>(case: &Case<H>) {
+    let body: Vec<u8> = (0..1_048_576_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    is_carried(case, Message::new(body).with_id("a")).await;
+}
+
+/// A body that is no text is carried through retries and onto shelves as it is.
+pub async fn a_binary_body_is_carried<H: Harness>(case: &Case<H>) {
+    let body: Vec<u8> = (0..=255).collect();
+    is_carried(case, Message::new(body).with_id("a")).await;
+}
+
+/// A message without an id gets one on arrival, which its copies keep: it can be told from others from then on.
+pub async fn a_message_without_an_id_gets_one<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish(Message::new("first")).await;
+    case.publish(Message::new("second")).await;
+    let first = case.next(&transport).await;
+    let second = case.next(&transport).await;
+    assert!(!first.delivery.id().is_empty() && first.delivery.story().id_assigned);
+    assert_ne!(first.delivery.id(), second.delivery.id());
+    case.settle(&transport, first.receipt, retry(&*transport, &first.delivery, SHORT)).await;
+    let again = case.complete_next(&transport).await;
+    assert_eq!((again.id(), &again.message().body()[..]), (first.delivery.id(), &b"first"[..]));
+    assert!(!again.story().id_assigned);
+}
+
+/// A header whose text is not UTF-8 keeps its bytes and its type.
+pub async fn a_header_that_is_not_utf8_is_carried<H: Harness>(case: &Case<H>) {
+    header_is_carried(case, Value::RawString(Bytes::from_static(b"\xff\xfe caf\xe9"))).await;
+}
+
+/// Tables in arrays in tables are carried as they are.
+pub async fn nested_headers_are_carried<H: Harness>(case: &Case<H>) {
+    let mut value = Value::Table(Headers::from_iter([("leaf", Value::I64(7))]));
+    for depth in 0..6 {
+        let items = Value::List(vec![value, Value::Bool(true), "beside".into()]);
+        value = Value::Table(Headers::from_iter([(format!("level-{depth}"), items)]));
+    }
+    header_is_carried(case, value).await;
+}
+
+/// A hundred headers, some with long and with foreign names, are carried as they are.
+pub async fn many_headers_are_carried<H: Harness>(case: &Case<H>) {
+    let mut message = Message::new("many headers").with_id("a").with_header("größe-📏", "L");
+    for n in 0..100 {
+        message.headers_mut().insert(format!("header-{n}-{}", "x".repeat(n)), "v".repeat(n));
+    }
+    is_carried(case, message).await;
+}
+
+/// A message without any headers and properties but its id is carried as it is.
+pub async fn a_bare_message_is_carried<H: Harness>(case: &Case<H>) {
+    is_carried(case, Message::new("bare").with_id("a")).await;
+}
+
+/// Redrive's own headers with values of the wrong type, as a broken or hostile publisher writes them, break nothing:
+/// the message arrives, can be retried and shelved, and its attempt is not taken for the first.
+pub async fn hostile_headers_break_nothing<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let own = [
+        names::ATTEMPT,
+        names::HOP,
+        names::REDRIVES,
+        names::SNOOZES,
+        names::HANDED_OUT,
+        names::FIRST_FAILED_AT,
+        names::LAST_FAILED_AT,
+        names::REASON,
+        names::ERROR,
+        names::ERROR_TYPE,
+        names::FINGERPRINT,
+        names::SOURCE_QUEUE,
+        names::SOURCE_EXCHANGE,
+        names::SOURCE_ROUTING_KEY,
+        names::MESSAGE_ID,
+        names::USER_ID,
+        names::EXPIRATION,
+        names::NOT_BEFORE,
+        names::HISTORY,
+    ];
+    let hostile = [
+        Value::Table(Headers::from_iter([("x", Value::List(vec![Value::Bool(true)]))])),
+        Value::I64(i64::MIN),
+        "not a number".into(),
+    ];
+    for (n, value) in hostile.into_iter().enumerate() {
+        let mut message = Message::new("hostile").with_id(format!("hostile-{n}")).with_header("ours", "kept");
+        for name in own {
+            message.headers_mut().insert(name, value.clone());
+        }
+        case.publish(message).await;
+        let received = case.next(&transport).await;
+        assert_eq!(
+            received.delivery.attempt(),
+            u32::MAX,
+            "an unreadable count of attempts was made readable"
+        );
+        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, SHORT)).await;
+        let again = case.next(&transport).await;
+        assert_eq!(again.delivery.attempt(), u32::MAX, "an unreadable count of attempts was made readable");
+        let settlement = shelve(&*transport, &again.delivery, Shelf::Parking);
+        case.settle(&transport, again.receipt, settlement).await;
+        let shelved = case.on_shelf(Shelf::Parking, n + 1).await;
+        assert_eq!(shelved[n].headers().get("ours"), Some(&"kept".into()));
+    }
+    case.nothing_is_left(&transport).await;
+}
+
+/// Headers that look like the broker's own (`x-death`, `x-delivery-count`, …) on a published message do not make an
+/// attempt or a hand-out of it, and do not keep it from being retried.
+pub async fn forged_broker_headers_count_for_nothing<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let message = Message::new("forged")
+        .with_id("a")
+        .with_header("x-death", "forged")
+        .with_header("x-retry-count", 99_i64);
+    case.publish(message).await;
+    let received = case.next_is(&transport, "a").await;
+    assert_eq!((received.delivery.attempt(), received.delivery.handed_out()), (1, 1));
+    case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, SHORT)).await;
+    assert_eq!(case.complete_is(&transport, "a").await.attempt(), 2);
+}
+
+async fn header_is_carried<H: Harness>(case: &Case<H>, value: Value) {
+    if !case.harness.carries(&value) {
+        return case.does_not_apply("the harness says that the broker cannot carry such a header");
+    }
+    is_carried(case, Message::new("one header").with_id("a").with_header("header", value)).await;
+}
+
+/// Published, retried, shelved: at each station the message is what was sent there.
+async fn is_carried<H: Harness>(case: &Case<H>, message: Message) {
+    let transport = case.started().await;
+    case.publish(message.clone()).await;
+    let first = case.next(&transport).await;
+    samples::assert_same(first.delivery.message(), &message);
+    let settlement = retry(&*transport, &first.delivery, SHORT);
+    let copy = samples::copy_in(&settlement);
+    case.settle(&transport, first.receipt, settlement).await;
+    let second = case.next(&transport).await;
+    samples::assert_same(second.delivery.message(), &copy);
+    let settlement = shelve(&*transport, &second.delivery, Shelf::DeadLetter);
+    let copy = samples::copy_in(&settlement);
+    case.settle(&transport, second.receipt, settlement).await;
+    samples::assert_same(&case.on_shelf(Shelf::DeadLetter, 1).await[0], &copy);
+}

@@ -1,0 +1,235 @@
+//! The operators' side.
+
+use redrive_core::{Disposition, Failure, Reason, Selection, Settlement, Shelf, Shelves, Transport};
+
+use crate::case::Case;
+use crate::harness::{Bench, Harness, TransportOf};
+use crate::planning::plan;
+use crate::samples;
+
+/// A shelf says how many messages rest on it.
+pub async fn shelves_count<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    assert_eq!(count(&*shelves, Shelf::DeadLetter).await, 0);
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    set_aside(case, &transport, &["d"], Shelf::Parking, "Broken").await;
+    counts(case, &*shelves, 3, 1).await;
+}
+
+/// Browsing shows the messages of a shelf with their stories, and leaves them there.
+pub async fn browsing_leaves_everything<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    for _ in 0..3 {
+        let mut ids = browse(&*shelves, Shelf::DeadLetter, 10).await;
+        ids.sort();
+        assert_eq!(ids, ["a", "b", "c"]);
+    }
+    let shown = shelves.browse(Shelf::DeadLetter, 1).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(shown[0].story.reason, Some(Reason::Custom("Broken".into())));
+    counts(case, &*shelves, 3, 0).await;
+}
+
+/// Browsing shows no more than asked for.
+pub async fn browsing_keeps_to_its_limit<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::Parking, "Broken").await;
+    assert_eq!(browse(&*shelves, Shelf::Parking, 2).await.len(), 2);
+    assert_eq!(browse(&*shelves, Shelf::Parking, 0).await.len(), 0);
+    counts(case, &*shelves, 0, 3).await;
+}
+
+/// A redrive of everything brings every message of the shelf back to the consumer, and empties the shelf.
+pub async fn redrive_brings_everything_back<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        set_aside(case, &transport, &["a", "b", "c"], shelf, "Broken").await;
+        assert_eq!(redrive(&*shelves, shelf, &Selection::All).await, 3);
+        assert_eq!(case.complete_ids(&transport, 3).await, ["a", "b", "c"]);
+        counts(case, &*shelves, 0, 0).await;
+    }
+    case.nothing_is_left(&transport).await;
+}
+
+/// A redrive by id brings back those messages and leaves the others.
+pub async fn redrive_by_id_leaves_the_others<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    let which = Selection::Ids(vec!["b".into(), "nobody".into()]);
+    assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 1);
+    case.complete_is(&transport, "b").await;
+    case.nothing_is_left(&transport).await;
+    let mut left = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    left.sort();
+    assert_eq!(left, ["a", "c"]);
+}
+
+/// A redrive by reason brings back the messages that failed for it and leaves the others.
+pub async fn redrive_by_reason_leaves_the_others<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a"], Shelf::DeadLetter, "OutOfStock").await;
+    set_aside(case, &transport, &["b"], Shelf::DeadLetter, "Broken").await;
+    set_aside(case, &transport, &["c"], Shelf::DeadLetter, "OutOfStock").await;
+    let which = Selection::Reason("OutOfStock".into());
+    assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 2);
+    assert_eq!(case.complete_ids(&transport, 2).await, ["a", "c"]);
+    case.nothing_is_left(&transport).await;
+    assert_eq!(browse(&*shelves, Shelf::DeadLetter, 10).await, ["b"]);
+}
+
+/// A redriven message is a first attempt again; it remembers how often it was redriven and what happened before.
+pub async fn redrive_starts_the_attempts_anew<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
+    for redrives in 1..=2 {
+        assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 1);
+        let received = case.next_is(&transport, "a").await;
+        let story = received.delivery.story();
+        assert_eq!((received.delivery.attempt(), received.delivery.handed_out()), (1, 1));
+        assert_eq!(story.redrives, redrive_core::Count::Known(redrives));
+        assert_eq!(story.history.len() as u32, redrives);
+        move_to(case, &transport, received, Shelf::DeadLetter, "Broken").await;
+        case.on_shelf(Shelf::DeadLetter, 1).await;
+    }
+}
+
+/// A redriven message has its body, its properties, and its headers, each of the type it had.
+pub async fn redrive_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    case.publish(samples::full(&case.harness)).await;
+    let received = case.next(&transport).await;
+    move_to(case, &transport, received, Shelf::DeadLetter, "Broken").await;
+    let shelved = case.on_shelf(Shelf::DeadLetter, 1).await;
+    assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 1);
+    let again = case.complete_next(&transport).await;
+    samples::assert_same(again.message(), &redrive_core::redriven(&shelved[0]));
+}
+
+/// A redrive reaches the consumer that failed, and no other subscriber of what was published.
+pub async fn redrive_reaches_nobody_else<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    let Some(neighbour) = case.neighbour().await else {
+        return case.does_not_apply("the harness has no other subscriber to offer");
+    };
+    set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
+    // Whatever publishing brought the neighbour is gone before the redrive.
+    while let Ok(Ok(Some(received))) =
+        tokio::time::timeout(crate::case::QUIET, neighbour.transport.receive()).await
+    {
+        case.settle(&neighbour.transport, received.receipt, Settlement::Complete).await;
+    }
+    assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 1);
+    case.complete_is(&transport, "a").await;
+    case.nothing_comes(&neighbour.transport).await;
+    neighbour.transport.close().await;
+    neighbour.bench.tidy_up().await;
+}
+
+/// A redrive of nothing answers 0: from an empty shelf, and where nothing is selected.
+pub async fn redrive_of_nothing_answers_zero<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 0);
+    set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
+    for which in [Selection::Ids(vec![]), Selection::Ids(vec!["b".into()]), Selection::Reason("Other".into())]
+    {
+        assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 0, "{which:?}");
+    }
+    counts(case, &*shelves, 1, 0).await;
+    case.nothing_is_left(&transport).await;
+}
+
+/// Parking moves the selected messages from the dead-letter shelf to the parking shelf, whole.
+pub async fn park_moves_to_the_parking_shelf<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
+    let before = case.on_shelf(Shelf::DeadLetter, 2).await;
+    let parked = shelves.park(&Selection::Ids(vec!["a".into()])).await;
+    assert_eq!(parked.unwrap_or_else(|error| panic!("parking fails: {error}")), 1);
+    counts(case, &*shelves, 1, 1).await;
+    let on_parking = case.on_shelf(Shelf::Parking, 1).await;
+    let original = before.iter().find(|message| message.id() == Some("a"));
+    samples::assert_same(&on_parking[0], original.expect("it was on the shelf"));
+    case.nothing_is_left(&transport).await;
+}
+
+/// Discarding removes the selected messages for good and leaves the others.
+pub async fn discard_removes_for_good<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    let which = Selection::Ids(vec!["a".into(), "c".into()]);
+    let discarded = shelves.discard(Shelf::DeadLetter, &which).await;
+    assert_eq!(discarded.unwrap_or_else(|error| panic!("discarding fails: {error}")), 2);
+    counts(case, &*shelves, 1, 0).await;
+    assert_eq!(browse(&*shelves, Shelf::DeadLetter, 10).await, ["b"]);
+    case.nothing_is_left(&transport).await;
+}
+
+async fn with_shelves<H: Harness>(
+    case: &Case<H>,
+) -> Option<(Box<dyn Shelves>, std::sync::Arc<TransportOf<H>>)> {
+    let transport = case.started().await;
+    let shelves = case.bench.shelves().await;
+    let shelves = shelves.unwrap_or_else(|error| panic!("the harness makes no shelves: {error}"));
+    if shelves.is_none() {
+        case.does_not_apply("the harness has no `Shelves`");
+    }
+    Some((shelves?, transport))
+}
+
+/// Publishes messages and moves them onto a shelf, for this reason.
+async fn set_aside<H: Harness>(
+    case: &Case<H>,
+    transport: &TransportOf<H>,
+    ids: &[&str],
+    shelf: Shelf,
+    reason: &str,
+) {
+    let before = case.read_shelf(shelf).await.len();
+    case.publish_ids(ids).await;
+    for id in ids {
+        let received = case.next_is(transport, id).await;
+        move_to(case, transport, received, shelf, reason).await;
+    }
+    case.on_shelf(shelf, before + ids.len()).await;
+}
+
+async fn move_to<H: Harness>(
+    case: &Case<H>,
+    transport: &TransportOf<H>,
+    received: redrive_core::Received<crate::ReceiptOf<H>>,
+    shelf: Shelf,
+    reason: &str,
+) {
+    let failure = Failure::custom(reason, "it does not work");
+    let disposition = match shelf {
+        Shelf::Parking => Disposition::Park(failure),
+        _ => Disposition::DeadLetter(failure),
+    };
+    let settlement = plan(transport, &received.delivery, disposition);
+    case.settle(transport, received.receipt, settlement).await;
+}
+
+async fn redrive(shelves: &dyn Shelves, shelf: Shelf, which: &Selection) -> u64 {
+    let redriven = shelves.redrive(shelf, which).await;
+    redriven.unwrap_or_else(|error| panic!("redriving {which:?} from the {shelf} shelf fails: {error}"))
+}
+
+async fn browse(shelves: &dyn Shelves, shelf: Shelf, limit: usize) -> Vec<String> {
+    let shown = shelves.browse(shelf, limit).await;
+    let shown = shown.unwrap_or_else(|error| panic!("browsing the {shelf} shelf fails: {error}"));
+    shown.iter().map(|shelved| shelved.message.id().unwrap_or_default().to_owned()).collect()
+}
+
+async fn count(shelves: &dyn Shelves, shelf: Shelf) -> u64 {
+    shelves.count(shelf).await.unwrap_or_else(|error| panic!("counting the {shelf} shelf fails: {error}"))
+}
+
+/// A broker may count a little late.
+async fn counts<H: Harness>(case: &Case<H>, shelves: &dyn Shelves, dead_letters: u64, parked: u64) {
+    let what = format!("{dead_letters} dead letters and {parked} parked messages are counted");
+    let expected = (dead_letters, parked);
+    let counted = case.eventually(&what, async || {
+        (count(shelves, Shelf::DeadLetter).await, count(shelves, Shelf::Parking).await) == expected
+    });
+    counted.await;
+}

@@ -1,0 +1,106 @@
+//! Pausing and resuming.
+
+use std::sync::Arc;
+
+use redrive_core::{Settlement, Transport};
+use tokio::time::timeout;
+
+use crate::case::{ARRIVAL, Case};
+use crate::harness::Harness;
+use crate::planning::needs;
+
+/// After `pause`, what was handed out before still arrives, then `receive` answers `None`; what was not handed out
+/// is free for others.
+pub async fn pause_lets_finish_what_was_handed_out<H: Harness>(case: &Case<H>) {
+    const MESSAGES: usize = 10;
+    let mut few = needs();
+    few.prefetch = 4;
+    let paused = case.started_with(few).await;
+    let ids = case.publish_many(MESSAGES).await;
+    let first = case.next(&paused).await;
+    case.pause(&paused).await;
+    let mut seen = vec![first.delivery.id().to_owned()];
+    case.settle(&paused, first.receipt, Settlement::Complete).await;
+    for received in case.drain(&paused).await {
+        seen.push(received.delivery.id().to_owned());
+        case.settle(&paused, received.receipt, Settlement::Complete).await;
+    }
+    assert!(seen.len() < MESSAGES, "`pause` does not stop the broker from handing out");
+    let other = case.started().await;
+    seen.extend(case.complete_ids(&other, MESSAGES - seen.len()).await);
+    seen.sort();
+    assert_eq!(seen, ids);
+    case.nothing_is_left(&other).await;
+}
+
+/// A message that is published while the only consumer is paused stays with the broker.
+pub async fn pause_takes_nothing_new<H: Harness>(case: &Case<H>) {
+    let paused = case.started().await;
+    case.pause(&paused).await;
+    assert!(case.drain(&paused).await.is_empty(), "something arrived from an empty queue");
+    case.publish_ids(&["a"]).await;
+    assert!(case.drain(&paused).await.is_empty(), "a paused transport takes a message");
+    let other = case.started().await;
+    case.complete_is(&other, "a").await;
+}
+
+/// A `receive` that waits when the transport is paused ends with `None`.
+pub async fn pause_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let waiting = tokio::spawn({
+        let transport = Arc::clone(&transport);
+        async move { transport.receive().await }
+    });
+    case.nothing_comes(&transport).await;
+    case.pause(&transport).await;
+    match timeout(ARRIVAL, waiting).await {
+        Ok(Ok(Ok(None))) => {}
+        Ok(Ok(Ok(Some(_)))) => panic!("something arrived from an empty queue"),
+        Ok(Ok(Err(error))) => panic!("`receive` fails: {error}"),
+        Ok(Err(panic)) => panic!("`receive` panics: {panic}"),
+        Err(_) => panic!("`receive` still waits after the pause"),
+    }
+}
+
+/// Settling goes on while the transport is paused, and what is rescheduled comes after `resume`.
+pub async fn settling_goes_on_while_paused<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.publish_ids(&["a", "b", "c"]).await;
+    let a = case.next_is(&transport, "a").await;
+    let b = case.next_is(&transport, "b").await;
+    let c = case.next_is(&transport, "c").await;
+    case.pause(&transport).await;
+    case.settle(&transport, a.receipt, Settlement::Complete).await;
+    let settlement = crate::planning::retry(&*transport, &b.delivery, crate::planning::SHORT);
+    case.settle(&transport, b.receipt, settlement).await;
+    case.settle(&transport, c.receipt, Settlement::Release).await;
+    assert!(case.drain(&transport).await.is_empty(), "a paused transport takes a message");
+    case.resume(&transport).await;
+    assert_eq!(case.complete_ids(&transport, 2).await, ["b", "c"]);
+    case.nothing_is_left(&transport).await;
+}
+
+/// After `resume` deliveries come again, those published during the pause included, any number of times.
+pub async fn resume_goes_on<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    for id in ["a", "b", "c"] {
+        case.pause(&transport).await;
+        case.publish_ids(&[id]).await;
+        assert!(case.drain(&transport).await.is_empty(), "a paused transport takes a message");
+        case.resume(&transport).await;
+        case.complete_is(&transport, id).await;
+    }
+    case.nothing_is_left(&transport).await;
+}
+
+/// Pausing twice and resuming twice is the same as once.
+pub async fn pausing_twice_is_pausing_once<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    case.pause(&transport).await;
+    case.pause(&transport).await;
+    case.resume(&transport).await;
+    case.resume(&transport).await;
+    case.publish_ids(&["a", "b"]).await;
+    assert_eq!(case.complete_ids(&transport, 2).await, ["a", "b"]);
+    case.nothing_is_left(&transport).await;
+}
