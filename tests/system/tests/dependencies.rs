@@ -1,0 +1,83 @@
+//! The dependency rule of docs/architecture.md, read from `cargo metadata`.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Lower knows nothing of higher; transports never know each other.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("redrive-core", &[]),
+    ("redrive-testkit", &["redrive-core"]),
+    ("redrive-memory", &["redrive-core"]),
+    ("redrive-rabbitmq", &["redrive-core"]),
+    ("redrive", &["redrive-core", "redrive-memory", "redrive-rabbitmq"]),
+];
+
+/// What the ground floor may stand on: nothing that knows a broker.
+const CORE_STANDS_ON: &[&str] = &[
+    "anyhow",
+    "async-trait",
+    "bytes",
+    "fastrand",
+    "futures",
+    "humantime",
+    "pin-project-lite",
+    "serde",
+    "serde_json",
+    "thiserror",
+    "tokio",
+    "tower",
+    "tower-layer",
+    "tower-service",
+    "tracing",
+];
+
+#[test]
+fn lower_crates_know_nothing_of_higher_ones() {
+    for (package, dependencies) in packages() {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package) else {
+            panic!(
+                "`{package}` is not in the dependency rule: give it its floor, here and in docs/architecture.md"
+            );
+        };
+        for dependency in dependencies.iter().filter(|name| name.starts_with("redrive")) {
+            assert!(allowed.contains(&dependency.as_str()), "`{package}` must not depend on `{dependency}`");
+        }
+    }
+}
+
+#[test]
+fn the_ground_floor_knows_no_broker() {
+    let (_, dependencies) = packages().into_iter().find(|(name, _)| name == "redrive-core").unwrap();
+    for dependency in dependencies {
+        assert!(
+            CORE_STANDS_ON.contains(&dependency.as_str()),
+            "`redrive-core` must not depend on `{dependency}`"
+        );
+    }
+}
+
+/// The published crates of the workspace, and what each depends on outside of its tests.
+fn packages() -> Vec<(String, Vec<String>)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_published = |package: &&Value| package["publish"].is_null();
+    let for_others = |dependency: &&Value| dependency["kind"].as_str() != Some("dev");
+    let packages = metadata["packages"].as_array().expect("there are packages");
+    packages
+        .iter()
+        .filter(is_published)
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().expect("a list");
+            (
+                text(&package["name"]),
+                dependencies.iter().filter(for_others).map(|it| text(&it["name"])).collect(),
+            )
+        })
+        .collect()
+}

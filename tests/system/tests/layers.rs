@@ -1,0 +1,222 @@
+//! Every claim of docs/layers.md, one test each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redrive::memory::MemoryBroker;
+use redrive::prelude::*;
+use redrive::{Permanent, StageLayer};
+use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, reason};
+use tokio::time::sleep;
+use tower::ServiceBuilder;
+use tower::buffer::BufferLayer;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::load_shed::LoadShedLayer;
+use tower::timeout::TimeoutLayer;
+use tower::util::MapErrLayer;
+
+async fn slow() {
+    sleep(secs(5)).await;
+}
+
+async fn fail() -> Result<(), BoxError> {
+    Err("no answer".into())
+}
+
+fn only_dead_letter(broker: &MemoryBroker) -> Message {
+    let mut shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.len(), 1);
+    shelf.remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_inside_the_preset_is_a_failed_attempt() {
+    let (broker, transport) = memory_with(numbered(1));
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .layer(TimeoutLayer::new(secs(2)))
+        .observer(diary.observer())
+        .handler(slow);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    assert_eq!(diary.names(), ["retry", "dead-letter"]);
+    assert_eq!(reason(&only_dead_letter(&broker)), "MaxDeliveryCountExceeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_outside_the_preset_is_never_retried() {
+    let (broker, transport) = memory_with(numbered(1));
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .layer(TimeoutLayer::new(secs(2)))
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .handler(slow);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    assert_eq!(diary.names(), ["dead-letter"]);
+    assert_eq!(reason(&only_dead_letter(&broker)), "Undecided");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_limit_takes_no_message_that_it_has_no_room_for() {
+    assert_eq!(
+        most_held(|consumer| consumer.layer(GlobalConcurrencyLimitLayer::new(2)).handler(slow)).await,
+        2
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buffer_takes_messages_that_nobody_has_room_for() {
+    let held = most_held(|consumer| {
+        consumer.layer(BufferLayer::new(100)).layer(GlobalConcurrencyLimitLayer::new(2)).handler(slow)
+    });
+    assert_eq!(held.await, 16, "as many as the consumer's concurrency allows, and 14 of them only wait");
+}
+
+/// How many messages are in hand at most while 30 are worked off.
+async fn most_held(
+    build: impl FnOnce(Consumer<redrive::memory::Memory>) -> redrive::Runner<redrive::memory::Memory>,
+) -> usize {
+    let (broker, transport) = memory_with(numbered(30));
+    let diary = Diary::new();
+    let consumer = build(Consumer::new(transport).concurrency(16).observer(diary.observer()));
+    let most = Arc::new(AtomicUsize::new(0));
+    let watching = async {
+        loop {
+            most.fetch_max(broker.held(QUEUE), Ordering::SeqCst);
+            sleep(millis(100)).await;
+        }
+    };
+    tokio::select! {
+        report = consumer.run_until(diary.ended(30)) => drop(report.unwrap()),
+        () = watching => {}
+    }
+    most.load(Ordering::SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_shedding_burns_attempts_of_messages_that_no_handler_saw() {
+    let (broker, transport) = memory_with(numbered(10));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = counting(&runs, secs(3600));
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .layer(LoadShedLayer::new())
+        .layer(GlobalConcurrencyLimitLayer::new(1))
+        .grace(secs(1))
+        .handler(handler);
+    consumer.run_until(sleep(secs(60))).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(broker.shelf(QUEUE, Shelf::DeadLetter).len(), 9, "set aside, and no handler ever saw them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_in_memory_is_counted_by_nobody() {
+    let (broker, transport) = memory_with(numbered(1));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let runs = Arc::clone(&runs);
+        move || {
+            runs.fetch_add(1, Ordering::SeqCst);
+            fail()
+        }
+    };
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff(redrive::NoRetry)
+        .layer(tower::retry::RetryLayer::new(ThreeTimes(0)))
+        .observer(diary.observer())
+        .handler(handler);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 4);
+    assert_eq!(header(&only_dead_letter(&broker), redrive::header_names::ATTEMPT), "1");
+}
+
+#[derive(Clone)]
+struct ThreeTimes(u32);
+
+impl tower::retry::Policy<Delivery, Disposition, BoxError> for ThreeTimes {
+    type Future = std::future::Ready<()>;
+
+    fn retry(
+        &mut self,
+        _: &mut Delivery,
+        result: &mut Result<Disposition, BoxError>,
+    ) -> Option<std::future::Ready<()>> {
+        self.0 += 1;
+        (result.is_err() && self.0 <= 3).then(|| std::future::ready(()))
+    }
+
+    fn clone_request(&mut self, delivery: &Delivery) -> Option<Delivery> {
+        Some(delivery.clone())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_can_say_what_kind_of_error_it_is() {
+    let (broker, transport) = memory_with(numbered(1));
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .layer(MapErrLayer::new(|error: BoxError| -> BoxError { Permanent::new(error).into() }))
+        .observer(diary.observer())
+        .handler(fail);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    assert_eq!(diary.names(), ["dead-letter"]);
+    assert_eq!(reason(&only_dead_letter(&broker)), "NonRetryableError");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_panics_takes_nobody_with_it() {
+    let diary = Diary::new();
+    let (broker, transport) = memory_with(numbered(2));
+    let panics_once = Arc::new(AtomicUsize::new(0));
+    let inside = MapErrLayer::new(move |error: BoxError| -> BoxError {
+        assert!(panics_once.fetch_add(1, Ordering::SeqCst) > 0, "broken layer");
+        error
+    });
+    let consumer = Consumer::new(transport)
+        .concurrency(1)
+        .with_dead_letter_backoff(redrive::NoRetry)
+        .layer(inside)
+        .observer(diary.observer())
+        .handler(fail);
+    consumer.run_until(diary.ended(2)).await.unwrap();
+    let reasons: Vec<_> = broker.shelf(QUEUE, Shelf::DeadLetter).iter().map(reason).collect();
+    assert_eq!(reasons, ["Undecided", "MaxDeliveryCountExceeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_preset_goes_into_a_service_builder_and_around_a_handler() {
+    let builder = ServiceBuilder::new()
+        .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(3))
+        .timeout(secs(2));
+    let on_builder = |consumer: Consumer<redrive::memory::Memory>| consumer.layer(builder).handler(slow);
+    let on_handler = |consumer: Consumer<redrive::memory::Memory>| {
+        consumer.handler(fail.with_dead_letter_backoff([secs(1)]))
+    };
+    let as_stage = |consumer: Consumer<redrive::memory::Memory>| {
+        consumer.layer(StageLayer::new(redrive::Backoff::new([secs(1)]))).handler(fail)
+    };
+    type Build =
+        Box<dyn FnOnce(Consumer<redrive::memory::Memory>) -> redrive::Runner<redrive::memory::Memory>>;
+    for build in [Box::new(on_builder) as Build, Box::new(on_handler), Box::new(as_stage)] {
+        let (broker, transport) = memory_with(numbered(1));
+        let diary = Diary::new();
+        build(Consumer::new(transport).observer(diary.observer())).run_until(diary.ended(1)).await.unwrap();
+        assert_eq!(diary.names(), ["retry", "dead-letter"]);
+        assert_eq!(reason(&only_dead_letter(&broker)), "MaxDeliveryCountExceeded");
+    }
+}
+
+fn counting(
+    runs: &Arc<AtomicUsize>,
+    lasts: Duration,
+) -> impl Fn() -> tokio::time::Sleep + Clone + Send + Sync + 'static + use<> {
+    let runs = Arc::clone(runs);
+    move || {
+        runs.fetch_add(1, Ordering::SeqCst);
+        sleep(lasts)
+    }
+}
