@@ -1,0 +1,259 @@
+//! From what was decided to what the transport must do. Pure; the only place where redrive's headers are written.
+
+mod budget;
+
+use std::time::{Duration, SystemTime};
+
+use crate::delivery::Delivery;
+use crate::disposition::{Disposition, Shelf};
+use crate::failure::Failure;
+use crate::header_names as names;
+use crate::headers::{Headers, Value};
+use crate::message::Message;
+use crate::story::{Count, PastFailure, latest_time, write_time};
+use crate::text::cut;
+use crate::transport::Capabilities;
+use budget::into_budget;
+
+/// What the transport must do with a delivery: complete, nothing is left to decide.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settlement {
+    /// Remove the message: it is done.
+    Complete,
+    /// Store `copy` so that it comes back to this consumer after at least `wait`, then remove the original.
+    Reschedule {
+        /// How long to hold the copy back.
+        wait: Duration,
+        /// What comes back.
+        copy: Message,
+    },
+    /// Store `copy` on the shelf, then remove the original.
+    Move {
+        /// The shelf.
+        shelf: Shelf,
+        /// What is stored there.
+        copy: Message,
+    },
+    /// Give the delivery back as it is, to be handed out again at once.
+    Release,
+    /// Have the broker move the delivery onto the dead-letter shelf by its own means, without a copy and hence
+    /// without its story. Only where [`Capabilities::native_dead_letter`] says so; the last resort for a message
+    /// that is too large to be copied.
+    Reject,
+}
+
+/// What planning needs to know besides the delivery.
+#[derive(Clone, Debug)]
+pub struct Planning<'a> {
+    /// The time now.
+    pub now: SystemTime,
+    /// What the transport can do.
+    pub capabilities: &'a Capabilities,
+    /// How many bytes redrive's own headers may take.
+    pub header_budget: usize,
+}
+
+/// How many bytes redrive's own headers may take when nothing else is said.
+pub const DEFAULT_HEADER_BUDGET: usize = 4096;
+
+/// How many of the first and of the last failures the history keeps.
+const FIRST_KEPT: usize = 2;
+const LAST_KEPT: usize = 6;
+/// How many bytes of a name (queue, exchange, key, id) are kept; brokers allow about as much.
+const MAX_NAME_BYTES: usize = 256;
+const HISTORY_ERROR_BYTES: usize = 160;
+const SHORT_ERROR_BYTES: usize = 128;
+
+impl Settlement {
+    /// What must be done to carry `disposition` out.
+    #[must_use]
+    pub fn plan(delivery: &Delivery, disposition: Disposition, planning: &Planning<'_>) -> Self {
+        match disposition {
+            Disposition::Ack | Disposition::Discard(_) => Self::Complete,
+            Disposition::Release => release(delivery, planning),
+            Disposition::Snooze(wait) => {
+                let snoozes = delivery.story().snoozes.saturating_add(1);
+                let mut copy = next_copy(delivery);
+                copy.headers_mut().insert(names::SNOOZES, i64::from(snoozes));
+                reschedule(wait, copy, planning)
+            }
+            Disposition::Retry(wait, failure) => {
+                let mut copy = failed_copy(delivery, &failure, Some(wait), planning.now);
+                copy.headers_mut().remove(names::HANDED_OUT);
+                reschedule(wait, copy, planning)
+            }
+            Disposition::DeadLetter(failure) => shelve(Shelf::DeadLetter, delivery, &failure, planning),
+            Disposition::Park(failure) => shelve(Shelf::Parking, delivery, &failure, planning),
+        }
+    }
+
+    /// For a delivery that arrived before its time, because its wait takes several hops: what must be done to
+    /// wait on. `None` when it is due.
+    #[must_use]
+    pub fn wait_on(delivery: &Delivery, planning: &Planning<'_>) -> Option<Self> {
+        let remaining = delivery.story().not_before?.duration_since(planning.now).ok()?;
+        // Less than this is a difference between clocks, not a hop that is still to come.
+        const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
+        (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
+    }
+
+    /// True when carrying it out stores a copy.
+    #[must_use]
+    pub fn stores_copy(&self) -> bool {
+        matches!(self, Self::Reschedule { .. } | Self::Move { .. })
+    }
+
+    /// The word for this settlement in logs and metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Reschedule { .. } => "reschedule",
+            Self::Move { .. } => "move",
+            Self::Release => "release",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// The message as an operator's redrive sends it back: a first attempt again, its history kept.
+#[must_use]
+pub fn redriven(shelved: &Message) -> Message {
+    let story = crate::Story::read(shelved);
+    let mut copy = shelved.clone();
+    let headers = copy.headers_mut();
+    for name in [names::ATTEMPT, names::SNOOZES, names::HANDED_OUT, names::FIRST_FAILED_AT, names::NOT_BEFORE]
+    {
+        headers.remove(name);
+    }
+    headers.insert(names::HOP, i64::from(story.hop.saturating_add(1)));
+    headers.insert(names::REDRIVES, i64::from(story.redrives.or_highest().saturating_add(1)));
+    copy
+}
+
+/// Where giving back raises the broker's count of hand-outs, a message that is given back again and again would
+/// look like one that kills its process: a copy starts the broker's count anew, and carries ours.
+fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
+    let capabilities = planning.capabilities;
+    let counted_before = delivery.handed_out() - 1;
+    if !(capabilities.release_counts && capabilities.counts_hand_outs) || counted_before == 0 {
+        return Settlement::Release;
+    }
+    let mut copy = next_copy(delivery);
+    copy.headers_mut().insert(names::HANDED_OUT, i64::from(counted_before));
+    if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
+}
+
+fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
+    let hop = planning.capabilities.longest_hop.unwrap_or(Duration::MAX);
+    if wait > hop {
+        let due = planning.now.checked_add(wait).unwrap_or_else(latest_time);
+        copy.headers_mut().insert(names::NOT_BEFORE, write_time(due));
+    }
+    into_budget(&mut copy, planning);
+    if too_large_but_rejectable(&copy, planning) {
+        return Settlement::Reject;
+    }
+    Settlement::Reschedule { wait: wait.min(hop), copy }
+}
+
+fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
+    let mut copy = failed_copy(delivery, failure, None, planning.now);
+    copy.headers_mut().insert(names::HANDED_OUT, i64::from(delivery.handed_out()));
+    into_budget(&mut copy, planning);
+    if too_large_but_rejectable(&copy, planning) {
+        return Settlement::Reject;
+    }
+    Settlement::Move { shelf, copy }
+}
+
+/// One hop further: every copy differs from the one before, so that a copy is never taken for its original.
+fn next_copy(delivery: &Delivery) -> Message {
+    let mut copy = delivery.message().clone();
+    // A rest of the publisher's time to live would end the wait early.
+    if let Some(expiration) = copy.properties().expiration {
+        copy.properties_mut().expiration = None;
+        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
+        copy.headers_mut().insert(names::EXPIRATION, millis);
+    }
+    let headers = copy.headers_mut();
+    headers.insert(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
+    headers.remove(names::NOT_BEFORE);
+    write_source(delivery, headers);
+    copy
+}
+
+fn write_source(delivery: &Delivery, headers: &mut Headers) {
+    let story = delivery.story();
+    headers.insert(names::SOURCE_QUEUE, delivery.queue());
+    // On later hops the delivery shows redrive's own way back; where the message came from at first is written
+    // on it already. A story that another queue's consumer wrote says nothing of how it came to this one.
+    let written_here = story.source_queue.as_deref() == Some(delivery.queue());
+    if !(written_here && headers.contains(names::SOURCE_ROUTING_KEY)) {
+        headers.insert(names::SOURCE_EXCHANGE, &*cut(delivery.exchange(), MAX_NAME_BYTES));
+        headers.insert(names::SOURCE_ROUTING_KEY, &*cut(delivery.routing_key(), MAX_NAME_BYTES));
+    }
+    if !headers.contains(names::MESSAGE_ID) && !delivery.id().is_empty() {
+        headers.insert(names::MESSAGE_ID, &*cut(delivery.id(), MAX_NAME_BYTES));
+    }
+}
+
+fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, now: SystemTime) -> Message {
+    let story = delivery.story();
+    let mut copy = next_copy(delivery);
+    let headers = copy.headers_mut();
+    // An unreadable count stays as it is, for people to look at.
+    if let Count::Known(failures) = story.attempt {
+        headers.insert(names::ATTEMPT, i64::from(failures.saturating_add(1)));
+    }
+    headers.insert(names::FIRST_FAILED_AT, write_time(story.first_failed_at.unwrap_or(now)));
+    headers.insert(names::LAST_FAILED_AT, write_time(now));
+    headers.insert(names::REASON, failure.reason().as_str());
+    headers.insert(names::ERROR, failure.text());
+    headers.insert(names::FINGERPRINT, failure.fingerprint());
+    match failure.error_type() {
+        Some(error_type) => headers.insert(names::ERROR_TYPE, error_type),
+        None => headers.remove(names::ERROR_TYPE),
+    };
+    headers.insert(names::HISTORY, history(delivery, failure, wait, now));
+    copy
+}
+
+/// The first failures and the last ones: how it began, and how it is going.
+fn history(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, now: SystemTime) -> Value {
+    let mut past = delivery.story().history.clone();
+    past.push(PastFailure {
+        attempt: delivery.attempt(),
+        at: Some(now),
+        reason: failure.reason().as_str().to_owned(),
+        error: failure.text().to_owned(),
+        wait_ms: wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+    });
+    if past.len() > FIRST_KEPT + LAST_KEPT {
+        past.drain(FIRST_KEPT..past.len() - LAST_KEPT);
+    }
+    Value::List(past.iter().map(write_past_failure).collect())
+}
+
+fn write_past_failure(past: &PastFailure) -> Value {
+    use names::history as key;
+    let mut entry = Headers::new();
+    entry.insert(key::ATTEMPT, i64::from(past.attempt));
+    if let Some(at) = past.at {
+        entry.insert(key::AT, write_time(at));
+    }
+    entry.insert(key::REASON, &*cut(&past.reason, SHORT_ERROR_BYTES));
+    entry.insert(key::ERROR, &*cut(&past.error, HISTORY_ERROR_BYTES));
+    if let Some(wait) = past.wait_ms {
+        entry.insert(key::WAIT, i64::try_from(wait).unwrap_or(i64::MAX));
+    }
+    Value::Table(entry)
+}
+
+fn fits(copy: &Message, planning: &Planning<'_>) -> bool {
+    planning.capabilities.max_header_bytes.is_none_or(|max| copy.encoded_header_len() <= max)
+}
+
+fn too_large_but_rejectable(copy: &Message, planning: &Planning<'_>) -> bool {
+    planning.capabilities.native_dead_letter && !fits(copy, planning)
+}
