@@ -113,8 +113,11 @@ impl Story {
         let time = |name| headers.get(name).and_then(read_time);
         Self {
             attempt: Count::read(headers, names::ATTEMPT),
-            // These two only ever keep copies apart: what cannot be read is as good as any other number.
-            hop: Count::read(headers, names::HOP).or_highest(),
+            // It only keeps copies apart, so any number will do that can still grow: a copy with the number of its
+            // original would be taken for the original, and dropped as settled before.
+            hop: Some(Count::read(headers, names::HOP).or_highest())
+                .filter(|&hop| hop < u32::MAX)
+                .unwrap_or(0),
             snoozes: Count::read(headers, names::SNOOZES).or_highest(),
             redrives: Count::read(headers, names::REDRIVES),
             handed_out_before: match Count::read(headers, names::HANDED_OUT) {
@@ -168,10 +171,13 @@ fn read_time(value: &Value) -> Option<SystemTime> {
 
 /// As it stands in headers.
 pub(crate) fn write_time(time: SystemTime) -> Value {
-    // Years beyond 9999 cannot be written; a clock that says so is wrong anyway.
-    let highest = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
-    let time = time.clamp(SystemTime::UNIX_EPOCH, highest);
+    let time = time.clamp(SystemTime::UNIX_EPOCH, latest_time());
     Value::String(humantime::format_rfc3339_millis(time).to_string())
+}
+
+/// Years beyond 9999 cannot be written; a clock that says so is wrong anyway.
+pub(crate) fn latest_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799)
 }
 
 fn read_history(entries: &[Value]) -> Vec<PastFailure> {

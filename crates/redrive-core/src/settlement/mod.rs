@@ -1,5 +1,7 @@
 //! From what was decided to what the transport must do. Pure; the only place where redrive's headers are written.
 
+mod budget;
+
 use std::time::{Duration, SystemTime};
 
 use crate::delivery::Delivery;
@@ -8,9 +10,10 @@ use crate::failure::Failure;
 use crate::header_names as names;
 use crate::headers::{Headers, Value};
 use crate::message::Message;
-use crate::story::{Count, PastFailure, write_time};
+use crate::story::{Count, PastFailure, latest_time, write_time};
 use crate::text::cut;
 use crate::transport::Capabilities;
+use budget::into_budget;
 
 /// What the transport must do with a delivery: complete, nothing is left to decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +147,7 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
     let hop = planning.capabilities.longest_hop.unwrap_or(Duration::MAX);
     if wait > hop {
-        let due = planning.now.checked_add(wait).unwrap_or(planning.now + hop);
+        let due = planning.now.checked_add(wait).unwrap_or_else(latest_time);
         copy.headers_mut().insert(names::NOT_BEFORE, write_time(due));
     }
     into_budget(&mut copy, planning);
@@ -245,50 +248,6 @@ fn write_past_failure(past: &PastFailure) -> Value {
         entry.insert(key::WAIT, i64::try_from(wait).unwrap_or(i64::MAX));
     }
     Value::Table(entry)
-}
-
-/// Drops parts of the story until it fits, least useful first. Counts, times, reason, id and source queue stay:
-/// with their bounds they always fit.
-fn into_budget(copy: &mut Message, planning: &Planning<'_>) {
-    let steps: [fn(&mut Headers); 8] = [
-        |headers| keep_of_history(headers, 1, 3),
-        |headers| keep_of_history(headers, 1, 0),
-        |headers| drop(headers.remove(names::HISTORY)),
-        |headers| shorten(headers, names::ERROR, SHORT_ERROR_BYTES),
-        |headers| drop(headers.remove(names::ERROR_TYPE)),
-        |headers| drop(headers.remove(names::ERROR)),
-        |headers| drop(headers.remove(names::FINGERPRINT)),
-        |headers| {
-            headers.remove(names::SOURCE_EXCHANGE);
-            headers.remove(names::SOURCE_ROUTING_KEY);
-        },
-    ];
-    for step in steps {
-        if own_bytes(copy.headers()) <= planning.header_budget && fits(copy, planning) {
-            return;
-        }
-        step(copy.headers_mut());
-    }
-}
-
-fn keep_of_history(headers: &mut Headers, first: usize, last: usize) {
-    let Some(Value::List(mut entries)) = headers.remove(names::HISTORY) else { return };
-    if entries.len() > first + last {
-        entries.drain(first..entries.len() - last);
-    }
-    headers.insert(names::HISTORY, Value::List(entries));
-}
-
-fn shorten(headers: &mut Headers, name: &str, max: usize) {
-    if let Some(Value::String(text)) = headers.remove(name) {
-        headers.insert(name, &*cut(&text, max));
-    }
-}
-
-/// How many bytes redrive's own headers take.
-fn own_bytes(headers: &Headers) -> usize {
-    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
-    own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
 }
 
 fn fits(copy: &Message, planning: &Planning<'_>) -> bool {

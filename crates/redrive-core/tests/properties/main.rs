@@ -1,0 +1,6 @@
+//! What must hold for the pure parts, whatever they are given.
+
+mod arbitrary;
+mod retry;
+mod settlement;
+mod story;

@@ -1,0 +1,230 @@
+//! What holds for every plan, whatever message it is made for.
+
+use std::time::Duration;
+
+use crate::arbitrary::{message, now};
+use proptest::prelude::*;
+use redrive_core::{
+    Capabilities, Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Headers, Message, Planning,
+    Reason, Settlement, Shelf, Story, Value, header_names as names, redriven,
+};
+
+fn durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+        (0..100_000_u64).prop_map(Duration::from_millis),
+        any::<u64>().prop_map(Duration::from_secs),
+    ]
+}
+
+fn disposition() -> impl Strategy<Value = Disposition> {
+    let failure = || {
+        (".{0,20}", ".{0,2000}").prop_map(|(reason, text)| match reason.len() % 2 {
+            0 => Failure::new(Reason::RetryableError, text),
+            _ => Failure::custom(reason, text),
+        })
+    };
+    prop_oneof![
+        Just(Disposition::Ack),
+        Just(Disposition::Release),
+        durations().prop_map(Disposition::Snooze),
+        failure().prop_map(Disposition::DeadLetter),
+        failure().prop_map(Disposition::Park),
+        failure().prop_map(Disposition::Discard),
+        (durations(), failure()).prop_map(|(wait, failure)| Disposition::Retry(wait, failure)),
+    ]
+}
+
+prop_compose! {
+    fn capabilities()(
+        longest_hop in proptest::option::of(durations()), native_dead_letter in any::<bool>(),
+        counts_hand_outs in any::<bool>(), release_counts in any::<bool>(),
+        max_header_bytes in proptest::option::of(2_000..100_000_usize),
+    ) -> Capabilities {
+        let mut capabilities = Capabilities::new("test", "orders");
+        capabilities.longest_hop = longest_hop;
+        capabilities.native_dead_letter = native_dead_letter;
+        capabilities.counts_hand_outs = counts_hand_outs;
+        capabilities.release_counts = release_counts;
+        capabilities.max_header_bytes = max_header_bytes;
+        capabilities
+    }
+}
+
+prop_compose! {
+    fn delivery()(message in message(), handed_out in 1..9_u32) -> Delivery {
+        Delivery::new(message, "orders", now()).published_to("shop", "orders.new").handed_out_times(handed_out)
+    }
+}
+
+fn planning(capabilities: &Capabilities) -> Planning<'_> {
+    Planning { now: now(), capabilities, header_budget: DEFAULT_HEADER_BUDGET }
+}
+
+fn copy_of(settlement: &Settlement) -> Option<&Message> {
+    match settlement {
+        Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => Some(copy),
+        _ => None,
+    }
+}
+
+fn foreign(message: &Message) -> Vec<(&str, &Value)> {
+    message.headers().iter().filter(|(name, _)| !name.starts_with(names::PREFIX)).collect()
+}
+
+fn own_bytes(headers: &Headers) -> usize {
+    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
+    own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
+}
+
+/// The same by content: `NaN` is not equal to itself.
+fn same(left: impl std::fmt::Debug, right: impl std::fmt::Debug) -> bool {
+    format!("{left:?}") == format!("{right:?}")
+}
+
+proptest! {
+    // The messages are large; `PROPTEST_CASES` asks for more.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_kind_of_plan_follows_from_the_disposition(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+    ) {
+        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&capabilities));
+        let fits = match (&disposition, &plan) {
+            (Disposition::Ack | Disposition::Discard(_), Settlement::Complete) => true,
+            (Disposition::Release, Settlement::Release) => true,
+            (Disposition::Release, Settlement::Reschedule { wait, .. }) => wait.is_zero(),
+            (Disposition::Snooze(_) | Disposition::Retry(..), Settlement::Reschedule { .. }) => true,
+            (Disposition::DeadLetter(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::DeadLetter,
+            (Disposition::Park(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::Parking,
+            (Disposition::Release, Settlement::Reject) => false,
+            (_, Settlement::Reject) => capabilities.native_dead_letter && capabilities.max_header_bytes.is_some(),
+            _ => false,
+        };
+        prop_assert!(fits, "{disposition:?} became {plan:?}");
+    }
+
+    #[test]
+    fn a_failure_counts_one_attempt_and_nothing_else_does(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+    ) {
+        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&capabilities));
+        let Some(copy) = copy_of(&plan) else { return Ok(()) };
+        let expected = match (delivery.story().attempt, disposition.failure()) {
+            (Count::Known(before), Some(_)) => Count::Known(before.saturating_add(1)),
+            (before, _) => before,
+        };
+        prop_assert_eq!(Story::read(copy).attempt, expected);
+        prop_assert_eq!(Story::read(copy).redrives, delivery.story().redrives);
+    }
+
+    #[test]
+    fn a_copy_is_never_taken_for_its_original(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+    ) {
+        let plan = Settlement::plan(&delivery, disposition, &planning(&capabilities));
+        let Some(copy) = copy_of(&plan) else { return Ok(()) };
+        prop_assert!(Story::read(copy).hop != delivery.story().hop);
+        prop_assert!(Story::read(&redriven(copy)).hop != Story::read(copy).hop);
+    }
+
+    #[test]
+    fn what_is_not_redrives_own_stays_as_it_came(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+    ) {
+        let plan = Settlement::plan(&delivery, disposition, &planning(&capabilities));
+        let Some(copy) = copy_of(&plan) else { return Ok(()) };
+        let original = delivery.message();
+        prop_assert_eq!(copy.body(), original.body());
+        prop_assert_eq!(copy.id(), original.id());
+        prop_assert!(same(foreign(copy), foreign(original)));
+        // The time to live is kept in a header, and does not run while the copy waits.
+        prop_assert_eq!(copy.properties().expiration, None);
+        if let Some(expiration) = original.properties().expiration {
+            let kept = copy.headers().get(names::EXPIRATION).and_then(Value::to_integer);
+            prop_assert_eq!(kept, Some(i128::try_from(expiration.as_millis()).unwrap().min(i64::MAX.into())));
+        }
+    }
+
+    #[test]
+    fn what_redrive_adds_is_bounded(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        header_budget in 4096..8192_usize,
+    ) {
+        let planning = Planning { header_budget, ..planning(&capabilities) };
+        let plan = Settlement::plan(&delivery, disposition, &planning);
+        let Some(copy) = copy_of(&plan) else { return Ok(()) };
+        prop_assert!(own_bytes(copy.headers()) <= header_budget, "{:?}", copy.headers());
+        if let (Some(max), true) = (capabilities.max_header_bytes, capabilities.native_dead_letter) {
+            prop_assert!(copy.encoded_header_len() <= max);
+        }
+    }
+
+    #[test]
+    fn a_wait_is_split_into_hops_and_never_cut_short(
+        delivery in delivery(), wait in durations(), capabilities in capabilities(),
+    ) {
+        let plan = Settlement::plan(&delivery, Disposition::Snooze(wait), &planning(&capabilities));
+        let Settlement::Reschedule { wait: hop, copy } = plan else { return Ok(()) };
+        let not_before = Story::read(&copy).not_before;
+        match capabilities.longest_hop {
+            Some(longest) if wait > longest => {
+                prop_assert_eq!(hop, longest);
+                let due = not_before.expect("the time it is due");
+                match now().checked_add(wait) {
+                    // The latest time that can be written down is the end of the year 9999.
+                    Some(asked) => prop_assert!(due + Duration::from_millis(1) > asked || due >= latest()),
+                    None => prop_assert!(due >= latest()),
+                }
+            }
+            _ => {
+                prop_assert_eq!(hop, wait);
+                prop_assert_eq!(not_before, None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_planned_copy_is_read_back_and_planned_again(
+        delivery in delivery(), disposition in disposition(), capabilities in capabilities(), text in "[a-z ]{1,40}",
+    ) {
+        let planning = planning(&capabilities);
+        let plan = Settlement::plan(&delivery, disposition, &planning);
+        let Some(first) = copy_of(&plan) else { return Ok(()) };
+        let again = Delivery::new(first.clone(), "orders", now()).published_to("", "orders");
+        let failure = Failure::new(Reason::RetryableError, &text);
+        let plan = Settlement::plan(&again, Disposition::Retry(Duration::ZERO, failure), &planning);
+        let Some(second) = copy_of(&plan) else { return Ok(()) };
+        let (before, after) = (Story::read(first), Story::read(second));
+        prop_assert_eq!(after.source_queue.as_deref(), Some("orders"));
+        prop_assert_eq!(after.last_failed_at, Some(now()));
+        prop_assert_eq!(after.error.as_deref().unwrap_or(&text), &text);
+        if let Some(first) = before.first_failed_at {
+            // Written down in milliseconds, between 1970 and 9999.
+            let first = first.clamp(std::time::UNIX_EPOCH, latest());
+            let lost = first.duration_since(after.first_failed_at.expect("carried on"));
+            prop_assert!(lost.is_ok_and(|lost| lost < Duration::from_millis(1)));
+        }
+        prop_assert!(same(foreign(second), foreign(delivery.message())));
+    }
+
+    #[test]
+    fn a_redriven_message_begins_again(message in message()) {
+        let (before, after) = (Story::read(&message), redriven(&message));
+        let story = Story::read(&after);
+        prop_assert_eq!(story.attempt, Count::Known(0));
+        prop_assert_eq!(story.redrives, Count::Known(before.redrives.or_highest().saturating_add(1)));
+        prop_assert_eq!((story.snoozes, story.handed_out_before), (0, 0));
+        prop_assert_eq!((story.first_failed_at, story.not_before), (None, None));
+        prop_assert!(same(&story.history, &before.history));
+        prop_assert_eq!(after.body(), message.body());
+        prop_assert!(same(foreign(&after), foreign(&message)));
+    }
+}
+
+/// The latest time that redrive writes: year 9999.
+fn latest() -> std::time::SystemTime {
+    std::time::UNIX_EPOCH + Duration::from_secs(253_402_300_799)
+}

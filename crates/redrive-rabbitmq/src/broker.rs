@@ -1,0 +1,187 @@
+//! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use redrive_core::{Capabilities, Message, TransportError, TransportErrorKind};
+use tracing::{info, warn};
+
+use crate::connection::{Link, Live};
+use crate::delay::{LONGEST, Ladder};
+use crate::inbox::Inbox;
+use crate::options::Options;
+use crate::publish::{Answer, Publisher, Target, max_header_bytes};
+use crate::session::Session;
+use crate::topology::{self, Plan, QueueType, Topology};
+use crate::version::Version;
+
+/// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
+const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) options: Options,
+    pub(crate) plan: Plan,
+    pub(crate) consuming: Link,
+    pub(crate) publisher: Publisher,
+    pub(crate) inbox: Inbox,
+    known: Mutex<Known>,
+    ladder: RwLock<Arc<Ladder>>,
+    /// One at a time: many copies that come back at once need the queues declared once.
+    declaring: tokio::sync::Mutex<()>,
+}
+
+/// What the last connection and the start told.
+#[derive(Debug, Default)]
+struct Known {
+    version: Option<Version>,
+    frame_max: u32,
+    prefetch: u16,
+    sessions: Vec<Weak<Session>>,
+}
+
+impl Broker {
+    pub(crate) fn new(options: Options, plan: Plan, consuming: Link, publisher: Publisher) -> Self {
+        Self {
+            options,
+            plan,
+            consuming,
+            publisher,
+            inbox: Inbox::default(),
+            known: Mutex::default(),
+            ladder: RwLock::default(),
+            declaring: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        &self.plan.names.work
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let known = self.known();
+        let quorum = self.options.queue_type == QueueType::Quorum;
+        let declares = self.options.topology == Topology::Declare;
+        let mut capabilities = Capabilities::new("rabbitmq", self.queue());
+        capabilities.longest_wait = Some(LONGEST);
+        capabilities.longest_hop = self.ladder().longest();
+        capabilities.counts_hand_outs = quorum;
+        // Unknown counts as old: a copy in place of a return is right on every version.
+        capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
+        capabilities.hand_out_limit = match self.options.delivery_limit {
+            _ if !quorum => None,
+            None if declares => Some(self.plan.delivery_limit.saturating_add(1)),
+            Some(limit) => Some(limit.saturating_add(1)),
+            None => known
+                .version
+                .is_some_and(|version| version >= Version::V4_0)
+                .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
+        };
+        capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(declares);
+        capabilities.max_header_bytes = max_header_bytes(known.frame_max);
+        capabilities.keeps_order = false;
+        capabilities
+    }
+
+    /// Takes in what a connection tells of the broker; it may be another version after each restart.
+    pub(crate) fn note_connection(&self, live: &Live) {
+        let mut known = self.known();
+        known.version = live.version;
+        known.frame_max = live.frame_max();
+    }
+
+    pub(crate) fn set_needs(&self, ladder: Ladder, prefetch: u32) {
+        // Zero would mean no limit to RabbitMQ.
+        self.known().prefetch = u16::try_from(prefetch.max(1)).unwrap_or(u16::MAX);
+        *self.ladder.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ladder);
+    }
+
+    pub(crate) fn prefetch(&self) -> u16 {
+        self.known().prefetch.max(1)
+    }
+
+    pub(crate) fn ladder(&self) -> Arc<Ladder> {
+        Arc::clone(&self.ladder.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Declares or verifies the queues, on the consuming connection: the other one may be blocked.
+    pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let live = self.consuming.live().await?;
+        self.note_connection(&live);
+        let queues = self.plan.queues(self.ladder().rungs());
+        match self.options.topology {
+            Topology::Declare => topology::declare(&live, &queues).await?,
+            Topology::Verify => topology::verify(&live, &queues).await?,
+            Topology::Nothing => return Ok(()),
+        }
+        info!(queue = %self.queue(), queues = queues.len(), topology = ?self.options.topology, "queues are there");
+        Ok(())
+    }
+
+    /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
+    pub(crate) async fn store(&self, queue: &str, copy: Message) -> Result<(), TransportError> {
+        let target = Target::queue(queue);
+        let answer = self.publisher.publish(target, copy.clone(), true).await?;
+        let answer = match answer {
+            Answer::Returned(_) if self.options.topology == Topology::Declare && self.is_ours(queue) => {
+                warn!(%queue, "the queue is gone: declaring it again");
+                self.prepare().await?;
+                self.publisher.publish(target, copy, true).await?
+            }
+            answer => answer,
+        };
+        stored(answer, queue)
+    }
+
+    /// The queue that holds a message back for `wait`.
+    pub(crate) fn queue_for(&self, wait: Duration) -> Result<String, TransportError> {
+        if wait.is_zero() {
+            return Ok(self.queue().to_owned());
+        }
+        let rung = self.ladder().rung_for(wait).map(|rung| self.plan.names.rung(rung));
+        rung.ok_or_else(|| {
+            let message = format!(
+                "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
+                 `Options::wait`",
+                self.queue(),
+                humantime::format_duration(wait)
+            );
+            TransportError::new(TransportErrorKind::Unsupported, message)
+        })
+    }
+
+    pub(crate) fn remember(&self, session: &Arc<Session>) {
+        let sessions = &mut self.known().sessions;
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(session));
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.known().sessions.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn is_ours(&self, queue: &str) -> bool {
+        self.plan.queues(self.ladder().rungs()).iter().any(|ours| ours.name == queue)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Only one answer means that the message lies in the queue.
+pub(crate) fn stored(answer: Answer, target: &str) -> Result<(), TransportError> {
+    let message = match answer {
+        Answer::Stored => return Ok(()),
+        Answer::Returned(text) => {
+            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue")
+        }
+        Answer::Refused => {
+            format!(
+                "the message was not stored: RabbitMQ refuses it for `{target}`; most often the queue is full"
+            )
+        }
+    };
+    Err(TransportError::new(TransportErrorKind::NotStored, message))
+}

@@ -1,0 +1,186 @@
+//! The intake: the one task that owns the subscription, and takes it up again when it ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use lapin::Consumer;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use redrive_core::{TransportError, TransportErrorKind};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::{debug, error, info, warn};
+
+use crate::broker::Broker;
+use crate::connection::Backoff;
+use crate::convert::short;
+use crate::error;
+use crate::inbox::{Arrived, Phase};
+use crate::session::Session;
+use crate::topology::Topology;
+
+/// What the consumer wants of the intake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Deliveries,
+    Pause,
+    Close,
+}
+
+/// A subscription that lived this long was a good one: the next is not delayed.
+const GOOD_AFTER: Duration = Duration::from_secs(5);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Consumer tags are per channel, and each channel has one consumer.
+const CONSUMER_TAG: &str = "redrive";
+
+/// Takes deliveries until told to close.
+pub(crate) async fn run(broker: Arc<Broker>, mut wanted: watch::Receiver<Wanted>) {
+    let mut backoff = Backoff::default();
+    loop {
+        let now = *wanted.borrow_and_update();
+        match now {
+            Wanted::Deliveries => {}
+            Wanted::Pause => {
+                broker.inbox.enter(Phase::Drained);
+                if wanted.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Wanted::Close => return,
+        }
+        broker.inbox.enter(Phase::Open);
+        let subscribed = tokio::select! {
+            subscribed = subscribe(&broker) => subscribed,
+            changed = wanted.changed() => if changed.is_err() { return } else { continue },
+        };
+        let pause = match subscribed {
+            Ok((session, consumer)) => {
+                let since = Instant::now();
+                let ended = take(&broker, &session, consumer, &mut wanted).await;
+                if since.elapsed() > GOOD_AFTER {
+                    backoff.reset();
+                }
+                match ended {
+                    Ended::AsWanted => continue,
+                    Ended::Cut(why) => {
+                        session.end();
+                        broker.inbox.forget_stale();
+                        let pause = backoff.next();
+                        warn!(queue = %broker.queue(), epoch = session.epoch, %why, ?pause, "intake interrupted");
+                        pause
+                    }
+                }
+            }
+            Err(failed) if failed.kind() == TransportErrorKind::Topology => {
+                error!(queue = %broker.queue(), error = %failed, "intake stopped");
+                broker.inbox.enter(Phase::Failed(failed.kind(), failed.to_string()));
+                if wanted.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            Err(failed) => {
+                let pause = backoff.next();
+                warn!(queue = %broker.queue(), error = %failed, ?pause, "cannot take deliveries, trying again");
+                pause
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = wanted.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// How a subscription ended.
+enum Ended {
+    AsWanted,
+    Cut(String),
+}
+
+async fn subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), TransportError> {
+    match try_subscribe(broker).await {
+        // Deleted behind our back.
+        Err(Refused::Missing(_)) if broker.options.topology == Topology::Declare => {
+            warn!(queue = %broker.queue(), "the queue is gone: declaring it again");
+            broker.prepare().await?;
+            try_subscribe(broker).await.map_err(Refused::into_error)
+        }
+        other => other.map_err(Refused::into_error),
+    }
+}
+
+/// Why there is no subscription.
+enum Refused {
+    Missing(TransportError),
+    Other(TransportError),
+}
+
+impl Refused {
+    fn into_error(self) -> TransportError {
+        match self {
+            Self::Missing(error) | Self::Other(error) => error,
+        }
+    }
+}
+
+async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refused> {
+    let live = broker.consuming.live().await.map_err(Refused::Other)?;
+    broker.note_connection(&live);
+    let channel = live.channel().await.map_err(Refused::Other)?;
+    let prefetch = broker.prefetch();
+    let limited = channel.basic_qos(prefetch, BasicQosOptions { global: false }).await;
+    limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
+    let queue = short(broker.queue(), "the name of a queue").map_err(Refused::Other)?;
+    let options = BasicConsumeOptions::default();
+    let consumer = channel.basic_consume(queue, CONSUMER_TAG.into(), options, FieldTable::default()).await;
+    let consumer = consumer.map_err(|cause| {
+        let missing = error::is_missing_queue(&cause);
+        let error = error::consuming(broker.queue(), cause);
+        if missing { Refused::Missing(error) } else { Refused::Other(error) }
+    })?;
+    info!(queue = %broker.queue(), epoch = live.epoch, prefetch, "taking deliveries");
+    let session = Arc::new(Session::new(channel, live.epoch, live.version));
+    broker.remember(&session);
+    Ok((session, consumer))
+}
+
+async fn take(
+    broker: &Broker,
+    session: &Arc<Session>,
+    mut consumer: Consumer,
+    wanted: &mut watch::Receiver<Wanted>,
+) -> Ended {
+    loop {
+        tokio::select! {
+            next = consumer.next() => match next {
+                Some(Ok(delivery)) => broker.inbox.push(Arrived { delivery, session: Arc::clone(session) }),
+                Some(Err(error)) => return Ended::Cut(error.to_string()),
+                // The queue was deleted, or the broker took the deliveries back because one was held too long.
+                None => return Ended::Cut("RabbitMQ ended the subscription".to_owned()),
+            },
+            changed = wanted.changed() => {
+                if changed.is_err() || *wanted.borrow() != Wanted::Deliveries {
+                    return stop(broker, session, consumer).await;
+                }
+            }
+        }
+    }
+}
+
+/// Ends the subscription; what was handed out before still comes, and can be settled.
+async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -> Ended {
+    let cancelling = session.channel().basic_cancel(CONSUMER_TAG.into(), BasicCancelOptions::default());
+    match timeout(CANCEL_TIMEOUT, cancelling).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Ended::Cut(error.to_string()),
+        Err(_) => return Ended::Cut("RabbitMQ does not answer to the end of the subscription".to_owned()),
+    }
+    while let Some(Ok(delivery)) = consumer.next().await {
+        broker.inbox.push(Arrived { delivery, session: Arc::clone(session) });
+    }
+    debug!(queue = %broker.queue(), epoch = session.epoch, "takes no more deliveries");
+    Ended::AsWanted
+}

@@ -1,0 +1,139 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Every value that can come from a broker.
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i8>().prop_map(Value::I8),
+        any::<u8>().prop_map(Value::U8),
+        any::<i16>().prop_map(Value::I16),
+        any::<u16>().prop_map(Value::U16),
+        any::<i32>().prop_map(Value::I32),
+        any::<u32>().prop_map(Value::U32),
+        any::<i64>().prop_map(Value::I64),
+        (-1e30_f32..1e30).prop_map(Value::F32),
+        (-1e300_f64..1e300).prop_map(Value::F64),
+        (any::<u8>(), any::<u32>()).prop_map(|(scale, value)| Value::Decimal { scale, value }),
+        any::<u64>().prop_map(|seconds| Value::Timestamp(Timestamp::from_unix_seconds(seconds))),
+        ".{0,40}".prop_map(Value::String),
+        proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| Value::Bytes(bytes.into())),
+        Just(Value::RawString(Bytes::from_static(b"\xff\xfe not UTF-8"))),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::List),
+            proptest::collection::btree_map("[a-zA-Zä-]{0,20}", inner, 0..6)
+                .prop_map(|entries| Value::Table(entries.into_iter().collect())),
+        ]
+    })
+}
+
+fn texts() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of("[ -~äß€]{0,60}")
+}
+
+prop_compose! {
+    fn all_properties()(
+        texts in proptest::collection::vec(texts(), 11),
+        priority in any::<Option<u8>>(),
+        seconds in any::<Option<u64>>(),
+        expiration in any::<Option<u32>>(),
+        persistent in any::<Option<bool>>(),
+    ) -> Properties {
+        let mut texts = texts.into_iter();
+        let mut next = || texts.next().flatten();
+        let mut properties = Properties::default();
+        properties.id = next();
+        properties.correlation_id = next();
+        properties.content_type = next();
+        properties.content_encoding = next();
+        properties.reply_to = next();
+        properties.kind = next();
+        properties.to = next();
+        properties.user_id = next();
+        properties.app_id = next();
+        properties.cluster_id = next();
+        properties.session_id = next();
+        properties.priority = priority;
+        properties.timestamp = seconds.map(Timestamp::from_unix_seconds);
+        properties.expiration = expiration.map(|millis| Duration::from_millis(millis.into()));
+        properties.persistent = persistent;
+        properties
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_goes_out_comes_back(
+        properties in all_properties(),
+        headers in proptest::collection::btree_map("[a-z-]{1,20}", values(), 0..8),
+        body in proptest::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let user = properties.user_id.clone().unwrap_or_default();
+        let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
+        let wire = super::properties(&for_publishing(sent.clone(), &user), false).unwrap();
+        prop_assert_eq!(message(&wire, body), sent);
+    }
+
+    #[test]
+    fn no_encoding_is_longer_than_it_was_said_to_be(
+        properties in all_properties(),
+        headers in proptest::collection::btree_map("[a-z-]{1,20}", values(), 0..8),
+    ) {
+        let message = Message::from_parts(Bytes::new(), headers.into_iter().collect(), properties);
+        let message = for_publishing(message, "nobody");
+        let wire = super::properties(&message, true).unwrap();
+        let mut bytes = Vec::new();
+        let table = wire.headers().clone().unwrap_or_default();
+        let written = lapin::types::generation::gen_field_table(&table)(Vec::new().into()).unwrap();
+        bytes.extend(written.into_inner().0);
+        prop_assert!(bytes.len() <= message.headers().encoded_len(), "{} > {}", bytes.len(), message.headers().encoded_len());
+    }
+}
+
+#[test]
+fn what_the_broker_wrote_is_not_sent_back_to_it() {
+    let mut sent = Message::new("x").with_header("kept", 1_i64).with_header("x-custom", 2_i64);
+    for name in
+        ["x-death", "x-first-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count"]
+    {
+        sent.headers_mut().insert(name, 3_i64);
+    }
+    for name in ["CC", "BCC", "x-stream-offset"] {
+        sent.headers_mut().insert(name, 3_i64);
+    }
+    let published = for_publishing(sent, "me");
+    let names: Vec<_> = published.headers().iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(names, ["kept", "x-custom"]);
+}
+
+#[test]
+fn a_foreign_user_id_becomes_a_header_and_the_first_one_stays() {
+    let mut sent = Message::new("x");
+    sent.properties_mut().user_id = Some("alice".into());
+    let copy = for_publishing(sent.clone(), "bob");
+    assert_eq!(copy.properties().user_id, None);
+    assert_eq!(copy.headers().get(header_names::USER_ID), Some(&Value::from("alice")));
+    assert_eq!(for_publishing(sent.clone(), "alice").properties().user_id.as_deref(), Some("alice"));
+    let carried = for_publishing(sent.with_header(header_names::USER_ID, "carol"), "bob");
+    assert_eq!(carried.headers().get(header_names::USER_ID), Some(&Value::from("carol")));
+}
+
+#[test]
+fn a_text_that_does_not_fit_is_an_error_and_no_panic() {
+    let message = Message::new("x").with_id("i".repeat(256));
+    assert_eq!(super::properties(&message, true).unwrap_err().kind(), TransportErrorKind::TooLarge);
+    let message = Message::new("x").with_header("h".repeat(256), 1_i64);
+    assert_eq!(super::properties(&message, true).unwrap_err().kind(), TransportErrorKind::TooLarge);
+}
+
+#[test]
+fn copies_are_persistent_whatever_the_message_says() {
+    let mut message = Message::new("x");
+    message.properties_mut().persistent = Some(false);
+    assert_eq!(*super::properties(&message, true).unwrap().delivery_mode(), Some(2));
+    assert_eq!(*super::properties(&message, false).unwrap().delivery_mode(), Some(1));
+}

@@ -1,0 +1,132 @@
+//! The ladder of delay queues: which waits there are, and which one a wait takes. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The longest time to live that RabbitMQ accepts: ten years.
+pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
+
+/// With more waits than this, waits that are close to each other share a queue.
+const MOST_WAITS: usize = 24;
+/// How close: the shared queue is at most this many percent longer.
+const SHARED_WITHIN_PERCENT: u128 = 25;
+
+/// The ladder when nothing is known of the waits: each rung half as long again as the one before.
+const DEFAULT_SHORTEST: Duration = Duration::from_millis(50);
+const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
+
+/// The waits that have a queue, shortest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ladder {
+    rungs: Vec<Duration>,
+}
+
+impl Ladder {
+    /// A rung for each of these waits; the default ladder when there are none.
+    pub(crate) fn for_waits(waits: impl IntoIterator<Item = Duration>) -> Self {
+        let exact: BTreeSet<_> = waits.into_iter().filter(|wait| !wait.is_zero()).map(whole_millis).collect();
+        let exact: Vec<_> = exact.into_iter().collect();
+        let rungs = match exact.len() {
+            0 => default_rungs(),
+            1..=MOST_WAITS => exact,
+            _ => thinned(&exact),
+        };
+        Self { rungs }
+    }
+
+    /// The shortest rung that is not shorter than `wait`; `None` when all are.
+    pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
+        let index = self.rungs.partition_point(|&rung| rung < wait);
+        self.rungs.get(index).copied()
+    }
+
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        self.rungs.last().copied()
+    }
+
+    pub(crate) fn rungs(&self) -> &[Duration] {
+        &self.rungs
+    }
+}
+
+/// RabbitMQ counts in milliseconds: rounded up, so that no wait is cut short.
+fn whole_millis(wait: Duration) -> Duration {
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), LONGEST)
+}
+
+/// From the shortest wait up: one rung for all waits that it makes at most the share later.
+fn thinned(waits: &[Duration]) -> Vec<Duration> {
+    let mut rungs = Vec::new();
+    let mut rest = waits;
+    while let Some(&shortest) = rest.first() {
+        let reach = shortest.as_millis() * (100 + SHARED_WITHIN_PERCENT) / 100;
+        let sharing = rest.partition_point(|wait| wait.as_millis() <= reach);
+        rungs.push(rest[sharing - 1]);
+        rest = &rest[sharing..];
+    }
+    rungs
+}
+
+fn default_rungs() -> Vec<Duration> {
+    let longer =
+        |&rung: &Duration| (rung < DEFAULT_LONGEST).then(|| whole_millis(rung * 3 / 2).min(DEFAULT_LONGEST));
+    std::iter::successors(Some(DEFAULT_SHORTEST), longer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn each_known_wait_has_its_rung() {
+        let ladder = Ladder::for_waits([millis(1000), millis(10), Duration::from_micros(1), Duration::ZERO]);
+        assert_eq!(ladder.rungs(), [millis(1), millis(10), millis(1000)]);
+        assert_eq!(ladder.rung_for(millis(10)), Some(millis(10)));
+        assert_eq!(ladder.rung_for(Duration::from_micros(10_001)), Some(millis(1000)));
+        assert_eq!(ladder.rung_for(millis(1001)), None);
+    }
+
+    #[test]
+    fn the_default_ladder_goes_from_50_ms_to_a_minute() {
+        let ladder = Ladder::for_waits([]);
+        assert_eq!(ladder.rungs().first(), Some(&millis(50)));
+        assert_eq!(ladder.longest(), Some(Duration::from_secs(60)));
+        assert!(ladder.rungs().len() <= 20, "{ladder:?}");
+        for pair in ladder.rungs().windows(2) {
+            assert!(pair[0] < pair[1] && pair[1] <= pair[0] * 3 / 2 + millis(1), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_longer_than_the_broker_can_hold() {
+        assert_eq!(Ladder::for_waits([Duration::MAX]).rungs(), [LONGEST]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_known_wait_is_early_and_none_is_late_by_more_than_the_share(
+            waits in proptest::collection::vec(1_u64..1_000_000_000, 1..200)
+        ) {
+            let ladder = Ladder::for_waits(waits.iter().copied().map(millis));
+            for wait in waits {
+                let rung = ladder.rung_for(millis(wait)).unwrap();
+                prop_assert!(rung >= millis(wait));
+                prop_assert!(rung.as_millis() * 100 <= u128::from(wait) * (100 + SHARED_WITHIN_PERCENT));
+            }
+        }
+
+        #[test]
+        fn however_many_waits_there_are_the_ladder_stays_short(
+            waits in proptest::collection::vec(50_u64..60_000, 1..2000)
+        ) {
+            prop_assert!(Ladder::for_waits(waits.into_iter().map(millis)).rungs().len() <= 32);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What went wrong, in words that say what to do.
+
+use lapin::{Error, ErrorKind};
+use redrive_core::{TransportError, TransportErrorKind};
+
+/// Connecting failed. `shown` is the address without its password.
+pub(crate) fn connecting(shown: &str, user: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "RabbitMQ at {shown} refuses the user `{user}` ({text}): check the user and the password in the URL, or \
+                 REDRIVE_AMQP_USER and REDRIVE_AMQP_PASSWORD"
+            ),
+        ),
+        Some((530, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "RabbitMQ at {shown} refuses the virtual host ({text}): check the URL's path and the user's rights"
+            ),
+        ),
+        _ => (
+            TransportErrorKind::Unreachable,
+            format!(
+                "cannot connect to RabbitMQ at {shown}: {error}; is it running, and is the address right?"
+            ),
+        ),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// Nobody answered in time.
+pub(crate) fn no_answer(shown: &str, within: std::time::Duration) -> TransportError {
+    let within = humantime::format_duration(within);
+    let message = format!(
+        "RabbitMQ at {shown} does not answer within {within}; is it running, and is the address right?"
+    );
+    TransportError::new(TransportErrorKind::Unreachable, message)
+}
+
+/// A queue could not be declared.
+pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((406, text)) => (
+            TransportErrorKind::Topology,
+            format!(
+                "queue `{queue}` exists with other arguments, or RabbitMQ refuses the ones asked for: {text}. Delete the \
+                 queue once it is empty, configure the consumer as the queue is, or use Topology::Verify"
+            ),
+        ),
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "RabbitMQ does not let this user declare queue `{queue}`: {text}. Grant the configure permission, or have \
+                 the queue declared by somebody else and use Topology::Verify"
+            ),
+        ),
+        Some((405, text)) => {
+            (TransportErrorKind::Topology, format!("queue `{queue}` belongs to another connection: {text}"))
+        }
+        Some((_, text)) => {
+            (TransportErrorKind::Topology, format!("queue `{queue}` cannot be declared: {text}"))
+        }
+        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be declared: {error}")),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// A queue is not as it must be.
+pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((404, _)) => (
+            TransportErrorKind::Topology,
+            format!("queue `{queue}` does not exist: declare it, or use Topology::Declare"),
+        ),
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!("RabbitMQ does not let this user use queue `{queue}`: {text}"),
+        ),
+        Some((_, text)) => (TransportErrorKind::Topology, format!("queue `{queue}` cannot be used: {text}")),
+        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be looked at: {error}")),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// A copy was not stored because the channel or connection ended.
+pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((406, text)) if text.contains("larger than") => {
+            (TransportErrorKind::TooLarge, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
+        }
+        Some((501, text)) => (
+            TransportErrorKind::TooLarge,
+            format!("the headers of the copy for `{target}` do not fit a frame: {text}"),
+        ),
+        Some((_, text)) => {
+            (TransportErrorKind::NotStored, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
+        }
+        None => (
+            TransportErrorKind::NotStored,
+            format!("it is not known whether the copy for `{target}` was stored: {error}"),
+        ),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// The delivery is not ours any more.
+pub(crate) fn lost(why: impl std::fmt::Display) -> TransportError {
+    let message = format!("the delivery is no longer in hand ({why}); it comes again");
+    TransportError::new(TransportErrorKind::Lost, message)
+}
+
+/// The transport was closed.
+pub(crate) fn closed() -> TransportError {
+    TransportError::new(TransportErrorKind::Closed, "the transport was closed")
+}
+
+/// A connection or channel could not be used.
+pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
+    TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)
+}
+
+/// The broker's reply code and text, when it was the broker that refused.
+pub(crate) fn refusal(error: &Error) -> Option<(u16, String)> {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => Some((error.get_id(), error.get_message().as_str().to_owned())),
+        _ => None,
+    }
+}
+
+/// True when the queue is not there, and not only out of reach: a queue whose node is down is also "not found".
+pub(crate) fn is_missing_queue(error: &Error) -> bool {
+    matches!(refusal(error), Some((404, text)) if !text.contains("down or inaccessible"))
+}
+
+/// There is no subscription. Only a missing queue is beyond waiting.
+pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
+    if is_missing_queue(&error) {
+        return verifying(queue, error);
+    }
+    let kind = match refusal(&error) {
+        Some((403, _)) => TransportErrorKind::Unauthorized,
+        _ => TransportErrorKind::Unreachable,
+    };
+    TransportError::new(kind, format!("cannot consume queue `{queue}`: {error}")).with_source(error)
+}

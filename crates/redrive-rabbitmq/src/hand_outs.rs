@@ -1,0 +1,81 @@
+//! How often a message was handed out, from what each version of RabbitMQ tells. Pure.
+
+use redrive_core::{Headers, Value};
+
+use crate::topology::QueueType;
+use crate::version::Version;
+
+/// How often this copy was handed out, this time included.
+///
+/// A quorum queue counts returns in `x-delivery-count` (absent is zero) and, from 4.3 on, apart from them in
+/// `x-acquired-count` those that are nobody's fault. Before the first return both may be what a client wrote, or what
+/// another queue counted: they are believed only once the broker says that it is not the first time.
+pub(crate) fn count(
+    headers: &Headers,
+    redelivered: bool,
+    queue_type: QueueType,
+    version: Option<Version>,
+) -> u32 {
+    if !redelivered {
+        return 1;
+    }
+    if queue_type == QueueType::Classic {
+        return 2;
+    }
+    let returns = number(headers, "x-delivery-count").unwrap_or(0);
+    let returns = match number(headers, "x-acquired-count") {
+        // Never fewer than the returns that count: a larger number there is not the broker's.
+        Some(acquired) if version.is_some_and(|version| version >= Version::V4_3) => returns.min(acquired),
+        _ => returns,
+    };
+    returns.saturating_add(1)
+}
+
+/// Any integer type; `None` for what is absent or no count.
+fn number(headers: &Headers, name: &str) -> Option<u32> {
+    let number = headers.get(name).and_then(Value::to_integer)?;
+    (number >= 0).then(|| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(count: impl Into<Value>) -> Headers {
+        Headers::from_iter([("x-delivery-count", count.into())])
+    }
+
+    fn quorum(headers: &Headers, redelivered: bool) -> u32 {
+        count(headers, redelivered, QueueType::Quorum, Some(Version::V4_3))
+    }
+
+    #[test]
+    fn absent_is_zero_and_every_integer_type_is_read() {
+        assert_eq!(quorum(&Headers::new(), true), 1);
+        for value in [Value::I64(2), Value::U8(2), Value::I32(2), Value::String("2".into())] {
+            assert_eq!(quorum(&counted(value), true), 3);
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_none_does_not_panic() {
+        for value in [Value::I64(-5), Value::Null, Value::List(vec![]), Value::String("x".into())] {
+            assert_eq!(quorum(&counted(value), true), 1);
+        }
+        assert_eq!(quorum(&counted(i64::MAX), true), u32::MAX);
+    }
+
+    #[test]
+    fn a_stale_count_on_the_first_delivery_is_not_believed() {
+        assert_eq!(quorum(&counted(25_i64), false), 1);
+        let mut headers = counted(25_i64);
+        headers.insert("x-acquired-count", 1_i64);
+        assert_eq!(quorum(&headers, true), 2);
+    }
+
+    #[test]
+    fn classic_queues_tell_one_from_more() {
+        assert_eq!(count(&counted(7_i64), true, QueueType::Classic, None), 2);
+        assert_eq!(count(&counted(7_i64), false, QueueType::Classic, None), 1);
+    }
+}

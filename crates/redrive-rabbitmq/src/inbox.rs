@@ -1,0 +1,106 @@
+//! What was handed out and not yet received.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redrive_core::{TransportError, TransportErrorKind};
+use tokio::sync::Notify;
+
+use crate::session::Session;
+
+/// Deliveries between the intake and the consumer. The broker's prefetch bounds them; those of an ended session are
+/// thrown away, because they come again.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    arrived: VecDeque<Arrived>,
+    phase: Phase,
+}
+
+/// A delivery as the client library hands it over.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) delivery: lapin::message::Delivery,
+    pub(crate) session: Arc<Session>,
+}
+
+/// Whether more will come.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Yes, sooner or later.
+    #[default]
+    Open,
+    /// Not until the intake is resumed.
+    Drained,
+    /// Not until a person did something.
+    Failed(TransportErrorKind, String),
+    /// Never.
+    Closed,
+}
+
+impl Inbox {
+    /// The next delivery; `None` when none is to come. Cancel safe: it leaves the inbox only when it is returned.
+    pub(crate) async fn next(&self) -> Result<Option<Arrived>, TransportError> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state();
+                while let Some(arrived) = state.arrived.pop_front() {
+                    if arrived.session.is_live() {
+                        return Ok(Some(arrived));
+                    }
+                }
+                match &state.phase {
+                    Phase::Open => {}
+                    Phase::Drained | Phase::Closed => return Ok(None),
+                    Phase::Failed(kind, message) => return Err(TransportError::new(*kind, message.clone())),
+                }
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn push(&self, arrived: Arrived) {
+        self.state().arrived.push_back(arrived);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.state().phase = phase;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until nothing more comes in.
+    pub(crate) async fn until_drained(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.state().phase != Phase::Open {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Throws away what came in an ended session.
+    pub(crate) fn forget_stale(&self) {
+        self.state().arrived.retain(|arrived| arrived.session.is_live());
+    }
+
+    /// Everything that was not received.
+    pub(crate) fn take_all(&self) -> Vec<Arrived> {
+        self.state().arrived.drain(..).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

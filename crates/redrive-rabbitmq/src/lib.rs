@@ -1,0 +1,37 @@
+//! The RabbitMQ transport of redrive: retries and dead letters on classic and quorum queues, RabbitMQ 3.10 to 4.3.
+//!
+//! ```no_run
+//! # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+//! use redrive_rabbitmq::{QueueType, RabbitMq};
+//!
+//! let transport = RabbitMq::options("orders")
+//!     .queue_type(QueueType::Quorum)
+//!     .connect("amqp://localhost")
+//!     .await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Queues, counters, permissions and limits: `docs/transports/rabbitmq.md`.
+
+mod address;
+mod broker;
+mod connection;
+mod consume;
+mod convert;
+mod delay;
+mod error;
+mod hand_outs;
+mod inbox;
+mod options;
+mod publish;
+mod session;
+mod shelves;
+mod topology;
+mod transport;
+mod version;
+
+pub use options::Options;
+pub use session::Receipt;
+pub use shelves::RabbitMqShelves;
+pub use topology::{QueueType, Topology};
+pub use transport::RabbitMq;

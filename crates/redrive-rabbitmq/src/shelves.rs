@@ -1,0 +1,180 @@
+//! The shelves of a queue, for operators.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lapin::Acker;
+use lapin::options::BasicGetOptions;
+use redrive_core::{
+    Message, Selection, Shelf, Shelved, Shelves, TransportError, TransportErrorKind, header_names, redriven,
+};
+use tracing::info;
+
+use crate::broker::Broker;
+use crate::convert::{self, short};
+use crate::error;
+use crate::session::{Receipt, Session};
+use crate::topology;
+
+/// The dead-letter queue and the parking queue of one work queue; made by
+/// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
+///
+/// Messages are looked at one by one with `basic.get`, each held until the work is done and then given back in order.
+/// Only messages that are there when the work begins are touched. While somebody else consumes or browses the shelf,
+/// what they hold is not seen.
+#[derive(Debug, Clone)]
+pub struct RabbitMqShelves {
+    broker: Arc<Broker>,
+}
+
+/// What is done with a message that is meant.
+enum Deed {
+    StoreIn(Option<String>, fn(&Message) -> Message),
+    Remove,
+}
+
+impl RabbitMqShelves {
+    pub(crate) fn new(broker: Arc<Broker>) -> Self {
+        Self { broker }
+    }
+
+    async fn visit(&self, shelf: Shelf) -> Result<Visit, TransportError> {
+        let queue = self.broker.plan.names.shelf(shelf)?.to_owned();
+        let live = self.broker.consuming.live().await?;
+        let left = u64::from(topology::count(&live, &queue).await?);
+        let session = Arc::new(Session::new(live.channel().await?, live.epoch, live.version));
+        Ok(Visit { session, queue, left, held: Vec::new() })
+    }
+
+    /// Does the deed to every message that is meant. Whatever happens, all others are given back.
+    async fn work(&self, shelf: Shelf, which: &Selection, deed: &Deed) -> Result<u64, TransportError> {
+        let mut visit = self.visit(shelf).await?;
+        let done = self.work_through(&mut visit, which, deed).await;
+        let queue = visit.queue.clone();
+        visit.end().await;
+        let done = done?;
+        info!(shelf = %queue, messages = done, "worked through a shelf");
+        Ok(done)
+    }
+
+    async fn work_through(
+        &self,
+        visit: &mut Visit,
+        which: &Selection,
+        deed: &Deed,
+    ) -> Result<u64, TransportError> {
+        let mut done = 0;
+        while let Some((shelved, acker)) = visit.next().await? {
+            if !which.includes(&shelved) {
+                visit.held.push(acker);
+                continue;
+            }
+            if let Deed::StoreIn(queue, copy) = deed {
+                let own =
+                    || shelved.story.source_queue.clone().unwrap_or_else(|| self.broker.queue().to_owned());
+                let queue = queue.clone().unwrap_or_else(own);
+                if let Err(error) = self.broker.store(&queue, copy(&shelved.message)).await {
+                    visit.held.push(acker);
+                    return Err(error);
+                }
+            }
+            Receipt::new(acker, Arc::clone(&visit.session)).ack().await?;
+            done += 1;
+        }
+        Ok(done)
+    }
+}
+
+#[async_trait]
+impl Shelves for RabbitMqShelves {
+    async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
+        let queue = self.broker.plan.names.shelf(shelf)?;
+        let live = self.broker.consuming.live().await?;
+        Ok(u64::from(topology::count(&live, queue).await?))
+    }
+
+    async fn browse(&self, shelf: Shelf, limit: usize) -> Result<Vec<Shelved>, TransportError> {
+        let mut visit = self.visit(shelf).await?;
+        let mut seen = Vec::new();
+        let mut outcome = Ok(());
+        while seen.len() < limit {
+            match visit.next().await {
+                Ok(Some((shelved, acker))) => {
+                    visit.held.push(acker);
+                    seen.push(shelved);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        visit.end().await;
+        outcome.map(|()| seen)
+    }
+
+    async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {
+        self.work(shelf, which, &Deed::StoreIn(None, redriven)).await
+    }
+
+    async fn park(&self, which: &Selection) -> Result<u64, TransportError> {
+        let parking = self.broker.plan.names.parking.clone();
+        self.work(Shelf::DeadLetter, which, &Deed::StoreIn(Some(parking), for_good)).await
+    }
+
+    async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {
+        self.work(shelf, which, &Deed::Remove).await
+    }
+}
+
+/// A message that does not expire where it is put.
+fn for_good(message: &Message) -> Message {
+    let mut copy = message.clone();
+    if let Some(expiration) = copy.properties().expiration {
+        copy.properties_mut().expiration = None;
+        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
+        copy.headers_mut().insert(header_names::EXPIRATION, millis);
+    }
+    copy
+}
+
+/// One way along a shelf, on a channel of its own.
+struct Visit {
+    session: Arc<Session>,
+    queue: String,
+    /// How many of those that were there at the beginning were not looked at yet.
+    left: u64,
+    /// To be given back, in this order.
+    held: Vec<Acker>,
+}
+
+impl Visit {
+    async fn next(&mut self) -> Result<Option<(Shelved, Acker)>, TransportError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let queue = short(&self.queue, "the name of a queue")?;
+        let found = self.session.channel().basic_get(queue, BasicGetOptions { no_ack: false }).await;
+        let found = found.map_err(|error| match error::refusal(&error) {
+            Some(_) => error::verifying(&self.queue, error),
+            None => {
+                TransportError::new(TransportErrorKind::Unreachable, error.to_string()).with_source(error)
+            }
+        })?;
+        Ok(found.map(|found| {
+            let delivery = found.delivery;
+            (Shelved::new(convert::message(&delivery.properties, delivery.data)), delivery.acker)
+        }))
+    }
+
+    /// Gives back what is held, and lets the broker take everything in before the channel closes.
+    async fn end(self) {
+        for acker in self.held {
+            // Where that fails the channel is gone, and with it everything is back.
+            let _ = Receipt::new(acker, Arc::clone(&self.session)).nack(true).await;
+        }
+        self.session.settle_down().await;
+    }
+}

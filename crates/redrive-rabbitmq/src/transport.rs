@@ -1,0 +1,254 @@
+//! RabbitMQ as a transport.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use redrive_core::{
+    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    TransportErrorKind,
+};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{debug, info};
+
+use crate::address::{Address, url_from_env};
+use crate::broker::{Broker, stored};
+use crate::connection::{Link, Role};
+use crate::consume::{self, Wanted};
+use crate::convert;
+use crate::delay::Ladder;
+use crate::error;
+use crate::hand_outs;
+use crate::inbox::{Arrived, Phase};
+use crate::options::Options;
+use crate::publish::{Publisher, Target};
+use crate::session::Receipt;
+use crate::shelves::RabbitMqShelves;
+
+/// The transport of one RabbitMQ queue.
+///
+/// ```no_run
+/// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+/// use redrive_rabbitmq::RabbitMq;
+///
+/// let transport = RabbitMq::connect("amqp://localhost", "orders").await?;
+/// # Ok(()) }
+/// ```
+///
+/// Everything about queues, counters and limits stands in `docs/transports/rabbitmq.md`.
+#[derive(Debug)]
+pub struct RabbitMq {
+    broker: Arc<Broker>,
+    wanted: watch::Sender<Wanted>,
+    intake: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl RabbitMq {
+    /// Connects to the broker at `url`, to consume `queue`, with all [`options`](Self::options) as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::connect`].
+    pub async fn connect(url: &str, queue: &str) -> Result<Self, TransportError> {
+        Self::options(queue).connect(url).await
+    }
+
+    /// Connects to the broker at the URL in `REDRIVE_AMQP_URL`.
+    ///
+    /// # Errors
+    ///
+    /// When the variable is not set, and as [`Options::connect`].
+    pub async fn connect_from_env(queue: &str) -> Result<Self, TransportError> {
+        Self::options(queue).connect(&url_from_env()?).await
+    }
+
+    /// Options for the transport of `queue`.
+    pub fn options(queue: &str) -> Options {
+        Options::new(queue)
+    }
+
+    pub(crate) async fn open(options: Options, address: Address) -> Result<Self, TransportError> {
+        let plan = options.plan()?;
+        let consuming = Link::new(Role::Consuming, &options, address.clone());
+        let publishing = Link::new(Role::Publishing, &options, address);
+        let publisher = Publisher::new(publishing, options.publish_channels, options.confirm_timeout);
+        let broker = Broker::new(options, plan, consuming, publisher);
+        let live = broker.consuming.live().await?;
+        broker.note_connection(&live);
+        broker.publisher.link().live().await?;
+        let (wanted, _) = watch::channel(Wanted::Pause);
+        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
+    }
+
+    /// Publishes a message into the queue that this transport consumes, and waits until it is stored.
+    ///
+    /// # Errors
+    ///
+    /// When it was not stored, or when that is not known.
+    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+        self.publish_to("", self.broker.queue(), message).await
+    }
+
+    /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
+    ///
+    /// # Errors
+    ///
+    /// When it was not stored (no queue takes it, or the queue is full), or when that is not known.
+    pub async fn publish_to(
+        &self,
+        exchange: &str,
+        routing_key: &str,
+        message: Message,
+    ) -> Result<(), TransportError> {
+        // Persistent unless the message says otherwise.
+        let persistent = message.properties().persistent.unwrap_or(true);
+        let target = Target { exchange, routing_key };
+        let answer = self.broker.publisher.publish(target, message, persistent).await?;
+        stored(answer, if exchange.is_empty() { routing_key } else { exchange })
+    }
+
+    /// The shelves of the queue, for operators.
+    #[must_use]
+    pub fn shelves(&self) -> RabbitMqShelves {
+        RabbitMqShelves::new(Arc::clone(&self.broker))
+    }
+
+    fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
+        let Arrived { delivery, session } = arrived;
+        let message = convert::message(&delivery.properties, delivery.data);
+        let times = hand_outs::count(
+            message.headers(),
+            delivery.redelivered,
+            self.broker.options.queue_type,
+            session.version,
+        );
+        let received = Delivery::new(message, self.broker.queue(), self.now())
+            .published_to(delivery.exchange.as_str(), delivery.routing_key.as_str())
+            .handed_out_times(times)
+            .marked_redelivered(delivery.redelivered)
+            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        Received { delivery: received, receipt: Receipt::new(delivery.acker, session) }
+    }
+
+    fn want(&self, wanted: Wanted) {
+        self.wanted.send_replace(wanted);
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.wanted.borrow() == Wanted::Close
+    }
+
+    fn intake(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for RabbitMq {
+    type Receipt = Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        self.broker.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        if self.is_closed() {
+            return Err(error::closed());
+        }
+        let unmet = needs.unmet(&self.broker.capabilities());
+        if !unmet.is_empty() {
+            return Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")));
+        }
+        let waits = needs.waits.iter().chain(&self.broker.options.more_waits).copied();
+        self.broker.set_needs(Ladder::for_waits(waits), needs.prefetch);
+        self.broker.prepare().await?;
+        self.want(Wanted::Deliveries);
+        let mut intake = self.intake();
+        if intake.is_none() {
+            *intake = Some(tokio::spawn(consume::run(Arc::clone(&self.broker), self.wanted.subscribe())));
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
+        let arrived = self.broker.inbox.next().await?;
+        Ok(arrived.map(|arrived| self.delivery(arrived)))
+    }
+
+    async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
+        // Nothing is copied for a delivery that comes again anyway.
+        receipt.check().map_err(SettleError::lost)?;
+        let (queue, copy) = match settlement {
+            Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
+            Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),
+            Settlement::Reject if self.broker.capabilities().native_dead_letter => {
+                return receipt.nack(false).await.map_err(SettleError::lost);
+            }
+            Settlement::Reject => {
+                let message = "the work queue is not known to have a dead-letter exchange: rejected, the message would \
+                               be gone; say `native_dead_letter(true)` if it has one";
+                let error = TransportError::new(TransportErrorKind::Unsupported, message);
+                return Err(SettleError::held(error, receipt));
+            }
+            Settlement::Reschedule { wait, copy } => (self.broker.queue_for(wait), copy),
+            Settlement::Move { shelf, copy } => {
+                (self.broker.plan.names.shelf(shelf).map(str::to_owned), copy)
+            }
+        };
+        let stored = match queue {
+            Ok(queue) => self.broker.store(&queue, copy).await,
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(()) => receipt.ack().await.map_err(SettleError::lost),
+            Err(error) => {
+                debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
+                Err(SettleError::held(error, receipt))
+            }
+        }
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        if self.is_closed() {
+            return Ok(());
+        }
+        self.want(Wanted::Pause);
+        if self.intake().is_some() {
+            self.broker.inbox.until_drained().await;
+        }
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        if self.is_closed() {
+            return Err(error::closed());
+        }
+        self.broker.inbox.enter(Phase::Open);
+        self.want(Wanted::Deliveries);
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.want(Wanted::Close);
+        let intake = self.intake().take();
+        if let Some(intake) = intake {
+            // It ends by itself; had it panicked, there would be nothing left to end.
+            let _ = intake.await;
+        }
+        self.broker.inbox.enter(Phase::Closed);
+        for Arrived { delivery, session } in self.broker.inbox.take_all() {
+            // Where that fails the broker takes it back with the channel.
+            let _ = Receipt::new(delivery.acker, session).nack(true).await;
+        }
+        for session in self.broker.sessions() {
+            session.settle_down().await;
+            session.end();
+        }
+        self.broker.publisher.close().await;
+        self.broker.consuming.close().await;
+        info!(queue = %self.broker.queue(), "closed");
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
