@@ -3,6 +3,8 @@
 //!     cargo run --example quickstart
 //!     cargo run --example quickstart --no-default-features --features rabbitmq -- amqp://guest:guest@localhost
 
+#![allow(unreachable_pub)] // Nobody outside of an example sees its modules.
+
 mod broker;
 mod screen;
 mod service;
@@ -12,6 +14,9 @@ use screen::Screen;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
+    // A panicking handler is caught; here one line about it is enough.
+    std::panic::set_hook(Box::new(|panic| println!("{:>16}  {panic}", "panic")));
+
     // The one line that differs between brokers is in there.
     let orders = broker::connect("quickstart-orders").await?;
     let shelves = orders.shelves();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{ContentArrangement, Table};
 use redrive::{Disposition, Event, Failure};
 use tokio::sync::watch;
 
@@ -108,7 +109,8 @@ impl Screen {
 
     pub fn print_table(&self) {
         let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_header(["message", "where it ended", "attempts", "why"]);
+        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(["message", "where it ended", "attempts", "why"]);
         for (id, line) in self.lines.lock().expect("nobody panics here").iter() {
             let place = match line.place {
                 Place::UnderWay => "under way",

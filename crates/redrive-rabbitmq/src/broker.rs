@@ -121,13 +121,24 @@ impl Broker {
 
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
     pub(crate) async fn store(&self, queue: &str, copy: Message) -> Result<(), TransportError> {
+        self.publish_to_queue(queue, copy, true).await
+    }
+
+    /// Publishes to a queue, and waits until it lies there. A queue of ours that is not there (yet, or any more) is
+    /// declared, where that is ours to do.
+    pub(crate) async fn publish_to_queue(
+        &self,
+        queue: &str,
+        message: Message,
+        persistent: bool,
+    ) -> Result<(), TransportError> {
         let target = Target::queue(queue);
-        let answer = self.publisher.publish(target, copy.clone(), true).await?;
+        let answer = self.publisher.publish(target, message.clone(), persistent).await?;
         let answer = match answer {
             Answer::Returned(_) if self.options.topology == Topology::Declare && self.is_ours(queue) => {
-                warn!(%queue, "the queue is gone: declaring it again");
+                warn!(%queue, "the queue is not there: declaring it");
                 self.prepare().await?;
-                self.publisher.publish(target, copy, true).await?
+                self.publisher.publish(target, message, persistent).await?
             }
             answer => answer,
         };

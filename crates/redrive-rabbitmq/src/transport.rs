@@ -80,13 +80,16 @@ impl RabbitMq {
         Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
     }
 
-    /// Publishes a message into the queue that this transport consumes, and waits until it is stored.
+    /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
+    /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first.
     ///
     /// # Errors
     ///
     /// When it was not stored, or when that is not known.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
-        self.publish_to("", self.broker.queue(), message).await
+        // Persistent unless the message says otherwise.
+        let persistent = message.properties().persistent.unwrap_or(true);
+        self.broker.publish_to_queue(self.broker.queue(), message, persistent).await
     }
 
     /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
@@ -100,7 +103,6 @@ impl RabbitMq {
         routing_key: &str,
         message: Message,
     ) -> Result<(), TransportError> {
-        // Persistent unless the message says otherwise.
         let persistent = message.properties().persistent.unwrap_or(true);
         let target = Target { exchange, routing_key };
         let answer = self.broker.publisher.publish(target, message, persistent).await?;
