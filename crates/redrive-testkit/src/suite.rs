@@ -159,3 +159,34 @@ macro_rules! __names {
 }
 
 crate::__with_clauses! { __names () }
+
+#[cfg(test)]
+mod tests {
+    use super::CLAUSES;
+
+    /// The sources of all clauses, as they stand in the folder.
+    fn sources() -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clauses");
+        let files = std::fs::read_dir(folder).expect("the folder of the clauses is there");
+        files
+            .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a file of text"))
+            .collect::<Vec<_>>()
+            .concat()
+    }
+
+    #[test]
+    fn every_clause_is_listed_once() {
+        let sources = sources();
+        let mut written: Vec<&str> = sources
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub async fn ")?.split('<').next())
+            .collect();
+        let mut listed = CLAUSES.to_vec();
+        written.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(written, listed);
+        listed.dedup();
+        assert_eq!(written, listed, "one is listed twice");
+        assert!(listed.len() >= 40);
+    }
+}

@@ -1,6 +1,7 @@
 //! What must hold for the pure parts, whatever they are given.
 
 mod arbitrary;
+mod redact;
 mod retry;
 mod settlement;
 mod story;

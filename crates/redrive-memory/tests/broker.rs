@@ -1,0 +1,127 @@
+//! What only the in-process broker has: its clock, its limits, its ways of breaking down.
+
+use std::time::Duration;
+
+use redrive_core::{
+    Disposition, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf, Shelves, Transport,
+    TransportErrorKind,
+};
+use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
+
+async fn started(transport: Memory) -> Memory {
+    transport.start(&Needs::none()).await.expect("it starts");
+    transport
+}
+
+fn moved(message: &Message) -> Settlement {
+    Settlement::Move { shelf: Shelf::DeadLetter, copy: message.clone() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ladder_of_hours_runs_in_no_time() {
+    let orders = started(Memory::new("orders")).await;
+    orders.publish(Message::new("slow").with_id("a")).unwrap();
+    let (real, begun) = (std::time::Instant::now(), orders.now());
+    for hours in [1, 4, 24] {
+        let received = orders.receive().await.unwrap().unwrap();
+        let capabilities = orders.capabilities();
+        let planning = Planning { now: orders.now(), capabilities: &capabilities, header_budget: 4096 };
+        let failure = Failure::new(Reason::RetryableError, "not yet");
+        let disposition = Disposition::Retry(Duration::from_secs(hours * 3600), failure);
+        let settlement = Settlement::plan(&received.delivery, disposition, &planning);
+        orders.settle(received.receipt, settlement).await.unwrap();
+    }
+    let last = orders.receive().await.unwrap().unwrap();
+    assert_eq!(last.delivery.attempt(), 4);
+    let virtually = orders.now().duration_since(begun).unwrap();
+    assert!(virtually >= Duration::from_secs(29 * 3600) && virtually < Duration::from_secs(29 * 3601));
+    assert!(real.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_full_queue_says_what_to_do() {
+    let orders = Memory::with("orders", MemoryOptions::new().queue_capacity(1));
+    orders.publish(Message::new("one")).unwrap();
+    let refused = orders.publish(Message::new("two")).unwrap_err();
+    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert!(refused.to_string().contains("queue_capacity"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_redrive_into_a_full_queue_leaves_the_rest_on_the_shelf() {
+    let orders = started(Memory::with("orders", MemoryOptions::new().queue_capacity(2))).await;
+    for id in ["a", "b"] {
+        orders.publish(Message::new(id).with_id(id)).unwrap();
+        let received = orders.receive().await.unwrap().unwrap();
+        orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
+    }
+    orders.publish(Message::new("c")).unwrap();
+    let refused = orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap_err();
+    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert_eq!(orders.broker().shelf("orders", Shelf::DeadLetter)[0].id(), Some("b"));
+    assert_eq!(orders.broker().depth("orders"), 2);
+}
+
+#[tokio::test]
+async fn a_redrive_goes_to_the_queue_whose_consumer_failed() {
+    let broker = MemoryBroker::new();
+    let invoices = started(broker.transport("invoices")).await;
+    let orders = started(broker.transport("orders")).await;
+    let story = Message::new("").with_id("a").with_header("redrive-source-queue", "invoices");
+    let stranger = Message::new("").with_id("b").with_header("redrive-source-queue", "elsewhere");
+    for message in [story, stranger] {
+        orders.publish(message).unwrap();
+        let received = orders.receive().await.unwrap().unwrap();
+        orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
+    }
+    assert_eq!(orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap(), 2);
+    assert_eq!(invoices.receive().await.unwrap().unwrap().delivery.id(), "a");
+    assert_eq!(orders.receive().await.unwrap().unwrap().delivery.id(), "b");
+}
+
+#[tokio::test]
+async fn an_interruption_loses_the_receipts_and_receiving_goes_on() {
+    let orders = started(Memory::new("orders")).await;
+    orders.publish(Message::new("").with_id("a")).unwrap();
+    let before = orders.receive().await.unwrap().unwrap();
+    orders.interrupt();
+    let lost = orders.settle(before.receipt, Settlement::Complete).await.unwrap_err();
+    assert_eq!(lost.error.kind(), TransportErrorKind::Lost);
+    assert_eq!(orders.receive().await.unwrap().unwrap().delivery.handed_out(), 2);
+}
+
+#[tokio::test]
+async fn closing_does_not_count() {
+    let broker = MemoryBroker::new();
+    broker.publish("orders", Message::new("")).unwrap();
+    let first = started(broker.transport("orders")).await;
+    let held = first.receive().await.unwrap().unwrap();
+    first.close().await;
+    drop(held);
+    let second = started(broker.transport("orders")).await;
+    assert_eq!(second.receive().await.unwrap().unwrap().delivery.handed_out(), 1);
+}
+
+#[tokio::test]
+async fn receiving_before_the_start_and_starting_after_the_end_are_refused() {
+    let orders = Memory::new("orders");
+    let refused = orders.receive().await.unwrap_err();
+    assert!(refused.to_string().contains("call `start` first"), "{refused}");
+    orders.close().await;
+    assert_eq!(orders.start(&Needs::none()).await.unwrap_err().kind(), TransportErrorKind::Closed);
+}
+
+#[test]
+fn publishing_and_dropping_need_no_runtime() {
+    let orders = Memory::new("orders");
+    orders.publish(Message::new("one")).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let received = runtime.block_on(async {
+        orders.start(&Needs::none()).await.unwrap();
+        orders.receive().await.unwrap().unwrap()
+    });
+    drop(runtime);
+    assert_eq!(orders.broker().held("orders"), 1);
+    drop(received);
+    assert_eq!(orders.broker().held("orders"), 0);
+}

@@ -1,0 +1,277 @@
+//! A transport that fails on purpose.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{
+    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    TransportErrorKind,
+};
+use tokio::sync::Notify;
+
+/// What goes wrong with one settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It is not carried out, and the receipt comes back with an error of this kind: the shelf is full, for
+    /// example.
+    Refused(TransportErrorKind),
+    /// It is not carried out, and the delivery is lost: the connection broke before. The message comes again.
+    LostBefore,
+    /// It is carried out, but nobody learns of it: the connection broke after the copy was stored and before the
+    /// original was acknowledged. The message comes again, though its copy exists.
+    LostAfter,
+    /// It is carried out, after this long.
+    Late(Duration),
+    /// It is never carried out and never answers.
+    Hangs,
+}
+
+/// A settlement that is about to be carried out, for a rule to look at.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Attempted<'a> {
+    /// Which settlement of this transport it is, counted from 1.
+    pub number: u64,
+    /// What is settled.
+    pub delivery: &'a Delivery,
+    /// How.
+    pub settlement: &'a Settlement,
+}
+
+/// A transport that does what the one inside does, except where a rule has it fail.
+///
+/// ```
+/// use redrive_core::{Settlement, Shelf, TransportErrorKind};
+/// use redrive_memory::Memory;
+/// use redrive_testkit::{Fault, Faulty};
+///
+/// // The first three messages that go to a shelf find it full.
+/// let transport = Faulty::new(Memory::new("orders")).on_settle(|attempted| match attempted.settlement {
+///     Settlement::Move { .. } if attempted.number <= 3 => Fault::Refused(TransportErrorKind::NotStored),
+///     _ => Fault::None,
+/// });
+/// # drop(transport);
+/// ```
+pub struct Faulty<T> {
+    inner: T,
+    settle_rule: Box<dyn Fn(&Attempted<'_>) -> Fault + Send + Sync>,
+    receive_rule: Box<dyn Fn(u64) -> Option<TransportError> + Send + Sync>,
+    settled: AtomicU64,
+    received: AtomicU64,
+    ghosts: Arc<Ghosts>,
+}
+
+/// Deliveries whose settlement was carried out without anybody learning of it, and that come again.
+#[derive(Debug, Default)]
+struct Ghosts {
+    ready: Mutex<VecDeque<Delivery>>,
+    second_copies: Mutex<Vec<Settlement>>,
+    changed: Notify,
+}
+
+/// The right to settle a delivery of a [`Faulty`] transport.
+#[derive(Debug)]
+pub struct FaultyReceipt<R> {
+    /// `None`: the broker has done with the message already.
+    inner: Option<R>,
+    delivery: Delivery,
+    /// Where a ghost goes when it is dropped.
+    ghosts: Option<Arc<Ghosts>>,
+}
+
+impl<T: Transport> Faulty<T> {
+    /// A transport without faults, to add some to.
+    #[must_use]
+    pub fn new(inner: T) -> Self {
+        Self {
+            inner,
+            settle_rule: Box::new(|_| Fault::None),
+            receive_rule: Box::new(|_| None),
+            settled: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            ghosts: Arc::default(),
+        }
+    }
+
+    /// Has the settlements fail for which the rule says so.
+    #[must_use]
+    pub fn on_settle(mut self, rule: impl Fn(&Attempted<'_>) -> Fault + Send + Sync + 'static) -> Self {
+        self.settle_rule = Box::new(rule);
+        self
+    }
+
+    /// Has the settlement with this number (counted from 1) fail.
+    #[must_use]
+    pub fn fail_settle(self, number: u64, fault: Fault) -> Self {
+        self.on_settle(move |attempted| if attempted.number == number { fault } else { Fault::None })
+    }
+
+    /// Has the calls of `receive` fail for whose number (counted from 1) the rule has an error. No delivery is
+    /// taken by those.
+    #[must_use]
+    pub fn on_receive(
+        mut self,
+        rule: impl Fn(u64) -> Option<TransportError> + Send + Sync + 'static,
+    ) -> Self {
+        self.receive_rule = Box::new(rule);
+        self
+    }
+
+    /// The transport inside.
+    #[must_use]
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// The settlements that would have stored a second copy of a message which had been settled already
+    /// ([`Fault::LostAfter`]). They are not carried out. Empty where the consumer recognises such messages.
+    #[must_use]
+    pub fn second_copies(&self) -> Vec<Settlement> {
+        self.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn wrap(&self, received: Received<T::Receipt>) -> Received<FaultyReceipt<T::Receipt>> {
+        let Received { delivery, receipt } = received;
+        let receipt = FaultyReceipt { inner: Some(receipt), delivery: delivery.clone(), ghosts: None };
+        Received { delivery, receipt }
+    }
+
+    fn settle_ghost(&self, mut receipt: FaultyReceipt<T::Receipt>, settlement: Settlement) {
+        if settlement == Settlement::Release {
+            return; // Dropped as a ghost, it comes again.
+        }
+        receipt.ghosts = None;
+        if settlement.stores_copy() {
+            self.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).push(settlement);
+        }
+    }
+}
+
+impl Ghosts {
+    fn haunt(&self, delivery: Delivery) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(delivery);
+        // One permit is kept when nobody waits yet; whoever takes a ghost wakes the next.
+        self.changed.notify_one();
+    }
+
+    fn next<R>(self: &Arc<Self>) -> Option<Received<FaultyReceipt<R>>> {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let delivery = ready.pop_front()?;
+        if !ready.is_empty() {
+            self.changed.notify_one();
+        }
+        let by_broker = delivery.handed_out().saturating_sub(delivery.story().handed_out_before);
+        let delivery = delivery.handed_out_times(by_broker.saturating_add(1));
+        let ghosts = Some(Arc::clone(self));
+        Some(Received {
+            delivery: delivery.clone(),
+            receipt: FaultyReceipt { inner: None, delivery, ghosts },
+        })
+    }
+}
+
+impl<R> Drop for FaultyReceipt<R> {
+    fn drop(&mut self) {
+        if let Some(ghosts) = self.ghosts.take() {
+            ghosts.haunt(self.delivery.clone());
+        }
+    }
+}
+
+impl<T: Transport> Transport for Faulty<T> {
+    type Receipt = FaultyReceipt<T::Receipt>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.inner.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        let number = self.received.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(error) = (self.receive_rule)(number) {
+            return Err(error);
+        }
+        loop {
+            if let Some(ghost) = self.ghosts.next() {
+                return Ok(Some(ghost));
+            }
+            tokio::select! {
+                received = self.inner.receive() => return Ok(received?.map(|received| self.wrap(received))),
+                () = self.ghosts.changed.notified() => {}
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        mut receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<Self::Receipt>> {
+        let number = self.settled.fetch_add(1, Ordering::Relaxed) + 1;
+        let fault =
+            (self.settle_rule)(&Attempted { number, delivery: &receipt.delivery, settlement: &settlement });
+        match fault {
+            Fault::Refused(kind) => return Err(SettleError::held(error(kind, number), receipt)),
+            Fault::LostBefore => return Err(SettleError::lost(error(TransportErrorKind::Lost, number))),
+            Fault::Late(wait) => tokio::time::sleep(wait).await,
+            Fault::Hangs => std::future::pending().await,
+            Fault::None | Fault::LostAfter => {}
+        }
+        let Some(inner) = receipt.inner.take() else {
+            self.settle_ghost(receipt, settlement);
+            return Ok(());
+        };
+        let (released, stores_copy) = (settlement == Settlement::Release, settlement.stores_copy());
+        match self.inner.settle(inner, settlement).await {
+            Ok(()) if fault == Fault::LostAfter => {
+                // What was released comes again by itself.
+                if !released {
+                    self.ghosts.haunt(receipt.delivery.clone());
+                }
+                let error = error(TransportErrorKind::Lost, number);
+                Err(if stores_copy { SettleError::lost_after_copy(error) } else { SettleError::lost(error) })
+            }
+            Ok(()) => Ok(()),
+            Err(SettleError { error, receipt: inner, copy_stored }) => {
+                receipt.inner = inner;
+                let held = receipt.inner.is_some();
+                Err(SettleError { error, receipt: held.then_some(receipt), copy_stored })
+            }
+        }
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.inner.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.inner.resume().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Faulty<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+fn error(kind: TransportErrorKind, number: u64) -> TransportError {
+    TransportError::new(kind, format!("settlement {number} fails on purpose"))
+}

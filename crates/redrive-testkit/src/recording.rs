@@ -1,0 +1,159 @@
+//! A transport that keeps a record.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use redrive_core::{
+    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    TransportErrorKind,
+};
+
+/// A transport that does what the one inside does, and records every settlement, for tests to look at.
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use redrive_core::{Message, Needs, Settlement, Transport};
+/// use redrive_memory::Memory;
+/// use redrive_testkit::Recording;
+///
+/// let transport = Recording::new(Memory::new("orders"));
+/// let log = transport.log();
+/// transport.start(&Needs::none()).await?;
+/// transport.inner().publish(Message::new("one").with_id("order-1"))?;
+/// let received = transport.receive().await?.unwrap();
+/// transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+/// assert_eq!(log.of("order-1")[0].settlement, Settlement::Complete);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Recording<T> {
+    inner: T,
+    log: Log,
+}
+
+/// The record. Clones are the same record: keep one when the transport goes to a consumer.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    entries: Arc<Mutex<Vec<Recorded>>>,
+}
+
+/// One settlement, as it was asked for, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What was settled.
+    pub delivery: Delivery,
+    /// How it was to be settled, with the copy, if there was one.
+    pub settlement: Settlement,
+    /// What came of it.
+    pub outcome: Result<(), TransportErrorKind>,
+}
+
+/// The right to settle a delivery of a [`Recording`].
+#[derive(Debug)]
+pub struct RecordingReceipt<R> {
+    inner: R,
+    delivery: Delivery,
+}
+
+impl<T: Transport> Recording<T> {
+    /// Records what is done with this transport.
+    #[must_use]
+    pub fn new(inner: T) -> Self {
+        Self { inner, log: Log::default() }
+    }
+
+    /// The transport inside.
+    #[must_use]
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn log(&self) -> Log {
+        self.log.clone()
+    }
+}
+
+impl Log {
+    /// Everything, in the order in which it ended.
+    #[must_use]
+    pub fn all(&self) -> Vec<Recorded> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What concerns the message with this id.
+    #[must_use]
+    pub fn of(&self, id: &str) -> Vec<Recorded> {
+        self.all().into_iter().filter(|recorded| recorded.delivery.id() == id).collect()
+    }
+
+    fn add(&self, recorded: Recorded) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
+    }
+}
+
+impl Recorded {
+    /// The copy that was to be stored, if there was one.
+    #[must_use]
+    pub fn copy(&self) -> Option<&Message> {
+        match &self.settlement {
+            Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => Some(copy),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Transport> Transport for Recording<T> {
+    type Receipt = RecordingReceipt<T::Receipt>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.inner.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        let received = self.inner.receive().await?;
+        Ok(received.map(|Received { delivery, receipt }| Received {
+            delivery: delivery.clone(),
+            receipt: RecordingReceipt { inner: receipt, delivery },
+        }))
+    }
+
+    async fn settle(
+        &self,
+        receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<Self::Receipt>> {
+        let RecordingReceipt { inner, delivery } = receipt;
+        let settled = self.inner.settle(inner, settlement.clone()).await;
+        let outcome = settled.as_ref().map_err(|refused| refused.error.kind()).map(|&()| ());
+        self.log.add(Recorded { delivery: delivery.clone(), settlement, outcome });
+        settled.map_err(|SettleError { error, receipt, copy_stored }| SettleError {
+            error,
+            receipt: receipt.map(|inner| RecordingReceipt { inner, delivery }),
+            copy_stored,
+        })
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.inner.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.inner.resume().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
