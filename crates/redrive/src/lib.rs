@@ -81,3 +81,12 @@ pub mod prelude {
     #[cfg(feature = "rabbitmq")]
     pub use redrive_rabbitmq::RabbitMq;
 }
+
+/// The code blocks of the README and of `docs/` are compiled with the documentation tests.
+#[cfg(all(doctest, feature = "memory", feature = "json", feature = "tower"))]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../../docs/layers.md")]
+    mod layers {}
+}

@@ -1,7 +1,6 @@
 //! What a handler may answer.
 
-use std::any::Any;
-
+use crate::classify::into_box_error;
 use crate::disposition::{BoxError, Disposition, Outcome};
 
 /// What a handler may answer: `()` (acknowledged), a [`Disposition`], or a `Result` of these.
@@ -34,7 +33,7 @@ impl<T: IntoOutcome, E: Into<BoxError> + 'static> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Outcome {
         match self {
             Ok(answer) => answer.into_outcome(),
-            Err(error) => Err(into_box(error)),
+            Err(error) => Err(into_box_error(error)),
         }
     }
 }
@@ -43,20 +42,6 @@ impl IntoOutcome for std::convert::Infallible {
     fn into_outcome(self) -> Outcome {
         match self {}
     }
-}
-
-/// `anyhow` hides the type of the error within when it is boxed in the ordinary way, so that no classifier could find
-/// a marker or a type at the top of the chain.
-fn into_box<E: Into<BoxError> + 'static>(error: E) -> BoxError {
-    let mut error = Some(error);
-    #[cfg(feature = "anyhow")]
-    if let Some(error) =
-        (&mut error as &mut dyn Any).downcast_mut::<Option<anyhow::Error>>().and_then(Option::take)
-    {
-        return error.reallocate_into_boxed_dyn_error_without_backtrace();
-    }
-    let _: &mut dyn Any = &mut error;
-    error.expect("taken only above, which returns").into()
 }
 
 #[cfg(test)]
