@@ -1,7 +1,9 @@
 //! Runs one clause: makes the bench, examines, tidies up whatever happened.
 
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -36,9 +38,9 @@ pub fn run<H: Harness>(
     clause: &'static str,
     harness: H,
     clock: Clock,
-    examine: impl AsyncFnOnce(&Case<H>),
+    examine: impl AsyncFnOnce(&Case<H>) + Send + 'static,
 ) -> Verdict {
-    let verdict = runtime(clock).block_on(examined(clause, harness, examine));
+    let verdict = watched(clause, move || runtime(clock).block_on(examined(clause, harness, examine)));
     if let Verdict::DoesNotApply(reason) = &verdict {
         // Not `eprintln!`: what that prints is hidden when a test passes, and this must not be.
         // In one piece: other tests write there at the same time.
@@ -46,6 +48,23 @@ pub fn run<H: Harness>(
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     verdict
+}
+
+/// Fails by real time. A transport that spins, or that blocks its thread, stops every clock of the runtime.
+fn watched(clause: &'static str, examination: impl FnOnce() -> Verdict + Send + 'static) -> Verdict {
+    const LIMIT: Duration = Duration::from_secs(600);
+    let (ended, end) = mpsc::channel();
+    let thread = thread::Builder::new().name(clause.to_owned()).spawn(move || {
+        let verdict = catch_unwind(AssertUnwindSafe(examination));
+        let _ = ended.send(verdict);
+    });
+    drop(thread.expect("a thread can be made"));
+    match end.recv_timeout(LIMIT) {
+        Ok(verdict) => verdict.unwrap_or_else(|panic| resume_unwind(panic)),
+        Err(_) => {
+            panic!("`{clause}` has not ended within {LIMIT:?}: the transport spins, or blocks its thread")
+        }
+    }
 }
 
 async fn examined<H: Harness>(

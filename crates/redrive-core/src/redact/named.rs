@@ -202,6 +202,8 @@ mod tests {
                 "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=a+b/c=;EntityPath=q",
                 "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=***;EntityPath=q",
             ),
+            // Masked already, as the password of a URL: the host stays.
+            ("amqp://token:p@host/v", "amqp://token:***@host/v"),
             ("AccountName=a;AccountKey=x==", "AccountName=a;AccountKey=***"),
             (
                 "SharedAccessSignature sr=q&sig=a%2Fb%3D&se=1&skn=Root",
