@@ -42,10 +42,10 @@ pub const USER_ID: &str = "redrive-user-id";
 pub const EXPIRATION: &str = "redrive-expiration";
 /// Not to be handled before this time: a wait made of several hops is still under way.
 pub const NOT_BEFORE: &str = "redrive-not-before";
-/// The first failures and the last ones: an array of tables with [`history`] keys.
+/// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 
-/// The keys of one entry of [`HISTORY`](super::header_names::HISTORY).
+/// The keys of one entry of [`HISTORY`](super::HISTORY).
 pub mod history {
     /// Which attempt failed.
     pub const ATTEMPT: &str = "attempt";

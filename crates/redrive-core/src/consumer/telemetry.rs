@@ -36,10 +36,9 @@ pub(crate) fn span(delivery: &Delivery, system: &str) -> Span {
 
 /// Says what was decided, at the level that somebody on call would want. What has no message left at its end, or
 /// needs a person, is loud.
-pub(crate) fn decided(delivery: &Delivery, disposition: &Disposition) {
+pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Disposition) {
     let attempt = delivery.attempt();
     if let Some(failure) = disposition.failure() {
-        let span = Span::current();
         span.record("dlq.reason", failure.reason().as_str());
         span.record("dlq.error_description", failure.text());
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::recent::RecentlySettled;
 use super::report::Counters;
@@ -48,10 +48,16 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let span = telemetry::span(&delivery, self.capabilities.system);
-        self.work_within(service, delivery, receipt).instrument(span).await;
+        self.work_within(&span, service, delivery, receipt).instrument(span.clone()).await;
     }
 
-    async fn work_within(&self, service: ErasedService, delivery: Delivery, receipt: T::Receipt) {
+    async fn work_within(
+        &self,
+        span: &Span,
+        service: ErasedService,
+        delivery: Delivery,
+        receipt: T::Receipt,
+    ) {
         if self.knows(&delivery) {
             tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
             if self.settle(&delivery, receipt, Settlement::Complete).await == Ended::Settled {
@@ -73,6 +79,7 @@ impl<T: Transport> Context<T> {
             disposition: &disposition,
             elapsed: began.elapsed(),
         });
+        telemetry::decided(span, &delivery, &disposition);
         self.carry_out(&delivery, receipt, disposition).await;
     }
 
@@ -100,7 +107,6 @@ impl<T: Transport> Context<T> {
     }
 
     async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
-        telemetry::decided(delivery, &disposition);
         let settlement = Settlement::plan(delivery, disposition.clone(), &self.planning());
         match self.settle(delivery, receipt, settlement).await {
             Ended::Settled => {

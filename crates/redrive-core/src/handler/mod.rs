@@ -81,7 +81,8 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
 
 macro_rules! handler_for_functions {
     ($($arg:ident),*) => {
-        #[allow(non_snake_case, unused_variables)]
+        // There are no `try` blocks yet.
+        #[allow(non_snake_case, unused_variables, clippy::redundant_closure_call)]
         impl<F, Fut, R, S, $($arg),*> Handler<(Fut, R, $($arg,)*), S> for F
         where
             F: Fn($($arg),*) -> Fut + Clone + Send + Sync + 'static,

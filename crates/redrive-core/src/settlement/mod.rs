@@ -75,6 +75,8 @@ impl Settlement {
                 let snoozes = delivery.story().snoozes.saturating_add(1);
                 let mut copy = next_copy(delivery);
                 copy.headers_mut().insert(names::SNOOZES, i64::from(snoozes));
+                // The handler came to an end: earlier hand-outs were not what kills a process.
+                copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
             Disposition::Retry(wait, failure) => {
