@@ -11,6 +11,7 @@ use redrive_core::{
 use tracing::info;
 
 use crate::broker::Broker;
+use crate::connection::{answered, answered_on};
 use crate::convert::{self, short};
 use crate::error;
 use crate::session::{Receipt, Session};
@@ -155,7 +156,8 @@ impl Visit {
             return Ok(None);
         }
         let queue = short(&self.queue, "the name of a queue")?;
-        let found = self.session.channel().basic_get(queue, BasicGetOptions { no_ack: false }).await;
+        let channel = self.session.channel();
+        let found = answered_on(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
         let found = found.map_err(|error| match error::refusal(&error) {
             Some(_) => error::verifying(&self.queue, error),
             None => {
@@ -177,6 +179,6 @@ impl Visit {
         }
         self.session.settle_down().await;
         // Answered, everything is back in its place: the next look at the shelf sees it.
-        let _ = self.session.channel().close(200, "OK".into()).await;
+        let _ = answered(self.session.channel().close(200, "OK".into())).await;
     }
 }
