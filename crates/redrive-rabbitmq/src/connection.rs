@@ -1,5 +1,6 @@
 //! Connections that are made anew when they are lost. Each has an epoch: what belongs to an earlier one is stale.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -171,13 +172,40 @@ impl Live {
 
     /// A new channel; closed when it is dropped.
     pub(crate) async fn channel(&self) -> Result<Channel, TransportError> {
-        let channel = self.connection.create_channel().await;
+        let channel = answered(self.connection.create_channel()).await;
         channel.map_err(|error| error::interrupted("cannot open a channel", error))
     }
 
     /// The largest frame agreed on; 0 means any size.
     pub(crate) fn frame_max(&self) -> u32 {
         self.connection.configuration().frame_max()
+    }
+}
+
+/// The broker's answer. The client library forgets some questions when the connection ends just then: without a limit
+/// they would be waited for for ever.
+pub(crate) async fn answered<T>(question: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let answer = timeout(LIMIT, question).await;
+    answer.unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer").into()))
+}
+
+/// The broker's answer, waited for only as long as the channel that it comes on is open.
+pub(crate) async fn answered_on<T>(
+    channel: &Channel,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> lapin::Result<T> {
+    const LOOK_EVERY: Duration = Duration::from_millis(100);
+    tokio::pin!(question);
+    loop {
+        if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
+            return answer;
+        }
+        if !channel.status().connected() {
+            return Err(
+                std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended").into()
+            );
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
 use crate::broker::Broker;
-use crate::connection::Backoff;
+use crate::connection::{Backoff, answered};
 use crate::convert::short;
 use crate::error;
 use crate::inbox::{Arrived, Phase};
@@ -30,6 +30,7 @@ pub(crate) enum Wanted {
 
 /// A subscription that lived this long was a good one: the next is not delayed.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Consumer tags are per channel, and each channel has one consumer.
 const CONSUMER_TAG: &str = "redrive";
@@ -131,12 +132,12 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
     broker.note_connection(&live);
     let channel = live.channel().await.map_err(Refused::Other)?;
     let prefetch = broker.prefetch();
-    let limited = channel.basic_qos(prefetch, BasicQosOptions { global: false }).await;
+    let limited = answered(channel.basic_qos(prefetch, BasicQosOptions { global: false })).await;
     limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
     let queue = short(broker.queue(), "the name of a queue").map_err(Refused::Other)?;
     let options = BasicConsumeOptions::default();
-    let consumer = channel.basic_consume(queue, CONSUMER_TAG.into(), options, FieldTable::default()).await;
-    let consumer = consumer.map_err(|cause| {
+    let consuming = channel.basic_consume(queue, CONSUMER_TAG.into(), options, FieldTable::default());
+    let consumer = answered(consuming).await.map_err(|cause| {
         let missing = error::is_missing_queue(&cause);
         let error = error::consuming(broker.queue(), cause);
         if missing { Refused::Missing(error) } else { Refused::Other(error) }
@@ -153,6 +154,7 @@ async fn take(
     mut consumer: Consumer,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
+    let mut look = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
             next = consumer.next() => match next {
@@ -160,6 +162,10 @@ async fn take(
                 Some(Err(error)) => return Ended::Cut(error.to_string()),
                 // The queue was deleted, or the broker took the deliveries back because one was held too long.
                 None => return Ended::Cut("RabbitMQ ended the subscription".to_owned()),
+            },
+            // The stream should say so; should it not, nothing would ever come again.
+            _ = look.tick() => if !session.is_live() {
+                return Ended::Cut("the channel ended".to_owned());
             },
             changed = wanted.changed() => {
                 if changed.is_err() || *wanted.borrow() != Wanted::Deliveries {
@@ -178,7 +184,8 @@ async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -
         Ok(Err(error)) => return Ended::Cut(error.to_string()),
         Err(_) => return Ended::Cut("RabbitMQ does not answer to the end of the subscription".to_owned()),
     }
-    while let Some(Ok(delivery)) = consumer.next().await {
+    // With the answer to the cancellation the stream ends; the limit is for the case that both were cut off.
+    while let Ok(Some(Ok(delivery))) = timeout(CANCEL_TIMEOUT, consumer.next()).await {
         broker.inbox.push(Arrived { delivery, session: Arc::clone(session) });
     }
     debug!(queue = %broker.queue(), epoch = session.epoch, "takes no more deliveries");

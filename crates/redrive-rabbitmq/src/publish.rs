@@ -9,7 +9,7 @@ use redrive_core::{Message, TransportError, TransportErrorKind};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::connection::{Backoff, Link, Live};
+use crate::connection::{Backoff, Link, Live, answered, answered_on};
 use crate::convert;
 use crate::error;
 
@@ -114,7 +114,8 @@ impl Publisher {
             properties,
         );
         let not_stored = |error| error::publishing(&target.shown(), error);
-        let answer = match sent.await.map_err(not_stored)?.await.map_err(not_stored)? {
+        let confirmed = answered_on(&slot.channel, async { sent.await?.await });
+        let answer = match confirmed.await.map_err(not_stored)? {
             Confirmation::Ack(None) => Answer::Stored,
             Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
                 Answer::Returned(returned.reply_text.as_str().to_owned())
@@ -156,7 +157,7 @@ impl Publisher {
         let channel = live.channel().await.map_err(|error| {
             TransportError::new(TransportErrorKind::NotStored, error.to_string()).with_source(error)
         })?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(not_stored)?;
+        answered(channel.confirm_select(ConfirmSelectOptions::default())).await.map_err(not_stored)?;
         Ok(Slot { channel, epoch: live.epoch })
     }
 

@@ -11,6 +11,7 @@ use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Acker, Channel};
 use redrive_core::TransportError;
 
+use crate::connection::answered_on;
 use crate::error;
 use crate::version::Version;
 
@@ -121,7 +122,7 @@ impl Receipt {
     pub(crate) async fn ack(mut self) -> Result<(), TransportError> {
         self.check()?;
         self.settled = true;
-        let answer = self.acker.ack(BasicAckOptions::default()).await;
+        let answer = answered_on(self.session.channel(), self.acker.ack(BasicAckOptions::default())).await;
         self.settled_with(answer)
     }
 
@@ -130,7 +131,8 @@ impl Receipt {
     pub(crate) async fn nack(mut self, requeue: bool) -> Result<(), TransportError> {
         self.check()?;
         self.settled = true;
-        let answer = self.acker.nack(BasicNackOptions { requeue, multiple: false }).await;
+        let nack = self.acker.nack(BasicNackOptions { requeue, multiple: false });
+        let answer = answered_on(self.session.channel(), nack).await;
         self.settled_with(answer)
     }
 

@@ -11,6 +11,7 @@ use redrive_core::{
 use tracing::info;
 
 use crate::broker::Broker;
+use crate::connection::{answered, answered_on};
 use crate::convert::{self, short};
 use crate::error;
 use crate::session::{Receipt, Session};
@@ -41,9 +42,8 @@ impl RabbitMqShelves {
     async fn visit(&self, shelf: Shelf) -> Result<Visit, TransportError> {
         let queue = self.broker.plan.names.shelf(shelf)?.to_owned();
         let live = self.broker.consuming.live().await?;
-        let left = u64::from(topology::count(&live, &queue).await?);
         let session = Arc::new(Session::new(live.channel().await?, live.epoch, live.version));
-        Ok(Visit { session, queue, left, held: Vec::new() })
+        Ok(Visit { session, queue, left: None, held: Vec::new() })
     }
 
     /// Does the deed to every message that is meant. Whatever happens, all others are given back.
@@ -143,20 +143,21 @@ fn for_good(message: &Message) -> Message {
 struct Visit {
     session: Arc<Session>,
     queue: String,
-    /// How many of those that were there at the beginning were not looked at yet.
-    left: u64,
+    /// How many of those that were there at the beginning were not looked at yet; the first one tells. (What a
+    /// passive declaration tells of a quorum queue is late: right after a confirmed publish it can still be 0.)
+    left: Option<u32>,
     /// To be given back, in this order.
     held: Vec<Acker>,
 }
 
 impl Visit {
     async fn next(&mut self) -> Result<Option<(Shelved, Acker)>, TransportError> {
-        if self.left == 0 {
+        if self.left == Some(0) {
             return Ok(None);
         }
-        self.left -= 1;
         let queue = short(&self.queue, "the name of a queue")?;
-        let found = self.session.channel().basic_get(queue, BasicGetOptions { no_ack: false }).await;
+        let channel = self.session.channel();
+        let found = answered_on(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
         let found = found.map_err(|error| match error::refusal(&error) {
             Some(_) => error::verifying(&self.queue, error),
             None => {
@@ -164,6 +165,7 @@ impl Visit {
             }
         })?;
         Ok(found.map(|found| {
+            self.left = Some(self.left.map_or(found.message_count, |left| left - 1));
             let delivery = found.delivery;
             (Shelved::new(convert::message(&delivery.properties, delivery.data)), delivery.acker)
         }))
@@ -176,5 +178,7 @@ impl Visit {
             let _ = Receipt::new(acker, Arc::clone(&self.session)).nack(true).await;
         }
         self.session.settle_down().await;
+        // Answered, everything is back in its place: the next look at the shelf sees it.
+        let _ = answered(self.session.channel().close(200, "OK".into())).await;
     }
 }

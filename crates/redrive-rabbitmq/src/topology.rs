@@ -8,7 +8,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
-use crate::connection::Live;
+use crate::connection::{Live, answered};
 use crate::convert::short;
 use crate::error;
 
@@ -162,7 +162,7 @@ pub(crate) async fn declare(live: &Live, queues: &[Queue]) -> Result<(), Transpo
         // A refusal closes the channel: each queue has one of its own.
         let channel = live.channel().await?;
         let name = short(&queue.name, "the name of a queue")?;
-        let declared = channel.queue_declare(name, options, arguments).await;
+        let declared = answered(channel.queue_declare(name, options, arguments)).await;
         declared.map_err(|error| error::declaring(&queue.name, error))?;
     }
     Ok(())
@@ -181,7 +181,7 @@ pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportErro
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let channel = live.channel().await?;
     let name = short(queue, "the name of a queue")?;
-    let found = channel.queue_declare(name, options, FieldTable::default()).await;
+    let found = answered(channel.queue_declare(name, options, FieldTable::default())).await;
     let found = found.map_err(|error| error::verifying(queue, error))?;
     Ok(found.message_count())
 }

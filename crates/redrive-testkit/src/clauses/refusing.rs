@@ -1,6 +1,6 @@
 //! A shelf that cannot be written.
 
-use redrive_core::{Settlement, Shelf, TransportErrorKind};
+use redrive_core::{Settlement, Shelf, Transport, TransportErrorKind};
 
 use crate::case::Case;
 use crate::harness::Harness;
@@ -25,6 +25,8 @@ pub async fn an_unwritable_shelf_refuses_the_move<H: Harness>(case: &Case<H>) {
         case.settle(&transport, receipt, Settlement::Complete).await;
         case.nothing_is_left(&transport).await;
         case.set_shelf_writable(shelf, true).await;
+        // The next one must not have to share.
+        transport.close().await;
     }
 }
 

@@ -1,0 +1,165 @@
+//! What the tests against brokers share.
+#![allow(dead_code, unreachable_pub)] // each test binary uses some of it
+
+use std::time::Duration;
+
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use redrive_core::{
+    Delivery, Disposition, Failure, Message, Needs, Planning, Reason, Received, Settlement, Transport,
+};
+use redrive_rabbitmq::{Options, QueueType, RabbitMq, Receipt};
+
+/// How long anything may take to arrive on a busy machine.
+pub const ARRIVAL: Duration = Duration::from_secs(30);
+
+/// One queue of its own on one broker, deleted in the end.
+pub struct Scene {
+    pub url: String,
+    pub queue: String,
+    pub queue_type: QueueType,
+    pub raw: Channel,
+    _connection: Connection,
+}
+
+impl Scene {
+    pub async fn new(url: &str, test: &str, queue_type: QueueType) -> Self {
+        let queue = format!("test-{test}-{:08x}", fastrand::u32(..));
+        let connection =
+            Connection::connect(url, ConnectionProperties::default()).await.expect("the broker answers");
+        let raw = connection.create_channel().await.expect("a channel");
+        raw.confirm_select(ConfirmSelectOptions::default()).await.expect("confirm mode");
+        Self { url: url.to_owned(), queue, queue_type, raw, _connection: connection }
+    }
+
+    pub fn options(&self) -> Options {
+        RabbitMq::options(&self.queue).queue_type(self.queue_type)
+    }
+
+    pub async fn started(&self, needs: &Needs) -> RabbitMq {
+        let transport = self.options().connect(&self.url).await.expect("connected");
+        transport.start(needs).await.expect("started");
+        transport
+    }
+
+    /// Publishes as any client does, with properties of its own making.
+    pub async fn publish_raw(&self, queue: &str, body: &[u8], properties: BasicProperties) {
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent =
+            self.raw.basic_publish("".into(), queue.into(), options, body, properties).await.expect("sent");
+        let confirmed = sent.await.expect("confirmed");
+        assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "`{queue}` takes the message");
+    }
+
+    pub async fn declare_raw(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
+        let mut table = FieldTable::default();
+        for (name, value) in arguments {
+            table.insert((*name).into(), value.clone());
+        }
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        self.raw.queue_declare(queue.into(), options, table).await.expect("declared");
+    }
+
+    pub async fn delete(&self, queue: &str) {
+        self.raw.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("deleted");
+    }
+
+    pub async fn purge(&self, queue: &str) {
+        self.raw.queue_purge(queue.into(), QueuePurgeOptions::default()).await.expect("purged");
+    }
+
+    pub fn rung(&self, millis: u64) -> String {
+        format!("{}--retry-{millis}ms", self.queue)
+    }
+
+    pub fn dead_letters(&self) -> String {
+        format!("{}--dead-letters", self.queue)
+    }
+
+    pub fn parking(&self) -> String {
+        format!("{}--parking-lot", self.queue)
+    }
+
+    /// Deletes the queues; those of the default ladder too.
+    pub async fn tidy_up(&self, needs: &Needs) {
+        let mut names = vec![self.queue.clone(), self.dead_letters(), self.parking()];
+        names.extend(needs.waits.iter().map(|wait| self.rung(u64::try_from(wait.as_millis()).unwrap())));
+        let mut rung = 50_u64;
+        while needs.waits.is_empty() && rung < 60_000 {
+            names.push(self.rung(rung));
+            rung = (rung * 3).div_ceil(2);
+        }
+        names.push(self.rung(60_000));
+        for name in names {
+            self.delete(&name).await;
+        }
+    }
+}
+
+/// Needs with these waits.
+pub fn needs(waits: &[u64], prefetch: u32) -> Needs {
+    let mut needs = Needs::none();
+    needs.waits = waits.iter().copied().map(Duration::from_millis).collect();
+    needs.prefetch = prefetch;
+    needs
+}
+
+/// The next delivery; fails when none comes in time.
+pub async fn next(transport: &RabbitMq) -> Received<Receipt> {
+    let received = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving works").expect("a delivery")
+}
+
+/// What the consumer would have done about a failure.
+pub fn planned(transport: &RabbitMq, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let capabilities = transport.capabilities();
+    let planning = Planning {
+        now: transport.now(),
+        capabilities: &capabilities,
+        header_budget: redrive_core::DEFAULT_HEADER_BUDGET,
+    };
+    Settlement::plan(delivery, disposition, &planning)
+}
+
+pub fn retry(transport: &RabbitMq, delivery: &Delivery, wait: Duration) -> Settlement {
+    planned(transport, delivery, Disposition::Retry(wait, failure()))
+}
+
+pub fn dead_letter(transport: &RabbitMq, delivery: &Delivery) -> Settlement {
+    planned(transport, delivery, Disposition::DeadLetter(failure()))
+}
+
+pub fn failure() -> Failure {
+    Failure::new(Reason::RetryableError, "as the test wants it")
+}
+
+pub fn message(id: impl Into<String>) -> Message {
+    Message::new("body").with_id(id)
+}
+
+/// Makes the tests of a file for {3.10, 4.3} × {classic, quorum}: `tests!(one, two)` expects `async fn one(scene: Scene)`.
+#[macro_export]
+macro_rules! tests {
+    ($($test:ident),* $(,)?) => {
+        $crate::tests! { @version v3_10 V3_10 $($test)* }
+        $crate::tests! { @version v4_3 V4_3 $($test)* }
+    };
+    (@version $module:ident $version:ident $($test:ident)*) => {
+        mod $module {
+            mod classic { $( $crate::tests! { @test $test $version Classic } )* }
+            mod quorum { $( $crate::tests! { @test $test $version Quorum } )* }
+        }
+    };
+    (@test $test:ident $version:ident $queue_type:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let broker = redrive_brokers::broker(redrive_brokers::Version::$version);
+            let queue_type = redrive_rabbitmq::QueueType::$queue_type;
+            let scene = $crate::common::Scene::new(&broker.url, stringify!($test), queue_type).await;
+            $crate::$test(scene).await;
+        }
+    };
+}

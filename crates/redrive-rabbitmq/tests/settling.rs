@@ -1,0 +1,299 @@
+//! Copies and acknowledgements: what is stored before what is removed.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use common::{Scene, message, needs, next, planned, retry};
+use futures::future::join_all;
+use lapin::BasicProperties;
+use lapin::options::BasicGetOptions;
+use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString};
+use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
+use redrive_rabbitmq::Topology;
+
+tests!(
+    a_returned_copy_is_never_taken_for_a_stored_one,
+    a_delay_queue_that_was_deleted_is_declared_again,
+    nothing_waits_behind_a_longer_wait,
+    headers_that_fit_no_frame_leave_the_connection_alone,
+    every_property_and_header_type_survives_the_hops,
+    what_the_broker_wrote_and_a_foreign_user_do_not_come_along,
+    a_receipt_dropped_outside_a_runtime_gives_back,
+    looking_at_a_shelf_many_times_loses_nothing,
+);
+
+const GONE: u64 = 60_000;
+const THERE: u64 = 100;
+
+/// Hundreds of copies at once, every second one for a queue that was deleted behind the transport's back.
+async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
+    const MESSAGES: usize = 400;
+    let needs = needs(&[THERE, GONE], 500);
+    scene.started(&needs).await.close().await;
+    let options = scene.options().topology(Topology::Verify).delivery_limit(100);
+    let transport = options.connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    join_all((0..MESSAGES).map(|n| transport.publish(message(format!("m{n}"))))).await;
+    let mut hands = Vec::new();
+    while hands.len() < MESSAGES {
+        hands.push(next(&transport).await);
+    }
+    scene.delete(&scene.rung(GONE)).await;
+    let settled = join_all(hands.into_iter().enumerate().map(|(n, hand)| {
+        let wait = Duration::from_millis(if n % 2 == 0 { GONE } else { THERE });
+        let settlement = retry(&transport, &hand.delivery, wait);
+        let (transport, id) = (&transport, hand.delivery.id().to_owned());
+        async move { (n, id, transport.settle(hand.receipt, settlement).await) }
+    }));
+    let mut stored = BTreeSet::new();
+    let mut held = Vec::new();
+    for (n, id, outcome) in settled.await {
+        match outcome {
+            Ok(()) => {
+                assert_eq!(n % 2, 1, "`{id}` was stored nowhere, and is said to be stored");
+                stored.insert(id);
+            }
+            Err(refused) => {
+                assert_eq!(n % 2, 0, "`{id}` was refused: {}", refused.error);
+                assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+                held.push(refused.receipt.expect("the delivery is still in hand"));
+            }
+        }
+    }
+    assert_eq!((stored.len(), held.len()), (MESSAGES / 2, MESSAGES / 2));
+    let mut back = BTreeSet::new();
+    while back.len() < MESSAGES / 2 {
+        let hand = next(&transport).await;
+        assert_eq!(hand.delivery.attempt(), 2);
+        back.insert(hand.delivery.id().to_owned());
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    assert_eq!(back, stored);
+    for receipt in held {
+        transport.settle(receipt, Settlement::Complete).await.expect("what was refused is still in hand");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_delay_queue_that_was_deleted_is_declared_again(scene: Scene) {
+    let needs = needs(&[THERE], 50);
+    let transport = scene.started(&needs).await;
+    for n in 0..20 {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+    }
+    let mut hands = Vec::new();
+    while hands.len() < 20 {
+        hands.push(next(&transport).await);
+    }
+    scene.delete(&scene.rung(THERE)).await;
+    let settled = hands.into_iter().map(|hand| {
+        let settlement = retry(&transport, &hand.delivery, Duration::from_millis(THERE));
+        transport.settle(hand.receipt, settlement)
+    });
+    for outcome in join_all(settled).await {
+        outcome.map_err(|refused| refused.error).expect("stored in the queue declared again");
+    }
+    for _ in 0..20 {
+        let hand = next(&transport).await;
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn nothing_waits_behind_a_longer_wait(scene: Scene) {
+    let needs = needs(&[1000, 60_000], 10);
+    let transport = scene.started(&needs).await;
+    for id in ["long", "short"] {
+        transport.publish(message(id)).await.expect("published");
+    }
+    let (long, short) = (next(&transport).await, next(&transport).await);
+    for (hand, wait) in [(long, 60), (short, 1)] {
+        let settlement = retry(&transport, &hand.delivery, Duration::from_secs(wait));
+        transport.settle(hand.receipt, settlement).await.expect("stored");
+    }
+    let since = Instant::now();
+    let hand = next(&transport).await;
+    assert_eq!(hand.delivery.id(), "short");
+    assert!(since.elapsed() >= Duration::from_millis(900), "early: {:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(10), "late: {:?}", since.elapsed());
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn headers_that_fit_no_frame_leave_the_connection_alone(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    for id in ["large", "small"] {
+        transport.publish(message(id)).await.expect("published");
+    }
+    let (large, small) = (next(&transport).await, next(&transport).await);
+    let copy = large.delivery.message().clone().with_header("large", "l".repeat(200_000));
+    let settlement = Settlement::Reschedule { wait: Duration::from_millis(THERE), copy };
+    let refused = transport.settle(large.receipt, settlement).await.expect_err("too large");
+    assert_eq!(refused.error.kind(), TransportErrorKind::TooLarge, "{}", refused.error);
+    let settlement = retry(&transport, &small.delivery, Duration::from_millis(THERE));
+    transport.settle(small.receipt, settlement).await.expect("its neighbour is stored");
+    let receipt = refused.receipt.expect("still in hand");
+    transport.settle(receipt, Settlement::Reject).await.expect("rejected");
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("small", 2));
+    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    // The neighbour's way through the delay queue took longer than the way to the shelf.
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await.expect("browsed");
+    assert_eq!(shelved.iter().map(|shelved| shelved.message.id()).collect::<Vec<_>>(), [Some("large")]);
+    let far_too_large = transport.publish(Message::new("x").with_header("large", "l".repeat(200_000))).await;
+    assert_eq!(far_too_large.expect_err("too large").kind(), TransportErrorKind::TooLarge);
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Compared as the wire has them, not as redrive reads them.
+async fn every_property_and_header_type_survives_the_hops(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    let headers = all_header_types();
+    let sent = BasicProperties::default()
+        .with_message_id("id".into())
+        .with_correlation_id("conversation".into())
+        .with_content_type("application/json".into())
+        .with_content_encoding("gzip".into())
+        .with_reply_to("answers".into())
+        .with_type("Order".into())
+        .with_user_id("guest".into())
+        .with_app_id("shop".into())
+        .with_cluster_id("cluster".into())
+        .with_priority(7)
+        .with_timestamp(1_700_000_000)
+        .with_delivery_mode(1)
+        .with_headers(headers.clone());
+    let body = [0_u8, 159, 146, 150, 255];
+    scene.publish_raw(&scene.queue, &body, sent.clone()).await;
+    let hand = next(&transport).await;
+    let settlement = retry(&transport, &hand.delivery, Duration::from_millis(THERE));
+    transport.settle(hand.receipt, settlement).await.expect("stored");
+    let hand = next(&transport).await;
+    assert_eq!(hand.delivery.attempt(), 2);
+    let settlement = common::dead_letter(&transport, &hand.delivery);
+    transport.settle(hand.receipt, settlement).await.expect("stored");
+    let options = BasicGetOptions { no_ack: true };
+    let found = scene
+        .raw
+        .basic_get(scene.dead_letters().into(), options)
+        .await
+        .expect("asked")
+        .expect("on the shelf");
+    assert_eq!(found.data, body);
+    let arrived = &found.properties;
+    let expected = sent.with_delivery_mode(2).with_headers(FieldTable::default());
+    assert_eq!(arrived.clone().with_headers(FieldTable::default()), expected);
+    let found_headers = arrived.headers().as_ref().expect("headers").inner();
+    for (name, value) in &headers {
+        assert_eq!(found_headers.get(name.as_str()), Some(value), "header `{name}`");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+fn all_header_types() -> FieldTable {
+    let mut nested = FieldTable::default();
+    nested.insert("inner".into(), AMQPValue::ShortInt(-3));
+    let list = FieldArray::from(vec![
+        AMQPValue::Boolean(true),
+        AMQPValue::FieldTable(nested.clone()),
+        AMQPValue::Void,
+    ]);
+    let mut headers = FieldTable::default();
+    for (name, value) in [
+        ("bool", AMQPValue::Boolean(false)),
+        ("i8", AMQPValue::ShortShortInt(i8::MIN)),
+        ("u8", AMQPValue::ShortShortUInt(u8::MAX)),
+        ("i16", AMQPValue::ShortInt(i16::MIN)),
+        ("u16", AMQPValue::ShortUInt(u16::MAX)),
+        ("i32", AMQPValue::LongInt(i32::MIN)),
+        ("u32", AMQPValue::LongUInt(u32::MAX)),
+        ("i64", AMQPValue::LongLongInt(i64::MIN)),
+        ("f32", AMQPValue::Float(1.5)),
+        ("f64", AMQPValue::Double(-0.1)),
+        ("decimal", AMQPValue::DecimalValue(DecimalValue { scale: 2, value: 314 })),
+        ("text", AMQPValue::LongString("Grüße".into())),
+        ("not UTF-8", AMQPValue::LongString(LongString::from(vec![0xff, 0xfe]))),
+        ("bytes", AMQPValue::ByteArray(vec![0, 1, 255].into())),
+        ("timestamp", AMQPValue::Timestamp(1_700_000_000)),
+        ("void", AMQPValue::Void),
+        ("list", AMQPValue::FieldArray(list)),
+        ("table", AMQPValue::FieldTable(nested)),
+    ] {
+        headers.insert(name.into(), value);
+    }
+    headers
+}
+
+async fn what_the_broker_wrote_and_a_foreign_user_do_not_come_along(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    let mut headers = FieldTable::default();
+    headers
+        .insert("CC".into(), AMQPValue::FieldArray(vec![AMQPValue::LongString("elsewhere".into())].into()));
+    headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(25));
+    headers.insert("mine".into(), AMQPValue::LongInt(1));
+    let sent = BasicProperties::default().with_expiration("3600000".into()).with_headers(headers);
+    scene.publish_raw(&scene.queue, b"x", sent).await;
+    let hand = next(&transport).await;
+    assert_eq!(hand.delivery.handed_out(), 1, "a count that a client wrote is not believed");
+    let mut copy = planned(&transport, &hand.delivery, Disposition::DeadLetter(common::failure()));
+    if let Settlement::Move { copy, .. } = &mut copy {
+        copy.properties_mut().user_id = Some("somebody-else".into());
+    }
+    transport.settle(hand.receipt, copy).await.expect("stored");
+    let options = BasicGetOptions { no_ack: true };
+    let found = scene
+        .raw
+        .basic_get(scene.dead_letters().into(), options)
+        .await
+        .expect("asked")
+        .expect("on the shelf");
+    let headers = found.properties.headers().clone().expect("headers");
+    assert!(!headers.contains_key("CC") && headers.contains_key("mine"));
+    assert_ne!(headers.inner().get("x-delivery-count"), Some(&AMQPValue::LongLongInt(25)));
+    assert_eq!(headers.inner().get("redrive-user-id"), Some(&AMQPValue::LongString("somebody-else".into())));
+    assert_eq!(headers.inner().get("redrive-expiration"), Some(&AMQPValue::LongLongInt(3_600_000)));
+    assert_eq!((found.properties.user_id(), found.properties.expiration()), (&None, &None));
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_receipt_dropped_outside_a_runtime_gives_back(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    transport.publish(message("a")).await.expect("published");
+    let hand = next(&transport).await;
+    std::thread::spawn(move || drop(hand.receipt)).join().expect("no panic");
+    let again = next(&transport).await;
+    assert!(again.delivery.redelivered());
+    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Each look counts as a hand-out somewhere; the shelves' limit is far away.
+async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    let ids: Vec<_> = (0..5).map(|n| format!("m{n}")).collect();
+    for id in &ids {
+        transport.publish_to("", &scene.dead_letters(), message(id)).await.expect("published");
+    }
+    let shelves = transport.shelves();
+    for _ in 0..30 {
+        let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed");
+        let found: Vec<_> = shelved.iter().filter_map(|shelved| shelved.message.id()).collect();
+        assert_eq!(found, ids, "all are there, and in order");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
