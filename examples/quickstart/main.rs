@@ -29,7 +29,7 @@ async fn main() -> Result<(), BoxError> {
     let consumer = Consumer::new(orders)
         .with_dead_letter_backoff_and([millis(500), secs(1), secs(2)], |preset| preset.park_after_redrives(1))
         .observer(screen.observer())
-        .handler_with(service::Warehouse::default(), service::ship);
+        .handler_with(service::Warehouse, service::ship);
 
     let operator = operate(&screen, shelves);
     let (report, operated) =

@@ -54,7 +54,7 @@ impl Screen {
             }
             Event::Settled { delivery, disposition } => screen.settled(delivery.id(), disposition),
             Event::NotSettled { delivery, error, .. } => {
-                screen.say(delivery.id(), &format!("not settled: {error}"))
+                screen.say(delivery.id(), &format!("not settled: {error}"));
             }
             _ => {}
         }

@@ -10,7 +10,7 @@ pub struct Order {
 }
 
 /// Stands for whatever a handler needs: a database, a client.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Warehouse;
 
 #[derive(Debug, thiserror::Error)]

@@ -45,7 +45,7 @@ pub const NOT_BEFORE: &str = "redrive-not-before";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 
-/// The keys of one entry of [`HISTORY`](super::HISTORY).
+/// The keys of one entry of [`HISTORY`].
 pub mod history {
     /// Which attempt failed.
     pub const ATTEMPT: &str = "attempt";

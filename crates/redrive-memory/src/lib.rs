@@ -1,4 +1,19 @@
-#![doc = include_str!("../../../docs/transports/memory.md")]
+//! The in-process broker of redrive: its default, for tests, for trying things out, and for work that may end with its
+//! process. Nothing to install, no I/O; on tokio's clock, so that paused time runs a ladder of hours in milliseconds.
+//!
+//! ```
+//! use redrive_core::Message;
+//! use redrive_memory::Memory;
+//!
+//! let orders = Memory::new("orders");
+//! orders.publish(Message::new("one pair of boots").with_id("order-1"))?;
+//! assert_eq!(orders.broker().depth("orders"), 1);
+//! # Ok::<(), redrive_core::TransportError>(())
+//! ```
+//!
+//! What it does in which case stands in `docs/transports/memory.md`.
+// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
+#![cfg_attr(doctest, doc = include_str!("../../../docs/transports/memory.md"))]
 
 mod broker;
 mod error;

@@ -201,7 +201,8 @@ impl Transport for RabbitMq {
             Err(error) => Err(error),
         };
         match stored {
-            Ok(()) => receipt.ack().await.map_err(SettleError::lost),
+            // The copy is stored: when the original comes again it must not be copied a second time.
+            Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
             Err(error) => {
                 debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
                 Err(SettleError::held(error, receipt))

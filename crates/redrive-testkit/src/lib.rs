@@ -1,4 +1,10 @@
-#![doc = include_str!("../../../docs/writing-a-transport.md")]
+//! The contract of a redrive transport as a suite: one named test per clause, and transports that fail on purpose
+//! ([`Faulty`]) or remember what was settled ([`Recording`]).
+//!
+//! A transport's tests implement [`Harness`] and call [`conformance!`]; how that goes stands in
+//! `docs/writing-a-transport.md`.
+// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
+#![cfg_attr(doctest, doc = include_str!("../../../docs/writing-a-transport.md"))]
 
 mod case;
 pub mod clauses;

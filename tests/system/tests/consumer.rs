@@ -227,6 +227,39 @@ async fn a_lost_connection_costs_no_attempt_and_no_message() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snoozed_copy_is_never_taken_for_its_original() {
+    let (broker, transport) = memory_with(numbered(1));
+    let transport = Arc::new(transport);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let (transport, runs) = (Arc::clone(&transport), Arc::clone(&runs));
+        move || {
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            if run == 1 {
+                transport.interrupt();
+            }
+            async move {
+                match run {
+                    0 => Ok(Disposition::snooze(secs(1))),
+                    // Not settled: the copy comes again, marked as redelivered, with its original's id and attempt.
+                    1 => Err("the connection is gone"),
+                    _ => Ok(Disposition::Ack),
+                }
+            }
+        }
+    };
+    let diary = Diary::new();
+    let consumer = Consumer::new(Shared(transport))
+        .with_dead_letter_backoff(redrive::NoRetry)
+        .observer(diary.observer())
+        .handler(handler);
+    consumer.run_until(diary.settled(2)).await.unwrap();
+    assert_eq!(diary.names(), ["snooze", "ack"]);
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+    assert_eq!(broker.depth(QUEUE), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_configuration_that_the_broker_cannot_honour_is_refused() {
     let transport = Memory::with(QUEUE, MemoryOptions::new().hand_out_limit(5));
     let consumer = Consumer::new(transport)

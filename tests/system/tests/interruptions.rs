@@ -1,0 +1,108 @@
+//! What the consumer does when settling goes wrong, fault by fault.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redrive::memory::Memory;
+use redrive::prelude::*;
+use redrive::{Report, Settlement, TransportErrorKind, header_names};
+use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered};
+use redrive_testkit::{Fault, Faulty, Recording};
+
+/// Fails or succeeds by its body, and counts how often it ran.
+#[derive(Clone, Default)]
+struct Runs(Arc<AtomicUsize>);
+
+async fn handle(State(runs): State<Runs>, body: String) -> Result<(), BoxError> {
+    runs.0.fetch_add(1, Ordering::SeqCst);
+    if body == "fails" { Err("no answer".into()) } else { Ok(()) }
+}
+
+async fn run(faulty: Faulty<Memory>, ends: usize) -> (Report, usize, Vec<&'static str>, Vec<Settlement>) {
+    let recording = Recording::new(faulty);
+    let log = recording.log();
+    let (runs, diary) = (Runs::default(), Diary::new());
+    let consumer = Consumer::new(recording)
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .handler_with(runs.clone(), handle);
+    let report = consumer.run_until(diary.settled(ends)).await.unwrap();
+    let settlements = log.all().into_iter().map(|entry| entry.settlement).collect();
+    (report, runs.0.load(Ordering::SeqCst), diary.names(), settlements)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_lost_on_its_way_is_made_good_on_sight() {
+    let (broker, transport) = memory_with(numbered(1));
+    let faulty = Faulty::new(transport).fail_settle(1, Fault::LostAfter);
+    let (report, runs, names, _) = run(faulty, 1).await;
+    assert_eq!((runs, names), (1, vec!["on sight"]), "the handler must not run twice");
+    assert_eq!((report.lost, report.settled_on_sight), (1, 1));
+    assert_eq!(broker.depth(QUEUE), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_not_stored_twice_when_the_removal_of_its_original_was_lost() {
+    let (broker, transport) = memory_with([Message::new("fails").with_id("m")]);
+    let faulty = Faulty::new(transport).fail_settle(1, Fault::LostAfter);
+    // The original on sight, its copy after the wait: once each.
+    let (_, runs, names, settlements) = run(faulty, 2).await;
+    assert_eq!(runs, 2);
+    assert_eq!(names, ["on sight", "dead-letter"]);
+    let copies = settlements.iter().filter(|settlement| settlement.stores_copy()).count();
+    assert_eq!(copies, 2, "one retry and one dead letter: {settlements:?}");
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.len(), 1);
+    assert_eq!(header(&shelf[0], header_names::ATTEMPT), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_was_lost_before_it_was_carried_out_is_made_again() {
+    let (broker, transport) = memory_with([Message::new("fails").with_id("m")]);
+    let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
+    let (report, runs, names, _) = run(faulty, 2).await;
+    assert_eq!(
+        (runs, names),
+        (3, vec!["retry", "dead-letter"]),
+        "nothing tells of the first run: it is run again"
+    );
+    assert_eq!(report.lost, 1);
+    assert_eq!(header(&broker.shelf(QUEUE, Shelf::DeadLetter)[0], header_names::ATTEMPT), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_acknowledged_and_lost_before_is_settled_on_sight_all_the_same() {
+    let (broker, transport) = memory_with(numbered(1));
+    let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
+    let (_, runs, names, _) = run(faulty, 1).await;
+    assert_eq!((runs, names), (1, vec!["on sight"]));
+    assert_eq!(broker.depth(QUEUE), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_large_to_be_copied_is_moved_by_the_broker_itself() {
+    let (broker, transport) = memory_with([Message::new("fails").with_id("m")]);
+    let faulty = Faulty::new(transport).on_settle(|attempted| {
+        if attempted.settlement.stores_copy() {
+            Fault::Refused(TransportErrorKind::TooLarge)
+        } else {
+            Fault::None
+        }
+    });
+    let (_, runs, _, settlements) = run(faulty, 1).await;
+    assert_eq!(runs, 1);
+    assert_eq!(settlements.last(), Some(&Settlement::Reject));
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.len(), 1);
+    assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its story");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_refused_for_a_while_is_stored_once_and_the_handler_runs_once() {
+    let (_broker, transport) = memory_with([Message::new("fails").with_id("m")]);
+    let faulty = Faulty::new(transport).on_settle(|attempted| {
+        if attempted.number <= 5 { Fault::Refused(TransportErrorKind::NotStored) } else { Fault::None }
+    });
+    let (_, runs, names, _) = run(faulty, 1).await;
+    assert_eq!((runs, names), (1, vec!["retry"]));
+}
