@@ -1,11 +1,11 @@
 //! The consumer's own promises, on the in-process broker and virtual time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryOptions};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Report, header_names};
+use redrive::{ConsumerError, Event, Needs, Report, header_names};
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -217,7 +217,7 @@ async fn a_lost_connection_costs_no_attempt_and_no_message() {
             fail()
         }
     };
-    let consumer = Consumer::new(Shared(transport))
+    let consumer = Consumer::new(Shared::new(transport))
         .with_dead_letter_backoff(redrive::NoRetry)
         .observer(diary.observer())
         .handler(handler);
@@ -249,7 +249,7 @@ async fn a_snoozed_copy_is_never_taken_for_its_original() {
         }
     };
     let diary = Diary::new();
-    let consumer = Consumer::new(Shared(transport))
+    let consumer = Consumer::new(Shared::new(transport))
         .with_dead_letter_backoff(redrive::NoRetry)
         .observer(diary.observer())
         .handler(handler);
@@ -257,6 +257,27 @@ async fn a_snoozed_copy_is_never_taken_for_its_original() {
     assert_eq!(diary.names(), ["snooze", "ack"]);
     assert_eq!(runs.load(Ordering::SeqCst), 3);
     assert_eq!(broker.depth(QUEUE), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transport_is_told_what_will_be_asked_of_it() {
+    let needs_of = async |build: fn(Consumer<Shared>) -> redrive::Runner<Shared>| {
+        let shared = Shared::new(Arc::new(Memory::new(QUEUE)));
+        let needs = Arc::clone(&shared.1);
+        build(Consumer::new(shared)).run_until(sleep(secs(1))).await.unwrap();
+        needs.lock().unwrap().clone()
+    };
+    let derived = needs_of(|consumer| consumer.concurrency(8).handler(succeed)).await;
+    assert_eq!((derived.prefetch, derived.hand_outs), (16, None));
+    assert!(derived.waits.is_empty());
+    let said = needs_of(|consumer| {
+        consumer.prefetch(3).with_dead_letter_backoff([secs(1), secs(5)]).handler(succeed)
+    });
+    let said = said.await;
+    assert_eq!((said.prefetch, said.hand_outs), (3, Some(10)));
+    assert_eq!(said.waits.into_iter().collect::<Vec<_>>(), [secs(1), secs(5)]);
+    let by_handler = needs_of(|consumer| consumer.handler(succeed.with_dead_letter_backoff([secs(7)])));
+    assert_eq!(by_handler.await.waits.into_iter().collect::<Vec<_>>(), [secs(7)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,8 +314,14 @@ async fn an_empty_queue_is_no_reason_to_end() {
     assert_eq!(report, Report::default());
 }
 
-/// One transport in two hands: the consumer's and the test's.
-struct Shared(Arc<Memory>);
+/// One transport in two hands, the consumer's and the test's; and what was asked of it.
+struct Shared(Arc<Memory>, Arc<Mutex<Needs>>);
+
+impl Shared {
+    fn new(transport: Arc<Memory>) -> Self {
+        Self(transport, Arc::default())
+    }
+}
 
 impl redrive::Transport for Shared {
     type Receipt = <Memory as redrive::Transport>::Receipt;
@@ -303,7 +330,8 @@ impl redrive::Transport for Shared {
         self.0.capabilities()
     }
 
-    async fn start(&self, needs: &redrive::Needs) -> Result<(), redrive::TransportError> {
+    async fn start(&self, needs: &Needs) -> Result<(), redrive::TransportError> {
+        *self.1.lock().unwrap() = needs.clone();
         self.0.start(needs).await
     }
 

@@ -112,6 +112,22 @@ async fn load_shedding_burns_attempts_of_messages_that_no_handler_saw() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_open_circuit_that_answers_with_errors_burns_attempts_too() {
+    let (broker, transport) = memory_with(numbered(10));
+    let runs = Arc::new(AtomicUsize::new(0));
+    let diary = Diary::new();
+    let open_circuit = |_: Delivery| Err::<Delivery, _>("the circuit is open");
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .layer(tower::filter::FilterLayer::new(open_circuit))
+        .observer(diary.observer())
+        .handler(counting(&runs, secs(0)));
+    consumer.run_until(diary.ended(10)).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+    assert_eq!(broker.shelf(QUEUE, Shelf::DeadLetter).len(), 10, "set aside, and no handler ever saw them");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_in_memory_is_counted_by_nobody() {
     let (broker, transport) = memory_with(numbered(1));
     let runs = Arc::new(AtomicUsize::new(0));
