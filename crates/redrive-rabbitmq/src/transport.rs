@@ -132,8 +132,10 @@ impl RabbitMq {
         Received { delivery: received, receipt: Receipt::new(delivery.acker, session) }
     }
 
+    /// What is wanted already is not said again: a subscription that is being made would begin anew, and what it was
+    /// handed out already would come again, counted.
     fn want(&self, wanted: Wanted) {
-        self.wanted.send_replace(wanted);
+        self.wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
     }
 
     fn is_closed(&self) -> bool {
