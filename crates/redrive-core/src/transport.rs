@@ -127,6 +127,9 @@ pub struct Capabilities {
     pub hand_out_limit: Option<u32>,
     /// Whether [`Settlement::Reject`] reaches the dead-letter shelf without a copy being published.
     pub native_dead_letter: bool,
+    /// Whether a copy that was stored to come back after a wait is never lost, even when the broker crashes just as it
+    /// comes back. Where it may be, a delivery that comes again is handled again, although its copy was stored.
+    pub keeps_delayed_copies: bool,
     /// How many bytes properties and headers of a copy may take; `None`: any number.
     pub max_header_bytes: Option<usize>,
     /// Whether a retried message keeps its place before later ones.
@@ -146,6 +149,7 @@ impl Capabilities {
             release_counts: false,
             hand_out_limit: None,
             native_dead_letter: false,
+            keeps_delayed_copies: true,
             max_header_bytes: None,
             keeps_order: false,
         }

@@ -78,6 +78,8 @@ impl Broker {
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
         capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(declares);
+        // A classic queue does not wait until what expired is on the disk of the queue that it goes to.
+        capabilities.keeps_delayed_copies = quorum;
         capabilities.max_header_bytes = max_header_bytes(known.frame_max);
         capabilities.keeps_order = false;
         capabilities

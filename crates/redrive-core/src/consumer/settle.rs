@@ -88,8 +88,13 @@ impl<T: Transport> Context<T> {
     }
 
     fn remember(&self, delivery: &Delivery, settlement: &Settlement) {
-        // A release or a reject leaves the message with the broker: when it comes again, it is not done.
-        let done = *settlement == Settlement::Complete || settlement.stores_copy();
+        let done = match settlement {
+            Settlement::Complete | Settlement::Move { .. } => true,
+            // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
+            Settlement::Reschedule { wait, .. } => wait.is_zero() || self.capabilities.keeps_delayed_copies,
+            // The message stays with the broker: when it comes again, it is not done.
+            Settlement::Release | Settlement::Reject => false,
+        };
         if let (true, Some(recent)) = (done, &self.recent) {
             recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remember(delivery);
         }
