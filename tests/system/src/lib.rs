@@ -1,5 +1,20 @@
 //! What the whole-system tests share.
 
+mod combination;
+pub mod fate;
+pub mod fleet;
+pub mod rabbit;
+pub mod worker_log;
+
+pub use combination::{Combination, within};
+pub use redrive::rabbitmq::QueueType;
+pub use redrive_brokers::Version;
+
+/// The id of the message that kills workers.
+pub const KILLER: &str = "killer";
+/// How often workers that are killed by messages let themselves be handed one.
+pub const POISON_AFTER: u32 = 4;
+
 use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryBroker};

@@ -1,0 +1,104 @@
+//! A service as the tests of crashes run it: `worker chaos|killer URL QUEUE classic|quorum LOG`.
+//!
+//! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redrive::rabbitmq::{QueueType, RabbitMq};
+use redrive::{BoxError, Consumer, Delivery, Event, MarkError as _, State};
+use redrive_system_tests::fate::{self, Fate};
+use redrive_system_tests::worker_log::{Line, LogWriter};
+use redrive_system_tests::{KILLER, POISON_AFTER};
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| "info,redrive_core=warn".into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [mode, url, queue, queue_type, log] = &arguments[..] else {
+        anyhow::bail!("worker chaos|killer URL QUEUE classic|quorum LOG");
+    };
+    let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
+    let log = Arc::new(LogWriter::open(&PathBuf::from(log))?);
+    let transport = RabbitMq::options(queue).queue_type(queue_type).connect(url).await?;
+    let consumer = Consumer::new(transport).observer(observer(&log));
+    let runner = match mode.as_str() {
+        "killer" => consumer
+            .concurrency(1)
+            // The neighbours in hand would be counted down with it.
+            .prefetch(1)
+            .with_dead_letter_backoff_and(fate::policy(), |preset| preset.poison_after(POISON_AFTER))
+            .handler_with(log, kill),
+        _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
+    };
+    runner.run_until(leash()).await?;
+    Ok(())
+}
+
+/// The handler of the chaos.
+async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<(), BoxError> {
+    let (id, attempt) = (delivery.id(), delivery.attempt());
+    log.write(&began(&delivery));
+    tokio::time::sleep(fate::duration(id, attempt)).await;
+    match Fate::of(id, attempt) {
+        Fate::Done => {
+            log.write(&Line::Handled { id: id.to_owned() });
+            Ok(())
+        }
+        Fate::Transient => Err("the carrier does not answer".into()),
+        Fate::Permanent => Err("no such address").permanent().map_err(Into::into),
+        Fate::Panic => panic!("a bug that this message wakes up"),
+    }
+}
+
+/// The handler that one message kills.
+async fn kill(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<(), BoxError> {
+    log.write(&began(&delivery));
+    if delivery.id() == KILLER {
+        std::process::abort();
+    }
+    log.write(&Line::Handled { id: delivery.id().to_owned() });
+    Ok(())
+}
+
+fn began(delivery: &Delivery) -> Line {
+    Line::Began {
+        id: delivery.id().to_owned(),
+        attempt: delivery.attempt(),
+        handed_out: delivery.handed_out(),
+    }
+}
+
+fn observer(log: &Arc<LogWriter>) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
+    let log = Arc::clone(log);
+    move |event| match event {
+        Event::Started { .. } => log.write(&Line::Started),
+        Event::Settled { delivery, disposition } => log.write(&Line::Settled {
+            id: delivery.id().to_owned(),
+            disposition: disposition.name().to_owned(),
+        }),
+        Event::SettledOnSight { delivery } => {
+            log.write(&Line::Settled { id: delivery.id().to_owned(), disposition: "on-sight".to_owned() });
+        }
+        _ => {}
+    }
+}
+
+/// Resolves when the one who started this process lets go of it.
+async fn leash() {
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    // A thread of its own: a runtime would wait for its blocking read before it ends.
+    std::thread::spawn(move || {
+        let _held = ended;
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    });
+    let _ = end.await;
+}

@@ -1,0 +1,99 @@
+//! What a test on RabbitMQ runs on: a version, and a type of queue.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use redrive::rabbitmq::{Options, QueueType, RabbitMq};
+use redrive_brokers::Version;
+
+/// One of the four combinations that redrive is tested on.
+#[derive(Clone, Copy, Debug)]
+pub struct Combination {
+    /// Of the broker.
+    pub version: Version,
+    /// Of the work queue, the delay queues and the shelves.
+    pub queue_type: QueueType,
+}
+
+impl Combination {
+    /// The options of a consumer of `queue` in this combination.
+    pub fn options(&self, queue: &str) -> Options {
+        RabbitMq::options(queue).queue_type(self.queue_type)
+    }
+
+    /// `classic` or `quorum`.
+    #[must_use]
+    pub fn type_word(&self) -> &'static str {
+        match self.queue_type {
+            QueueType::Classic => "classic",
+            QueueType::Quorum => "quorum",
+        }
+    }
+
+    /// A name of a queue that no other test uses, not even in another process on the same broker.
+    #[must_use]
+    pub fn unique(&self, what: &str) -> String {
+        let micros = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_micros());
+        format!("redrive-test.{what}.{}.{}-{micros:x}", self.type_word(), std::process::id())
+    }
+}
+
+impl fmt::Display for Combination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RabbitMQ {} {}", self.version, self.type_word())
+    }
+}
+
+/// The output of `test`, which must come within `limit`.
+///
+/// # Panics
+/// When it does not.
+pub async fn within<T>(limit: Duration, what: &str, test: impl Future<Output = T>) -> T {
+    let Ok(output) = tokio::time::timeout(limit, test).await else { panic!("{what}: not within {limit:?}") };
+    output
+}
+
+/// A test, of so many seconds at most, for each of these functions on each version and type of queue: `v3_10::classic::name`, …
+#[macro_export]
+macro_rules! on_four_combinations {
+    ($seconds:literal; $($test:ident),+ $(,)?) => {
+        mod v3_10 {
+            use super::{$($test),+};
+            mod classic { $crate::on_one_combination!(V3_10, Classic, $seconds; $($test),+); }
+            mod quorum { $crate::on_one_combination!(V3_10, Quorum, $seconds; $($test),+); }
+        }
+        mod v4_3 {
+            use super::{$($test),+};
+            mod classic { $crate::on_one_combination!(V4_3, Classic, $seconds; $($test),+); }
+            mod quorum { $crate::on_one_combination!(V4_3, Quorum, $seconds; $($test),+); }
+        }
+    };
+}
+
+/// A test, of so many seconds at most, for each of these functions on each version, on quorum queues: `v3_10::name`, …
+#[macro_export]
+macro_rules! on_both_versions {
+    ($seconds:literal; $($test:ident),+ $(,)?) => {
+        mod v3_10 { $crate::on_one_combination!(V3_10, Quorum, $seconds; $($test),+); }
+        mod v4_3 { $crate::on_one_combination!(V4_3, Quorum, $seconds; $($test),+); }
+    };
+}
+
+/// What the two above are made of.
+#[macro_export]
+macro_rules! on_one_combination {
+    ($version:ident, $queue_type:ident, $seconds:literal; $($test:ident),+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                let on = $crate::Combination {
+                    version: $crate::Version::$version,
+                    queue_type: $crate::QueueType::$queue_type,
+                };
+                let what = format!("{} on {on}", stringify!($test));
+                $crate::within(std::time::Duration::from_secs($seconds), &what, super::$test(on)).await;
+            }
+        )+
+    };
+}

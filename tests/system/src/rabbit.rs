@@ -1,0 +1,77 @@
+//! RabbitMQ as somebody sees it who does not use redrive.
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use redrive::Message;
+use redrive::rabbitmq::RabbitMq;
+
+/// A connection of one's own.
+#[derive(Debug)]
+pub struct Rabbit {
+    connection: Connection,
+}
+
+impl Rabbit {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When that is not possible.
+    pub async fn connect(url: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default());
+        Self { connection: connection.await.expect("the broker is there") }
+    }
+
+    /// A new channel.
+    ///
+    /// # Panics
+    /// When there is none to be had.
+    pub async fn channel(&self) -> Channel {
+        self.connection.create_channel().await.expect("a channel")
+    }
+
+    /// How many messages are ready in a queue; `None` when there is no such queue.
+    pub async fn ready(&self, queue: &str) -> Option<u32> {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        // A missing queue closes the channel.
+        let channel = self.channel().await;
+        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+        found.ok().map(|queue| queue.message_count())
+    }
+
+    /// Publishes straight into a queue, and waits until it is stored.
+    ///
+    /// # Errors
+    /// When the broker closes the channel or the connection instead.
+    ///
+    /// # Panics
+    /// When it is not stored.
+    pub async fn publish(&self, queue: &str, properties: BasicProperties, body: &[u8]) -> lapin::Result<()> {
+        let channel = self.connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent = channel.basic_publish("".into(), queue.into(), options, body, properties).await?;
+        let answer = sent.await?;
+        assert!(matches!(answer, Confirmation::Ack(None)), "not stored: {answer:?}");
+        Ok(())
+    }
+
+    /// Deletes these queues; a shared broker must be left as it was.
+    pub async fn delete(&self, queues: impl IntoIterator<Item = String>) {
+        for queue in queues {
+            let channel = self.channel().await;
+            // Whoever waits for nothing is not harmed by a queue that stays.
+            let _ = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
+        }
+    }
+}
+
+/// Publishes messages, each confirmed, several at a time.
+///
+/// # Panics
+/// When one is not stored.
+pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item = Message>) {
+    let publishing = stream::iter(messages).map(|message| transport.publish(message));
+    publishing.buffer_unordered(32).try_collect::<()>().await.expect("every message is stored");
+}
