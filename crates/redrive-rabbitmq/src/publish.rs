@@ -21,6 +21,8 @@ pub(crate) struct Publisher {
     link: Link,
     permits: Semaphore,
     idle: Mutex<Vec<Slot>>,
+    /// One caller at a time tries to connect; the others have what it gets.
+    connecting: tokio::sync::Mutex<()>,
     confirm_timeout: Duration,
 }
 
@@ -65,7 +67,13 @@ pub(crate) enum Answer {
 impl Publisher {
     pub(crate) fn new(link: Link, channels: usize, confirm_timeout: Duration) -> Self {
         let permits = Semaphore::new(channels.min(Semaphore::MAX_PERMITS));
-        Self { link, permits, idle: Mutex::new(Vec::new()), confirm_timeout }
+        Self {
+            link,
+            permits,
+            idle: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            confirm_timeout,
+        }
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -132,6 +140,7 @@ impl Publisher {
 
     /// The publishing connection, however often it must be tried; the caller's patience ends it.
     async fn connected(&self) -> Result<Arc<Live>, TransportError> {
+        let _one_at_a_time = self.connecting.lock().await;
         let mut backoff = Backoff::default();
         loop {
             match self.link.live().await {

@@ -27,6 +27,7 @@ pub struct Scene {
 
 impl Scene {
     pub async fn new(url: &str, test: &str, queue_type: QueueType) -> Self {
+        show_logs();
         let queue = format!("test-{test}-{:08x}", fastrand::u32(..));
         let connection =
             Connection::connect(url, ConnectionProperties::default()).await.expect("the broker answers");
@@ -97,6 +98,12 @@ impl Scene {
             self.delete(&name).await;
         }
     }
+}
+
+/// The logs, shown with a test that fails.
+pub fn show_logs() {
+    let filter = tracing_subscriber::EnvFilter::new("warn,redrive_rabbitmq=debug");
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
 
 /// Needs with these waits.

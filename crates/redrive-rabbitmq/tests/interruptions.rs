@@ -1,0 +1,243 @@
+//! What ends in the middle, and goes on.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use common::{Scene, message, needs, next, retry};
+use redrive_brokers::Proxy;
+use redrive_core::{Settlement, Transport, TransportErrorKind};
+use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+
+tests!(
+    a_deleted_work_queue_is_declared_again,
+    a_deleted_work_queue_that_is_only_verified_ends_the_intake,
+    a_silent_connection_is_given_up_within_the_heartbeats_bounds,
+    a_cut_connection_is_an_interruption,
+);
+
+async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let transport = scene.started(&needs).await;
+    transport.publish(message("before")).await.expect("published");
+    let hand = next(&transport).await;
+    scene.delete(&scene.queue).await;
+    // RabbitMQ confirms what it deletes with the queue: published until one arrives.
+    let since = Instant::now();
+    loop {
+        if let Err(error) = transport.publish(message("after")).await {
+            assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+        }
+        if let Ok(again) = tokio::time::timeout(Duration::from_millis(200), next(&transport)).await {
+            assert_eq!(again.delivery.id(), "after");
+            transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+            break;
+        }
+        assert!(since.elapsed() < common::ARRIVAL, "the queue is not declared again");
+    }
+    let lost = transport.settle(hand.receipt, Settlement::Complete).await.expect_err("its queue is gone");
+    assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    assert!(lost.receipt.is_none());
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene) {
+    let needs = needs(&[100], 10);
+    scene.started(&needs).await.close().await;
+    let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    scene.delete(&scene.queue).await;
+    let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
+    let error = received.expect_err("the queue is gone");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    assert!(error.to_string().contains(&scene.queue), "{error}");
+    // A person declares it again, and the intake goes on.
+    scene.started(&needs).await.close().await;
+    transport.resume().await.expect("resumed");
+    transport.publish(message("a")).await.expect("published");
+    let hand = next(&transport).await;
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn proxied(scene: &Scene) -> (Proxy, String) {
+    let address = scene.url.rsplit('@').next().unwrap().split('/').next().unwrap();
+    let proxy = Proxy::start(address.parse().expect("an IP address and a port")).await.expect("a proxy");
+    let url = scene.url.replace(address, &proxy.addr().to_string());
+    (proxy, url)
+}
+
+async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let (proxy, url) = proxied(&scene).await;
+    let heartbeat = Duration::from_secs(1);
+    let options = scene.options().heartbeat(heartbeat).connect_timeout(Duration::from_secs(2));
+    let transport = options.connect(&url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    transport.publish(message("a")).await.expect("published");
+    let hand = next(&transport).await;
+    proxy.freeze();
+    let since = Instant::now();
+    let old = transport.settle(hand.receipt, Settlement::Complete).await;
+    // Written into the silence, the acknowledgement either counts as sent or is lost with the connection.
+    if let Err(lost) = old {
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    }
+    tokio::time::sleep(heartbeat * 4).await;
+    proxy.thaw();
+    let producer = scene.options().connect(&scene.url).await.expect("connected directly");
+    producer.publish(message("b")).await.expect("published");
+    let mut arrived = BTreeSet::new();
+    while !arrived.contains("b") {
+        let hand = next(&transport).await;
+        arrived.insert(hand.delivery.id().to_owned());
+        let _ = transport.settle(hand.receipt, Settlement::Complete).await;
+    }
+    // Noticed after 2.5 s, an attempt to connect of 2 s at most, a backoff below 1 s; and a busy machine.
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    // Publishing goes on as well.
+    let since = Instant::now();
+    transport.publish(message("c")).await.expect("published again");
+    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    producer.close().await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_cut_connection_is_an_interruption(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().connect(&url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    for n in 0..5 {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+    }
+    for round in 0..3 {
+        let hand = next(&transport).await;
+        proxy.cut();
+        // What had arrived before the cut may still come first; it comes again with a later one.
+        let again = loop {
+            let again = next(&transport).await;
+            if again.delivery.id() == hand.delivery.id() {
+                break again;
+            }
+        };
+        let settled = transport.settle(hand.receipt, Settlement::Complete).await;
+        let lost = settled.expect_err("its connection is gone");
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "round {round}: {}", lost.error);
+        drop(again);
+    }
+    let mut arrived = BTreeSet::new();
+    while arrived.len() < 5 {
+        let hand = next(&transport).await;
+        let id = hand.delivery.id().to_owned();
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+        arrived.insert(id);
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// On a node of its own: killed in the middle, restarted, and nothing is lost.
+async fn survives_a_restart(version: redrive_brokers::Version, queue_type: QueueType) {
+    const MESSAGES: usize = 60;
+    // Not due before the broker is back: a copy that a quorum queue cannot forward right after a restart is tried
+    // again after three minutes only.
+    const WAIT: u64 = 15_000;
+    common::show_logs();
+    let node = redrive_brokers::Node::start_async(version, &[]).await.expect("a node");
+    let needs = needs(&[200], 8);
+    let transport =
+        RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    for n in 0..MESSAGES {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+    }
+    let mut handled = BTreeSet::new();
+    let mut hands = Vec::new();
+    for n in 0..16 {
+        let hand = next(&transport).await;
+        if n % 2 == 0 {
+            let settlement = retry(&transport, &hand.delivery, Duration::from_millis(WAIT));
+            transport.settle(hand.receipt, settlement).await.expect("stored");
+        } else if n < 8 {
+            let id = hand.delivery.id().to_owned();
+            transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+            handled.insert(id);
+        } else {
+            hands.push(hand);
+        }
+    }
+    let node = std::sync::Arc::new(node);
+    node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
+    for hand in hands {
+        let lost =
+            transport.settle(hand.receipt, Settlement::Complete).await.expect_err("of an earlier epoch");
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    }
+    while handled.len() < MESSAGES {
+        let Ok(received) = tokio::time::timeout(common::ARRIVAL, transport.receive()).await else {
+            let missing: Vec<_> =
+                (0..MESSAGES).map(|n| format!("m{n}")).filter(|id| !handled.contains(id)).collect();
+            panic!("{missing:?} did not come again");
+        };
+        let hand = received.expect("receiving works").expect("a delivery");
+        let id = hand.delivery.id().to_owned();
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+        handled.insert(id);
+    }
+    transport.close().await;
+}
+
+/// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
+/// leaving the channel open; 3.10 closes the channel, but looks once a minute only.
+async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
+    common::show_logs();
+    let node =
+        redrive_brokers::Node::start_async(version, &["consumer_timeout = 2000"]).await.expect("a node");
+    let transport =
+        RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
+    transport.start(&needs(&[200], 8)).await.expect("started");
+    transport.publish(message("a")).await.expect("published");
+    let held = next(&transport).await;
+    let again = next(&transport).await;
+    assert_eq!(again.delivery.id(), "a");
+    let settlement = retry(&transport, &held.delivery, Duration::from_millis(200));
+    let lost = transport.settle(held.receipt, settlement).await.expect_err("taken back");
+    assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    transport.publish(message("b")).await.expect("published");
+    let only = next(&transport).await;
+    assert_eq!(only.delivery.id(), "b", "the lost delivery was copied all the same");
+    transport.settle(only.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+}
+
+macro_rules! own_node_tests {
+    ($module:ident, $version:ident, $($queue_type:ident $name:ident),*; $($timeout:ident $timeout_name:ident),*) => {
+        mod $module {
+            mod own_node {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let version = redrive_brokers::Version::$version;
+                    crate::survives_a_restart(version, redrive_rabbitmq::QueueType::$queue_type).await;
+                })*
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $timeout_name() {
+                    let version = redrive_brokers::Version::$version;
+                    let queue_type = redrive_rabbitmq::QueueType::$timeout;
+                    crate::takes_up_a_subscription_that_timed_out(version, queue_type).await;
+                })*
+            }
+        }
+    };
+}
+
+mod restarts {
+    own_node_tests!(v3_10, V3_10, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;);
+    own_node_tests!(v4_3, V4_3, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;
+        Quorum quorum_consumer_timeout);
+}

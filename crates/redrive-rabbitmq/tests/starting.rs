@@ -1,0 +1,124 @@
+//! What is refused at the start, and in which words.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Scene, message, needs, next};
+use lapin::types::AMQPValue;
+use redrive_core::{Settlement, Transport, TransportError, TransportErrorKind};
+use redrive_rabbitmq::{RabbitMq, Topology};
+
+tests!(
+    a_wrong_password_is_refused_at_once,
+    a_queue_with_other_arguments_is_refused,
+    a_missing_queue_is_named,
+    needs_that_cannot_be_met_are_refused,
+    verified_queues_are_used_as_they_are,
+);
+
+async fn a_wrong_password_is_refused_at_once(scene: Scene) {
+    let url = scene.url.replace("guest:guest@", "guest:s3cret-and-wrong@");
+    assert_ne!(url, scene.url, "the broker's URL has guest's password");
+    let since = Instant::now();
+    let error = RabbitMq::connect(&url, &scene.queue).await.expect_err("refused");
+    assert_eq!(error.kind(), TransportErrorKind::Unauthorized, "{error}");
+    assert!(!everything_said(&error).contains("s3cret"), "{}", everything_said(&error));
+    assert!(error.to_string().contains("REDRIVE_AMQP_PASSWORD"), "{error}");
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+}
+
+async fn a_queue_with_other_arguments_is_refused(scene: Scene) {
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let queue_type =
+        if scene.queue_type == redrive_rabbitmq::QueueType::Classic { "classic" } else { "quorum" };
+    scene.declare_raw(&scene.queue, &[("x-queue-type", text(queue_type))]).await;
+    let transport = scene.options().connect(&scene.url).await.expect("connected");
+    let error = transport.start(&needs(&[100], 1)).await.expect_err("refused");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    let said = error.to_string();
+    for part in [&*scene.queue, "PRECONDITION_FAILED", "x-dead-letter", "Topology::Verify"] {
+        assert!(said.contains(part), "`{part}` is not in: {said}");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs(&[100], 1)).await;
+}
+
+async fn a_missing_queue_is_named(scene: Scene) {
+    let needs = needs(&[100], 1);
+    scene.started(&needs).await.close().await;
+    for queue in [scene.rung(100), scene.parking(), scene.queue.clone()] {
+        scene.delete(&queue).await;
+        let transport =
+            scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
+        let error = transport.start(&needs).await.expect_err("refused");
+        assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+        assert!(error.to_string().contains(&queue), "`{queue}` is not in: {error}");
+        transport.close().await;
+        scene.started(&needs).await.close().await;
+    }
+    scene.tidy_up(&needs).await;
+}
+
+async fn needs_that_cannot_be_met_are_refused(scene: Scene) {
+    let transport = scene.options().delivery_limit(3).connect(&scene.url).await.expect("connected");
+    let mut impossible = needs(&[315_360_000_001], 1);
+    let error = transport.start(&impossible).await.expect_err("longer than the broker can hold");
+    assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+    if transport.capabilities().counts_hand_outs {
+        assert_eq!(transport.capabilities().hand_out_limit, Some(4));
+        impossible = needs(&[100], 1);
+        impossible.hand_outs = Some(4);
+        let error = transport.start(&impossible).await.expect_err("the broker is first");
+        assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("delivery limit"), "{error}");
+    }
+    transport.close().await;
+}
+
+async fn verified_queues_are_used_as_they_are(scene: Scene) {
+    let needs = needs(&[100], 5);
+    scene.started(&needs).await.close().await;
+    let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
+    assert!(!transport.capabilities().native_dead_letter, "only the user knows");
+    transport.start(&needs).await.expect("started");
+    transport.publish(message("a")).await.expect("published");
+    let hand = next(&transport).await;
+    let refused = transport.settle(hand.receipt, Settlement::Reject).await.expect_err("not known to be safe");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Unsupported);
+    let receipt = refused.receipt.expect("still in hand");
+    transport.settle(receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let url = format!("amqp://guest:s3cret@127.0.0.1:{port}/");
+    let error = RabbitMq::connect(&url, "orders").await.expect_err("unreachable");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains(&port.to_string()), "{error}");
+    assert!(!everything_said(&error).contains("s3cret"), "{}", everything_said(&error));
+}
+
+#[tokio::test]
+async fn somebody_listens_and_says_nothing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://{}/", listener.local_addr().unwrap());
+    let options = RabbitMq::options("orders").connect_timeout(Duration::from_millis(300));
+    let error = options.connect(&url).await.expect_err("unreachable");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("300ms"), "{error}");
+}
+
+/// The error and all that caused it, in both forms.
+fn everything_said(error: &TransportError) -> String {
+    let mut said = format!("{error:?}");
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        said.push_str(&format!(" {error} {error:?}"));
+        cause = error.source();
+    }
+    said
+}
