@@ -139,7 +139,14 @@ impl Broker {
         let answer = match answer {
             Answer::Returned(_) if self.options.topology == Topology::Declare && self.is_ours(queue) => {
                 warn!(%queue, "the queue is not there: declaring it");
-                self.prepare().await?;
+                self.prepare().await.map_err(|error| {
+                    let message = format!("the message was not stored: {error}");
+                    TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
+                })?;
+                if queue == self.queue() {
+                    // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
+                    self.end_sessions();
+                }
                 self.publisher.publish(target, message, persistent).await?
             }
             answer => answer,
@@ -172,6 +179,13 @@ impl Broker {
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         self.known().sessions.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whatever is subscribed is so to a queue that is not there any more; the intake begins anew.
+    fn end_sessions(&self) {
+        for session in self.sessions() {
+            session.end();
+        }
     }
 
     fn is_ours(&self, queue: &str) -> bool {
