@@ -1,9 +1,11 @@
 //! What the whole-system tests share.
 
 mod combination;
+pub mod detour;
 pub mod fate;
 pub mod fleet;
 pub mod rabbit;
+pub mod service;
 pub mod worker_log;
 
 pub use combination::{Combination, within};

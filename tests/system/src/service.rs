@@ -1,0 +1,117 @@
+//! A consumer inside the test, with the fate of its messages decided as in the chaos.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redrive::rabbitmq::RabbitMq;
+use redrive::{BoxError, Consumer, Delivery, MarkError as _, Message, Report, Shelf, Shelves as _, State};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::fate::{self, Fate};
+use crate::rabbit::publish_all;
+
+/// A running consumer.
+#[derive(Debug)]
+pub struct Service {
+    handled: Handled,
+    leash: oneshot::Sender<()>,
+    running: JoinHandle<Result<Report, redrive::ConsumerError>>,
+}
+
+/// How often each message was handled with success.
+#[derive(Clone, Debug, Default)]
+struct Handled {
+    times: Arc<Mutex<HashMap<String, u32>>>,
+    changed: watch::Sender<()>,
+}
+
+impl Service {
+    /// Consumes.
+    #[must_use]
+    pub fn run(transport: RabbitMq) -> Self {
+        let handled = Handled::default();
+        let runner = Consumer::new(transport)
+            .grace(Duration::from_secs(5))
+            .with_dead_letter_backoff(fate::policy())
+            .handler_with(handled.clone(), handle);
+        let (leash, end) = oneshot::channel();
+        let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
+        Self { handled, leash, running }
+    }
+
+    /// Waits until so many different messages were handled with success; answers when.
+    ///
+    /// # Panics
+    /// When the consumer ends.
+    pub async fn handled(&mut self, messages: usize) -> Instant {
+        let mut changed = self.handled.changed.subscribe();
+        while self.handled.times.lock().unwrap().len() < messages {
+            tokio::select! {
+                changed = changed.changed() => changed.expect("the sender is our own"),
+                ended = &mut self.running => panic!("the consumer ended: {ended:?}"),
+            }
+        }
+        Instant::now()
+    }
+
+    /// How many messages were handled with success.
+    #[must_use]
+    pub fn handled_now(&self) -> usize {
+        self.handled.times.lock().unwrap().len()
+    }
+
+    /// Waits until each of these messages ended as it must; ends the consumer in order. Answers how many came to their
+    /// end more than once, and what the consumer says.
+    ///
+    /// # Panics
+    /// When one ended otherwise, or the consumer ends with an error.
+    pub async fn to_the_end(mut self, ids: &[String], operator: &RabbitMq) -> (usize, Report) {
+        let (acked, dead): (Vec<&String>, Vec<&String>) = ids.iter().partition(|id| fate::end(id).is_none());
+        self.handled(acked.len()).await;
+        let shelf = loop {
+            let shelf =
+                operator.shelves().browse(Shelf::DeadLetter, usize::MAX).await.expect("the shelf is there");
+            if dead.iter().all(|id| shelf.iter().any(|found| found.message.id() == Some(id.as_str()))) {
+                break shelf;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        self.leash.send(()).expect("the consumer runs");
+        let report = self.running.await.expect("no panic").expect("an interruption is no error");
+        let times = self.handled.times.lock().unwrap();
+        for id in ids {
+            assert_eq!(times.contains_key(id), fate::end(id).is_none(), "{id}");
+        }
+        let again = times.values().filter(|times| **times > 1).count() + (shelf.len() - dead.len());
+        (again, report)
+    }
+}
+
+/// Publishes messages with the ids `{first}`, `{first} + 1`, …; gives back the ids.
+pub async fn publish(through: &RabbitMq, first: usize, count: usize) -> Vec<String> {
+    let ids: Vec<String> = (first..first + count).map(|number| format!("m-{number}")).collect();
+    publish_all(through, ids.iter().map(|id| Message::new("an order").with_id(id))).await;
+    ids
+}
+
+/// How many of these messages can be handled with success.
+#[must_use]
+pub fn good(ids: &[String]) -> usize {
+    ids.iter().filter(|id| fate::end(id).is_none()).count()
+}
+
+async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<(), BoxError> {
+    let (id, attempt) = (delivery.id(), delivery.attempt());
+    tokio::time::sleep(fate::duration(id, attempt)).await;
+    match Fate::of(id, attempt) {
+        Fate::Done => {
+            *handled.times.lock().unwrap().entry(id.to_owned()).or_default() += 1;
+            handled.changed.send_replace(());
+            Ok(())
+        }
+        Fate::Permanent => Err("no such address").permanent().map_err(Into::into),
+        Fate::Transient | Fate::Panic => Err("the carrier does not answer".into()),
+    }
+}
