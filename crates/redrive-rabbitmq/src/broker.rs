@@ -78,8 +78,12 @@ impl Broker {
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
         capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(declares);
-        // A classic queue does not wait until what expired is on the disk of the queue that it goes to.
-        capabilities.keeps_delayed_copies = quorum;
+        // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
+        // others declared may be classic, as long as nobody says that they are not.
+        capabilities.keeps_delayed_copies = match self.options.retry_queue_type {
+            Some(queue_type) => queue_type == QueueType::Quorum,
+            None => declares,
+        };
         capabilities.max_header_bytes = max_header_bytes(known.frame_max);
         capabilities.keeps_order = false;
         capabilities

@@ -35,6 +35,7 @@ const LONGEST_RUNG_SUFFIX: usize = "-315360000000ms".len();
 pub struct Options {
     pub(crate) names: Names,
     pub(crate) queue_type: QueueType,
+    pub(crate) retry_queue_type: Option<QueueType>,
     pub(crate) topology: Topology,
     pub(crate) delivery_limit: Option<u32>,
     pub(crate) native_dead_letter: Option<bool>,
@@ -53,6 +54,7 @@ impl Options {
         Self {
             names: Names::of(queue),
             queue_type: QueueType::default(),
+            retry_queue_type: None,
             topology: Topology::default(),
             delivery_limit: None,
             native_dead_letter: None,
@@ -67,9 +69,17 @@ impl Options {
         }
     }
 
-    /// The type of the queues: quorum, unless told otherwise.
+    /// The type of the work queue and of the shelves: quorum, unless told otherwise.
     pub fn queue_type(mut self, queue_type: QueueType) -> Self {
         self.queue_type = queue_type;
+        self
+    }
+
+    /// The type of the delay queues: quorum, unless told otherwise, also beside a classic work queue. A classic delay
+    /// queue passes on what expired without waiting for the disk of the queue that it goes to, and a broker that is
+    /// killed just then can lose it. With [`Topology::Verify`] and [`Topology::Nothing`]: what they are.
+    pub fn retry_queue_type(mut self, queue_type: QueueType) -> Self {
+        self.retry_queue_type = Some(queue_type);
         self
     }
 
@@ -184,6 +194,7 @@ impl Options {
         Ok(Plan {
             names: self.names.clone(),
             queue_type: self.queue_type,
+            retry_queue_type: self.retry_queue_type.unwrap_or_default(),
             delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
             arguments: arguments.collect::<Result<_, TransportError>>()?,
         })

@@ -24,7 +24,7 @@ pub enum Topology {
     Nothing,
 }
 
-/// The type of all queues of a consumer.
+/// The type of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueType {
     /// One node, no counting: `handed_out` only tells 1 from "2 or more".
@@ -84,6 +84,8 @@ pub(crate) struct Queue {
 pub(crate) struct Plan {
     pub(crate) names: Names,
     pub(crate) queue_type: QueueType,
+    /// The type of the delay queues.
+    pub(crate) retry_queue_type: QueueType,
     pub(crate) delivery_limit: u32,
     /// For the work queue, besides our own.
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
@@ -97,7 +99,7 @@ impl Plan {
     }
 
     fn work(&self) -> Queue {
-        let mut queue = self.dead_lettering(&self.names.work, &self.names.dead_letters);
+        let mut queue = dead_lettering(&self.names.work, &self.names.dead_letters, self.queue_type);
         if self.queue_type == QueueType::Quorum {
             queue.set("x-delivery-limit", i64::from(self.delivery_limit));
         }
@@ -106,43 +108,43 @@ impl Plan {
     }
 
     fn rung(&self, wait: Duration) -> Queue {
-        let mut queue = self.dead_lettering(&self.names.rung(wait), &self.names.work);
+        let mut queue = dead_lettering(&self.names.rung(wait), &self.names.work, self.retry_queue_type);
         queue.set("x-message-ttl", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
         queue
     }
 
     fn shelf(&self, name: &str) -> Queue {
-        let mut queue = self.plain(name);
+        let mut queue = plain(name, self.queue_type);
         if self.queue_type == QueueType::Quorum {
             queue.set("x-delivery-limit", NO_DELIVERY_LIMIT);
         }
         queue
     }
+}
 
-    /// A queue whose expired and rejected messages go to `target` and nowhere else.
-    fn dead_lettering(&self, name: &str, target: &str) -> Queue {
-        let mut queue = self.plain(name);
-        queue.set("x-dead-letter-exchange", "");
-        queue.set("x-dead-letter-routing-key", target);
-        if self.queue_type == QueueType::Quorum {
-            queue.set("x-dead-letter-strategy", "at-least-once");
-            queue.set("x-overflow", "reject-publish");
-        }
-        queue
+/// A queue whose expired and rejected messages go to `target` and nowhere else.
+fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
+    let mut queue = plain(name, queue_type);
+    queue.set("x-dead-letter-exchange", "");
+    queue.set("x-dead-letter-routing-key", target);
+    if queue_type == QueueType::Quorum {
+        queue.set("x-dead-letter-strategy", "at-least-once");
+        queue.set("x-overflow", "reject-publish");
     }
+    queue
+}
 
-    fn plain(&self, name: &str) -> Queue {
-        let mut queue = Queue { name: name.to_owned(), arguments: BTreeMap::new() };
-        // Always said: a virtual host may have another default.
-        queue.set(
-            "x-queue-type",
-            match self.queue_type {
-                QueueType::Classic => "classic",
-                QueueType::Quorum => "quorum",
-            },
-        );
-        queue
-    }
+fn plain(name: &str, queue_type: QueueType) -> Queue {
+    let mut queue = Queue { name: name.to_owned(), arguments: BTreeMap::new() };
+    // Always said: a virtual host may have another default.
+    queue.set(
+        "x-queue-type",
+        match queue_type {
+            QueueType::Classic => "classic",
+            QueueType::Quorum => "quorum",
+        },
+    );
+    queue
 }
 
 impl Queue {
@@ -206,8 +208,9 @@ impl IntoArgument for i64 {
 mod tests {
     use super::*;
 
-    fn plan(queue_type: QueueType) -> Plan {
-        Plan { names: Names::of("orders"), queue_type, delivery_limit: 7, arguments: BTreeMap::new() }
+    fn plan(queue_type: QueueType, retry_queue_type: QueueType) -> Plan {
+        let names = Names::of("orders");
+        Plan { names, queue_type, retry_queue_type, delivery_limit: 7, arguments: BTreeMap::new() }
     }
 
     fn described(plan: &Plan) -> Vec<(String, Vec<String>)> {
@@ -230,7 +233,7 @@ mod tests {
         let mut work = back_to("orders--dead-letters");
         work.push("x-queue-type=classic".to_owned());
         assert_eq!(
-            described(&plan(QueueType::Classic)),
+            described(&plan(QueueType::Classic, QueueType::Classic)),
             [
                 ("orders--dead-letters".to_owned(), vec!["x-queue-type=classic".to_owned()]),
                 ("orders--parking-lot".to_owned(), vec!["x-queue-type=classic".to_owned()]),
@@ -241,8 +244,16 @@ mod tests {
     }
 
     #[test]
+    fn delay_queues_have_a_type_of_their_own() {
+        let queues = described(&plan(QueueType::Classic, QueueType::Quorum));
+        let types = queues.iter().map(|(_, arguments)| arguments.contains(&"x-queue-type=quorum".to_owned()));
+        assert_eq!(types.collect::<Vec<_>>(), [false, false, false, true]);
+        assert!(queues[3].1.contains(&"x-dead-letter-strategy=at-least-once".to_owned()));
+    }
+
+    #[test]
     fn quorum_queues_dead_letter_at_least_once_and_always_have_a_positive_limit() {
-        for (name, arguments) in described(&plan(QueueType::Quorum)) {
+        for (name, arguments) in described(&plan(QueueType::Quorum, QueueType::Quorum)) {
             assert!(arguments.contains(&"x-queue-type=quorum".to_owned()), "{name}");
             let dead_letters =
                 arguments.iter().any(|argument| argument.starts_with("x-dead-letter-exchange"));
@@ -254,7 +265,7 @@ mod tests {
             assert_eq!(arguments.contains(&"x-overflow=reject-publish".to_owned()), dead_letters, "{name}");
             assert!(!arguments.iter().any(|argument| argument.starts_with("x-expires")), "{name}");
         }
-        let queues = described(&plan(QueueType::Quorum));
+        let queues = described(&plan(QueueType::Quorum, QueueType::Quorum));
         assert!(queues[2].1.contains(&"x-delivery-limit=7".to_owned()));
         assert!(queues[0].1.contains(&format!("x-delivery-limit={NO_DELIVERY_LIMIT}")));
     }

@@ -89,4 +89,7 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../../docs/layers.md")]
     mod layers {}
+    #[cfg(feature = "rabbitmq")]
+    #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
+    mod rabbitmq {}
 }
