@@ -77,6 +77,13 @@ impl Inbox {
         self.changed.notify_waiters();
     }
 
+    /// More is to come again. Answers whether the intake had failed.
+    pub(crate) fn reopen(&self) -> bool {
+        let before = std::mem::replace(&mut self.state().phase, Phase::Open);
+        self.changed.notify_waiters();
+        matches!(before, Phase::Failed(..))
+    }
+
     /// Waits until nothing more comes in.
     pub(crate) async fn until_drained(&self) {
         loop {
