@@ -150,3 +150,24 @@ fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
     let again = Delivery::new(copy, QUEUE, now);
     assert!(Settlement::wait_on(&again, &planning).is_some(), "its wait was cut short");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
+    let (broker, transport) = memory_with(numbered(20));
+    let faulty = Faulty::new(transport).on_settle(|attempted| {
+        if attempted.settlement.stores_copy() {
+            Fault::Refused(TransportErrorKind::TooLarge)
+        } else {
+            Fault::None
+        }
+    });
+    let said = Said(faulty, |capabilities| capabilities.native_dead_letter = false);
+    let consumer = Consumer::new(said)
+        .concurrency(2)
+        .grace(secs(1))
+        .with_dead_letter_backoff(NoRetry)
+        .handler(|body: String| async move { if body == "0" { fail().await } else { Ok(()) } });
+    let report = consumer.run_until(sleep(mins(10))).await.unwrap();
+    assert_eq!((report.acknowledged, report.released), (19, 1), "{report:?}");
+    assert_eq!(broker.depth(QUEUE), 1, "it stays");
+}
