@@ -171,3 +171,33 @@ async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
     assert_eq!((report.acknowledged, report.released), (19, 1), "{report:?}");
     assert_eq!(broker.depth(QUEUE), 1, "it stays");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_observer_or_redactor_changes_nothing_for_the_message() {
+    let (broker, transport) = memory_with([Message::new("x").with_id("m")]);
+    let diary = Diary::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let runs = Arc::clone(&runs);
+        move || {
+            runs.fetch_add(1, Ordering::SeqCst);
+            fail()
+        }
+    };
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .redactor(|_| panic!("no text is good enough"))
+        .observer(|event: &Event<'_>| {
+            if matches!(event, Event::Decided { .. }) {
+                panic!("the metrics are broken")
+            }
+        })
+        .observer(diary.observer())
+        .handler(handler);
+    // Before, it was given back at once, handled again, and so on without end or pause.
+    tokio::time::timeout(mins(1), consumer.run_until(diary.ended(1))).await.expect("it ends").unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.len(), 1);
+    assert!(!format!("{shelf:?}").contains("no answer"), "a text that was not redacted is not written");
+}

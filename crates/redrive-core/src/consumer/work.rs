@@ -136,7 +136,7 @@ impl<T: Transport> Context<T> {
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observer in &self.settings.observers {
-            observer.observe(event);
+            panic::contained("an observer", || observer.observe(event));
         }
     }
 
@@ -156,7 +156,12 @@ impl<T: Transport> Context<T> {
 
     fn redacted(&self, disposition: Disposition) -> Disposition {
         let Some(redactor) = &self.settings.redactor else { return disposition };
-        let redact = |failure: Failure| failure.redacted_by(&**redactor);
+        // Without its redactor a text is not fit to be written.
+        let redactor = |text: &str| {
+            panic::contained("the redactor", || redactor(text))
+                .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
+        };
+        let redact = |failure: Failure| failure.redacted_by(&redactor);
         match disposition {
             Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
             Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),
