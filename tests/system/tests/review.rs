@@ -201,3 +201,26 @@ async fn a_panicking_observer_or_redactor_changes_nothing_for_the_message() {
     assert_eq!(shelf.len(), 1);
     assert!(!format!("{shelf:?}").contains("no answer"), "a text that was not redacted is not written");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_handler_that_blocks_its_thread_does_not_keep_the_consumer_from_ending() {
+    let (_broker, transport) = memory_with(numbered(1));
+    let (began, over) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let handler = {
+        let (began, over) = (Arc::clone(&began), Arc::clone(&over));
+        move || {
+            began.notify_one();
+            while !over.load(Ordering::SeqCst) {
+                std::thread::sleep(millis(10));
+            }
+            succeed()
+        }
+    };
+    let consumer = Consumer::new(transport).grace(Duration::ZERO).handler(handler);
+    let asked = Instant::now();
+    let ended =
+        tokio::time::timeout(secs(30), consumer.run_until(async move { began.notified().await })).await;
+    over.store(true, Ordering::SeqCst);
+    ended.expect("it ends").unwrap();
+    assert!(asked.elapsed() < secs(20), "{:?}", asked.elapsed());
+}
