@@ -77,7 +77,9 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
-        capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(declares);
+        // Rejected where the dead letters go elsewhere, or nowhere, a message would be gone.
+        let as_declared = declares && !self.options.changes_dead_lettering();
+        capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(as_declared);
         // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
         // others declared may be classic, as long as nobody says that they are not.
         capabilities.keeps_delayed_copies = match self.options.retry_queue_type {
@@ -215,4 +217,30 @@ pub(crate) fn stored(answer: Answer, target: &str) -> Result<(), TransportError>
         }
     };
     Err(TransportError::new(TransportErrorKind::NotStored, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::connection::Role;
+
+    fn broker(options: Options) -> Broker {
+        let plan = options.plan().unwrap();
+        let address = Address::parse("amqp://host", |_| None).unwrap();
+        let link = |role| Link::new(role, &options, address.clone());
+        let (consuming, publishing) = (link(Role::Consuming), link(Role::Publishing));
+        Broker::new(options, plan, consuming, Publisher::new(publishing, 1, Duration::from_secs(1)))
+    }
+
+    #[test]
+    fn dead_letters_that_were_led_elsewhere_are_not_relied_on() {
+        let native = |options| broker(options).capabilities().native_dead_letter;
+        assert!(native(Options::new("orders")));
+        assert!(native(Options::new("orders").argument("x-max-length", 7_i64)));
+        for name in ["x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow"] {
+            assert!(!native(Options::new("orders").argument(name, "elsewhere")), "{name}");
+        }
+        assert!(native(Options::new("orders").argument("x-overflow", "drop-head").native_dead_letter(true)));
+    }
 }

@@ -1,5 +1,6 @@
 //! Connections that are made anew when they are lost. Each has an epoch: what belongs to an earlier one is stale.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +40,6 @@ impl Role {
 }
 
 /// One of the two connections, whichever epoch it is in.
-#[derive(Debug)]
 pub(crate) struct Link {
     role: Role,
     address: Address,
@@ -160,6 +160,17 @@ impl Link {
     }
 }
 
+/// Without the TLS key, which the configuration would show.
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("role", &self.role)
+            .field("address", &self.address)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Live {
     pub(crate) fn is_up(&self) -> bool {
         self.connection.status().connected()
@@ -226,5 +237,19 @@ impl Backoff {
 
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_the_password_nor_the_tls_key_is_shown() {
+        let options = Options::new("orders").client_certificate(*b"certificate", *b"s3cret-key");
+        let address = Address::parse("amqps://alice:s3cret@host/", |_| None).unwrap();
+        let shown = format!("{:?}", Link::new(Role::Consuming, &options, address));
+        let key = format!("{:?}", b"s3cret-key");
+        assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
     }
 }

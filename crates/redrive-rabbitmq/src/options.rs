@@ -121,7 +121,8 @@ impl Options {
         self
     }
 
-    /// One more argument of the work queue, or another value for one of redrive's.
+    /// One more argument of the work queue, or another value for one of redrive's. Where it changes how the queue
+    /// dead-letters, redrive no longer relies on that, unless [`native_dead_letter`](Self::native_dead_letter) says so.
     pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.arguments.insert(name.into(), value.into());
         self
@@ -200,6 +201,11 @@ impl Options {
         })
     }
 
+    /// True when an argument changes where the dead letters of the work queue go, or whether they arrive.
+    pub(crate) fn changes_dead_lettering(&self) -> bool {
+        self.arguments.keys().any(|name| name.starts_with("x-dead-letter-") || name == "x-overflow")
+    }
+
     fn check(&self) -> Result<(), TransportError> {
         let refuse = |message: String| Err(TransportError::new(TransportErrorKind::Unsupported, message));
         let names = &self.names;
@@ -226,6 +232,13 @@ impl Options {
                 names.work, names.dead_letters, names.parking
             ));
         }
+        for (argument, option) in [("x-queue-type", "queue_type"), ("x-delivery-limit", "delivery_limit")] {
+            if self.arguments.contains_key(argument) {
+                return refuse(format!(
+                    "redrive must know `{argument}`, and cannot when it is an argument: set it with `{option}`"
+                ));
+            }
+        }
         if self.delivery_limit == Some(0) {
             return refuse(
                 "a delivery limit of 0 hands each message out once: ask for at least 1".to_owned(),
@@ -247,5 +260,19 @@ impl fmt::Debug for Options {
             .field("heartbeat", &self.heartbeat)
             .field("connection_name", &self.connection_name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_does_not_contradict_an_option() {
+        for argument in ["x-queue-type", "x-delivery-limit"] {
+            let refused = Options::new("orders").argument(argument, 2_i64).check().unwrap_err();
+            assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
+        }
+        Options::new("orders").argument("x-max-length", 2_i64).check().unwrap();
     }
 }

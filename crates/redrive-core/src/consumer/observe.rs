@@ -7,7 +7,7 @@ use crate::disposition::Disposition;
 use crate::transport::TransportError;
 
 /// Is told everything that happens in a consumer, as it happens, from the tasks where it happens: it must be quick, and
-/// must not block. Any `Fn(&Event<'_>)` is one.
+/// must not block. Its panic is logged, and nothing else comes of it. Any `Fn(&Event<'_>)` is one.
 ///
 /// ```
 /// use redrive_core::{Event, Observer};

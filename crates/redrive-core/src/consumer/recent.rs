@@ -2,10 +2,14 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
-use std::hash::BuildHasher;
+use std::fmt::{self, Write};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 
 use crate::delivery::Delivery;
+
+/// Headers that the broker changes with every hand-out of the same copy.
+const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 
 /// The last deliveries that were settled. When the acknowledgement of one is lost on the way, the broker hands it out
 /// again, marked as redelivered: it is then known here, and settled on sight.
@@ -43,7 +47,8 @@ impl RecentlySettled {
         delivery.redelivered() && self.key(delivery).is_some_and(|key| self.keys.contains(&key))
     }
 
-    /// Who this copy is: its id and hop, and what a publisher that uses an id twice would change.
+    /// Who this copy is: its id and hop, and everything that a publisher that uses an id twice may change. Two that are
+    /// taken for one lose the second; one that is taken for two is only handled twice.
     fn key(&self, delivery: &Delivery) -> Option<u64> {
         let story = delivery.story();
         if story.id_assigned {
@@ -53,8 +58,28 @@ impl RecentlySettled {
         let properties = message.properties();
         let id = properties.id.as_ref().filter(|id| !id.is_empty())?;
         let counts = (story.hop, story.failures(), story.redrives.or_highest());
-        let written = (&properties.correlation_id, properties.timestamp, message.body());
-        Some(self.hasher.hash_one((id, counts, written)))
+        let mut key = self.hasher.build_hasher();
+        (id, counts, message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
+        (&properties.correlation_id, properties.timestamp, &properties.kind, &properties.reply_to)
+            .hash(&mut key);
+        for (name, value) in message.headers().iter() {
+            if !COUNTED_BY_THE_BROKER.contains(&name) {
+                name.hash(&mut key);
+                // Floats have no hash; as text every value has one.
+                let _ = write!(Hashed(&mut key), "{value:?}");
+            }
+        }
+        Some(key.finish())
+    }
+}
+
+/// Text goes into the hash as it is made.
+struct Hashed<'a, H>(&'a mut H);
+
+impl<H: Hasher> Write for Hashed<'_, H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
     }
 }
 
@@ -102,6 +127,37 @@ mod tests {
         let other =
             Delivery::new(Message::new("other").with_id("a"), "q", UNIX_EPOCH).marked_redelivered(true);
         assert!(!recent.knows(&other));
+    }
+
+    #[test]
+    fn an_id_used_twice_for_different_headers_kinds_or_keys_is_two_messages() {
+        let of_order_7 = |message: Message, key: &str| {
+            Delivery::new(message.with_id("order-7"), "q", UNIX_EPOCH).published_to("events", key)
+        };
+        let created = || of_order_7(Message::new("7").with_header("event", "created"), "orders");
+        let mut kind = Message::new("7").with_header("event", "created");
+        kind.properties_mut().kind = Some("OrderEvent".into());
+        let mut recent = recent(2);
+        recent.remember(&created());
+        for other in [
+            of_order_7(Message::new("7").with_header("event", "cancelled"), "orders"),
+            of_order_7(kind, "orders"),
+            of_order_7(Message::new("7").with_header("event", "created"), "orders.eu"),
+        ] {
+            assert!(!recent.knows(&other.clone().marked_redelivered(true)), "{other:?}");
+        }
+        assert!(recent.knows(&created().marked_redelivered(true)));
+    }
+
+    #[test]
+    fn the_count_of_the_broker_makes_no_other_message() {
+        let counted = |times: i64| {
+            let message = Message::new("body").with_id("a").with_header("x-delivery-count", times);
+            Delivery::new(message, "q", UNIX_EPOCH)
+        };
+        let mut recent = recent(2);
+        recent.remember(&counted(0));
+        assert!(recent.knows(&counted(1).marked_redelivered(true)));
     }
 
     #[test]

@@ -14,6 +14,10 @@ use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
 use crate::transport::{Received, Transport, TransportError};
 
+/// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
+/// never do.
+const NOTICING: Duration = Duration::from_secs(1);
+
 /// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
 const PARTING: Duration = Duration::from_secs(10);
 
@@ -203,7 +207,12 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: JoinSet<()>) {
     context.over.send_replace(true);
     if timeout(PARTING, all_of(&mut workers)).await.is_err() {
         workers.abort_all();
-        all_of(&mut workers).await;
+        if timeout(NOTICING, all_of(&mut workers)).await.is_err() {
+            tracing::error!(
+                blocked = workers.len(),
+                "handlers block their threads: they are left behind, and their messages go back with the connection"
+            );
+        }
     }
     if timeout(PARTING, context.transport.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");

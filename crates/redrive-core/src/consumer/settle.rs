@@ -55,9 +55,14 @@ impl<T: Transport> Context<T> {
                 settlement = instead;
                 continue;
             }
-            trouble.get_or_insert_with(|| self.trouble.begin());
             let wait = backoff::wait(tries, fastrand::u64(..));
-            tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+            if error.kind() == TransportErrorKind::TooLarge {
+                // The fault is this message's, and time does not mend it: the others must not wait for that.
+                tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), retry_in = ?wait, "too large to be copied: the message stays in hand");
+            } else {
+                trouble.get_or_insert_with(|| self.trouble.begin());
+                tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+            }
             if !self.wait_unless_over(wait).await {
                 return self.give_back(receipt).await;
             }

@@ -59,12 +59,7 @@ impl<T: Transport> Context<T> {
         receipt: T::Receipt,
     ) {
         if self.knows(&delivery) {
-            tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
-            if self.settle(&delivery, receipt, Settlement::Complete).await == Ended::Settled {
-                self.counters.settled_on_sight();
-                self.tell(&Event::SettledOnSight { delivery: &delivery });
-            }
-            return;
+            return self.settle_on_sight(&delivery, receipt).await;
         }
         if let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning()) {
             tracing::debug!("not due yet: waits on");
@@ -83,10 +78,22 @@ impl<T: Transport> Context<T> {
         self.carry_out(&delivery, receipt, disposition).await;
     }
 
+    async fn settle_on_sight(&self, delivery: &Delivery, receipt: T::Receipt) {
+        tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
+        if self.settle(delivery, receipt, Settlement::Complete).await == Ended::Settled {
+            self.counters.settled_on_sight();
+            self.tell(&Event::SettledOnSight { delivery });
+        }
+    }
+
     /// Gives back a delivery that no handler has begun with.
     pub(crate) async fn release(&self, received: Received<T::Receipt>) {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        // Given back as a copy it would be one hop further, and nobody would know it again.
+        if self.knows(&delivery) {
+            return self.settle_on_sight(&delivery, receipt).await;
+        }
         self.carry_out(&delivery, receipt, Disposition::Release).await;
     }
 
@@ -129,7 +136,7 @@ impl<T: Transport> Context<T> {
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observer in &self.settings.observers {
-            observer.observe(event);
+            panic::contained("an observer", || observer.observe(event));
         }
     }
 
@@ -149,7 +156,12 @@ impl<T: Transport> Context<T> {
 
     fn redacted(&self, disposition: Disposition) -> Disposition {
         let Some(redactor) = &self.settings.redactor else { return disposition };
-        let redact = |failure: Failure| failure.redacted_by(&**redactor);
+        // Without its redactor a text is not fit to be written.
+        let redactor = |text: &str| {
+            panic::contained("the redactor", || redactor(text))
+                .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
+        };
+        let redact = |failure: Failure| failure.redacted_by(&redactor);
         match disposition {
             Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
             Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),

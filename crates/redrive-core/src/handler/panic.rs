@@ -24,10 +24,13 @@ impl Panicked {
     }
 
     fn from_payload(payload: &(dyn Any + Send)) -> Self {
-        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        Self::new(text.unwrap_or_else(|| "(not a text)".to_owned()))
+        Self::new(said(payload))
     }
+}
+
+fn said(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(not a text)")
 }
 
 impl fmt::Display for Panicked {
@@ -69,6 +72,16 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, BoxError> {
         );
         panicked.into()
     })
+}
+
+/// Runs foreign code that has no say in what becomes of a message; its panic is logged, and nothing else comes of it.
+pub(crate) fn contained<T>(who: &str, run: impl FnOnce() -> T) -> Option<T> {
+    let result = catch_unwind(AssertUnwindSafe(run));
+    result
+        .map_err(|payload| {
+            tracing::error!(panic.message = %crate::redact(said(&*payload)), "{who} panicked");
+        })
+        .ok()
 }
 
 /// By the time that a panic is caught its stack is gone; only the panic hook sees it. The hook that was there before

@@ -143,6 +143,10 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     }
     let mut copy = next_copy(delivery);
     copy.headers_mut().insert(names::HANDED_OUT, i64::from(counted_before));
+    // It may not be due yet: given back it waits on.
+    if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
+        copy.headers_mut().insert(names::NOT_BEFORE, not_before.clone());
+    }
     if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
 }
 

@@ -1,0 +1,226 @@
+//! Faults that a review found: each was red before it was mended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use redrive::prelude::*;
+use redrive::{
+    Capabilities, Delivery, Event, Needs, NoRetry, Planning, Received, SettleError, Settlement, Transport,
+    TransportError, TransportErrorKind, header_names,
+};
+use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
+use redrive_testkit::{Fault, Faulty};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+async fn succeed() {}
+
+async fn fail() -> Result<(), BoxError> {
+    Err("no answer".into())
+}
+
+/// A transport of which the consumer believes something else.
+struct Said<T>(T, fn(&mut Capabilities));
+
+impl<T: Transport> Transport for Said<T> {
+    type Receipt = T::Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        (self.1)(&mut capabilities);
+        capabilities
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.0.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
+        self.0.receive().await
+    }
+
+    async fn settle(
+        &self,
+        receipt: T::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<T::Receipt>> {
+        self.0.settle(receipt, settlement).await
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.0.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.0.resume().await
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        self.0.now()
+    }
+}
+
+/// After a pause it still hands out what is there, as a broker's prefetch does.
+struct Prefetching<T>(T, AtomicBool);
+
+impl<T: Transport> Transport for Prefetching<T> {
+    type Receipt = T::Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.0.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
+        if self.1.load(Ordering::SeqCst) {
+            return self.0.receive().now_or_never().unwrap_or(Ok(None));
+        }
+        self.0.receive().await
+    }
+
+    async fn settle(
+        &self,
+        receipt: T::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<T::Receipt>> {
+        self.0.settle(receipt, settlement).await
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.1.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.1.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        self.0.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
+    let (broker, transport) = memory_with(numbered(1));
+    let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
+    let prefetching = Prefetching(faulty, AtomicBool::new(false));
+    let lost = Arc::new(Notify::new());
+    let shutdown = Arc::clone(&lost);
+    // The shutdown comes when the acknowledgement is lost: the message comes again, and no handler begins with it.
+    let consumer = Consumer::new(Said(prefetching, |capabilities| capabilities.release_counts = true))
+        .observer(move |event: &Event<'_>| {
+            if matches!(event, Event::NotSettled { .. }) {
+                lost.notify_one();
+            }
+        })
+        .handler(succeed);
+    let report = consumer.run_until(async move { shutdown.notified().await }).await.unwrap();
+    assert_eq!((report.settled_on_sight, report.released), (1, 0), "{report:?}");
+    assert_eq!(broker.depth(QUEUE), 0, "it was handled, and must not be handled again");
+}
+
+#[test]
+fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
+    let mut capabilities = Capabilities::new("test", QUEUE);
+    capabilities.release_counts = true;
+    let now = std::time::UNIX_EPOCH + secs(1_700_000_000);
+    let planning = Planning { now, capabilities: &capabilities, header_budget: 4096 };
+    let message =
+        Message::new("x").with_id("m").with_header(header_names::NOT_BEFORE, "2030-01-01T00:00:00.000Z");
+    let delivery = Delivery::new(message, QUEUE, now).handed_out_times(2);
+    let Settlement::Reschedule { copy, .. } = Settlement::plan(&delivery, Disposition::Release, &planning)
+    else {
+        panic!("not given back as a copy")
+    };
+    let again = Delivery::new(copy, QUEUE, now);
+    assert!(Settlement::wait_on(&again, &planning).is_some(), "its wait was cut short");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
+    let (broker, transport) = memory_with(numbered(20));
+    let faulty = Faulty::new(transport).on_settle(|attempted| {
+        if attempted.settlement.stores_copy() {
+            Fault::Refused(TransportErrorKind::TooLarge)
+        } else {
+            Fault::None
+        }
+    });
+    let said = Said(faulty, |capabilities| capabilities.native_dead_letter = false);
+    let consumer = Consumer::new(said)
+        .concurrency(2)
+        .grace(secs(1))
+        .with_dead_letter_backoff(NoRetry)
+        .handler(|body: String| async move { if body == "0" { fail().await } else { Ok(()) } });
+    let report = consumer.run_until(sleep(mins(10))).await.unwrap();
+    assert_eq!((report.acknowledged, report.released), (19, 1), "{report:?}");
+    assert_eq!(broker.depth(QUEUE), 1, "it stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_observer_or_redactor_changes_nothing_for_the_message() {
+    let (broker, transport) = memory_with([Message::new("x").with_id("m")]);
+    let diary = Diary::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let runs = Arc::clone(&runs);
+        move || {
+            runs.fetch_add(1, Ordering::SeqCst);
+            fail()
+        }
+    };
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .redactor(|_| panic!("no text is good enough"))
+        .observer(|event: &Event<'_>| {
+            if matches!(event, Event::Decided { .. }) {
+                panic!("the metrics are broken")
+            }
+        })
+        .observer(diary.observer())
+        .handler(handler);
+    // Before, it was given back at once, handled again, and so on without end or pause.
+    tokio::time::timeout(mins(1), consumer.run_until(diary.ended(1))).await.expect("it ends").unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.len(), 1);
+    assert!(!format!("{shelf:?}").contains("no answer"), "a text that was not redacted is not written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_handler_that_blocks_its_thread_does_not_keep_the_consumer_from_ending() {
+    let (_broker, transport) = memory_with(numbered(1));
+    let (began, over) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let handler = {
+        let (began, over) = (Arc::clone(&began), Arc::clone(&over));
+        move || {
+            began.notify_one();
+            while !over.load(Ordering::SeqCst) {
+                std::thread::sleep(millis(10));
+            }
+            succeed()
+        }
+    };
+    let consumer = Consumer::new(transport).grace(Duration::ZERO).handler(handler);
+    let asked = Instant::now();
+    let ended =
+        tokio::time::timeout(secs(30), consumer.run_until(async move { began.notified().await })).await;
+    over.store(true, Ordering::SeqCst);
+    ended.expect("it ends").unwrap();
+    assert!(asked.elapsed() < secs(20), "{:?}", asked.elapsed());
+}
