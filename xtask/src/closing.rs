@@ -52,6 +52,8 @@ impl Closing {
         }
         self.not_run
             .extend(left_out.iter().map(|version| format!("RabbitMQ {version} (not chosen by --broker)")));
+        let clause = |(clause, times): (&String, &usize)| format!("clause {clause} ({times} times)");
+        self.not_run.extend(tally.not_applying.iter().map(clause));
         self.not_run.extend(tally.ignored.iter().map(|test| format!("{test} (ignored)")));
 
         // Whatever else went wrong, such as code that does not compile, or a run that tested nothing.

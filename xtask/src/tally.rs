@@ -26,6 +26,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<String>,
     /// `binary: test: reason` of each ignored test.
     pub(crate) ignored: Vec<String>,
+    /// Clauses of the transports' contract that did not apply, with the reason, and how often.
+    pub(crate) not_applying: BTreeMap<String, usize>,
     /// How many tests have a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
     pub(crate) unnamed: usize,
     /// A test whose line was torn by output between its name and its result.
@@ -49,6 +51,11 @@ impl Tally {
     pub(crate) fn read(&mut self, line: &str) {
         let line = without_colours(line);
         let text = line.trim();
+        if let Some((_, clause)) =
+            text.split_once("conformance: `").filter(|(_, rest)| rest.contains("does not apply"))
+        {
+            *self.not_applying.entry(format!("`{clause}")).or_default() += 1;
+        }
         if let Some(name) = started(text) {
             (self.torn, self.replaying) = (None, false);
             self.binaries.push(Binary { name, counts: None });
