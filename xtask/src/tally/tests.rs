@@ -133,3 +133,12 @@ fn what_did_not_compile_has_no_tests() {
         tally("error[E0425]: cannot find value `x` in this scope\nerror: could not compile `redrive-core`");
     assert_eq!((tally.total(), tally.binaries.len()), (Counts::default(), 0));
 }
+
+#[test]
+fn clauses_that_do_not_apply_are_counted() {
+    let mut tally = Tally::default();
+    for _ in 0..2 {
+        tally.read("conformance: `release_counts` does not apply: it counts nothing");
+    }
+    assert_eq!(tally.not_applying["`release_counts` does not apply: it counts nothing"], 2);
+}
