@@ -131,8 +131,9 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
             Ok(n) => AMQPValue::LongLongInt(n),
             Err(_) => AMQPValue::LongString(n.to_string().into()),
         },
-        Value::F32(n) => AMQPValue::Float(*n),
-        Value::F64(n) => AMQPValue::Double(*n),
+        // RabbitMQ ends the connection over one that is not finite.
+        Value::F32(n) if n.is_finite() => AMQPValue::Float(*n),
+        Value::F64(n) if n.is_finite() => AMQPValue::Double(*n),
         Value::Decimal { scale, value } => {
             AMQPValue::DecimalValue(DecimalValue { scale: *scale, value: *value })
         }
@@ -148,7 +149,7 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
         }
         Value::Table(table) => AMQPValue::FieldTable(table_from(table)?),
         other => {
-            let message = format!("AMQP 0-9-1 cannot carry the header value {other:?}");
+            let message = format!("RabbitMQ cannot carry the header value {other:?}");
             return Err(TransportError::new(TransportErrorKind::Unsupported, message));
         }
     })

@@ -96,6 +96,10 @@ impl Settlement {
         let remaining = delivery.story().not_before?.duration_since(planning.now).ok()?;
         // Less than this is a difference between clocks, not a hop that is still to come.
         const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
+        // Later than any wait that the broker accepts: not of redrive's writing, and the message would go round for ever.
+        if planning.capabilities.longest_wait.is_some_and(|longest| remaining > longest) {
+            return None;
+        }
         (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
     }
 
@@ -262,4 +266,26 @@ fn fits(copy: &Message, planning: &Planning<'_>) -> bool {
 
 fn too_large_but_rejectable(copy: &Message, planning: &Planning<'_>) -> bool {
     planning.capabilities.native_dead_letter && !fits(copy, planning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_no_wait_can_reach_is_not_waited_for() {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let mut capabilities = Capabilities::new("test", "q");
+        capabilities.longest_wait = Some(10 * DAY);
+        let planning =
+            Planning { now: SystemTime::UNIX_EPOCH, capabilities: &capabilities, header_budget: 4096 };
+        let waits = |until: Value| {
+            let message = Message::new("").with_header(names::NOT_BEFORE, until);
+            let delivery = Delivery::new(message, "q", planning.now);
+            Settlement::wait_on(&delivery, &planning).is_some()
+        };
+        assert!(waits(write_time(planning.now + 9 * DAY)));
+        assert!(!waits(write_time(planning.now + 11 * DAY)));
+        assert!(!waits(Value::I64(i64::MAX)));
+    }
 }

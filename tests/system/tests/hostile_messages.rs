@@ -1,0 +1,180 @@
+//! Messages that nobody would publish on purpose: nothing crashes, nothing loops, each ends handled or on a shelf, and
+//! the ordinary ones among them are all handled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redrive::rabbitmq::RabbitMq;
+use redrive::{
+    BoxError, Consumer, Json, Message, Reason, Shelf, Shelves as _, TransportError, TransportErrorKind,
+    millis, secs,
+};
+use redrive_brokers::{broker, report};
+use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
+use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+
+on_four_combinations!(
+    120;
+    every_hostile_message_ends_and_ordinary_ones_are_handled,
+    what_cannot_be_carried_is_refused_without_harm_to_its_neighbours,
+);
+
+#[derive(Deserialize)]
+struct Order {
+    order: u32,
+}
+
+async fn ship(Json(order): Json<Order>) -> Result<(), BoxError> {
+    assert_eq!(order.order, 1);
+    Ok(())
+}
+
+async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("hostile");
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    let rabbit = Rabbit::connect(&url).await;
+    let hostile: Vec<Hostile> =
+        [hostile::bodies(largest(on)), hostile::large_headers(), hostile::wrong_types(), hostile::oddities()]
+            .concat();
+    let mut ordinary = 0;
+    for (number, message) in hostile.iter().enumerate() {
+        if number % 10 == 0 {
+            operator.publish(Message::new(GOOD_BODY).with_id(format!("ordinary-{ordinary}"))).await.unwrap();
+            ordinary += 1;
+        }
+        let sent = rabbit.publish(&queue, message.properties.clone(), &message.body).await;
+        sent.unwrap_or_else(|error| panic!("RabbitMQ does not take {}: {error}", message.id));
+    }
+
+    let diary = Diary::new();
+    let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())
+        .observer(diary.observer())
+        .with_dead_letter_backoff([millis(50)])
+        .handler(ship);
+    let (leash, end) = oneshot::channel::<()>();
+    let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
+    if tokio::time::timeout(secs(60), diary.ended(hostile.len() + ordinary)).await.is_err() {
+        let ended: BTreeSet<_> = diary.entries().iter().map(|entry| entry.delivery.id().to_owned()).collect();
+        let left: Vec<_> =
+            hostile.iter().map(|message| &message.id).filter(|id| !ended.contains(*id)).collect();
+        panic!("{} settlements, but these did not come to an end: {left:?}", diary.entries().len());
+    }
+    leash.send(()).unwrap();
+    let said = running.await.unwrap().unwrap();
+
+    // Once each: had one come again, or looped, there would be more.
+    let mut ends: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for entry in diary.entries() {
+        let end = entry.disposition.as_ref().map_or("on sight", redrive::Disposition::name);
+        ends.entry(entry.delivery.id().to_owned()).or_default().push(end);
+    }
+    for number in 0..ordinary {
+        assert_eq!(ends[&format!("ordinary-{number}")], ["ack"], "ordinary-{number}");
+    }
+    let mut must_rest = BTreeSet::new();
+    for Hostile { id, .. } in &hostile {
+        let handled = id.starts_with("type-good-")
+            && !hostile::is_unreadable_count(id)
+            && !hostile::claims_to_be_poison(id);
+        let rests = ends[id] == ["dead-letter"] || ends[id] == ["park"];
+        assert!(if handled { ends[id] == ["ack"] } else { rests }, "{id}: {:?}", ends[id]);
+        if !handled {
+            must_rest.insert(id.as_str());
+        }
+    }
+
+    let shelves = operator.shelves();
+    let mut rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+    rests.extend(shelves.browse(Shelf::Parking, usize::MAX).await.unwrap());
+    let ids: BTreeSet<&str> = rests.iter().filter_map(|found| found.message.id()).collect();
+    assert_eq!((ids, rests.len()), (must_rest.clone(), must_rest.len()));
+    let mut natively = 0;
+    for found in &rests {
+        let id = found.message.id().unwrap_or_default();
+        let published = hostile.iter().find(|message| message.id == id).unwrap();
+        assert!(found.message.body()[..] == published.body[..], "the body of {id} changed");
+        if hostile::is_unreadable_count(id) {
+            assert_eq!(found.story.reason, Some(Reason::MalformedHeaders), "{id}");
+        } else if found.story.reason.is_none() {
+            // Its headers left no room for the story.
+            assert!(id.starts_with("large-"), "{id} has no story");
+            natively += 1;
+        }
+    }
+    assert_eq!(rabbit.ready(&queue).await, Some(0));
+    report(&format!(
+        "hostile messages on {on}: {} of them, {} on a shelf ({natively} without a story, for want of room), the others \
+         and {ordinary} ordinary ones handled, each once; {} acknowledged",
+        hostile.len(),
+        must_rest.len(),
+        said.acknowledged,
+    ));
+    clean_up(&rabbit, &queue).await;
+}
+
+/// The largest body: 20 MB, or what RabbitMQ 4.3 takes at most.
+fn largest(on: Combination) -> usize {
+    match on.version {
+        Version::V3_10 => 20_000_000,
+        Version::V4_3 => 16 << 20,
+    }
+}
+
+async fn what_cannot_be_carried_is_refused_without_harm_to_its_neighbours(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("not-carried");
+    let transport = on.options(&queue).connect(&url).await.unwrap();
+    let neighbour =
+        |number| transport.publish(Message::new(GOOD_BODY).with_id(format!("neighbour-{number}")));
+    let neighbours = || futures::future::join_all((0..20).map(neighbour));
+
+    let headers = Message::new(GOOD_BODY).with_header("large", "h".repeat(200_000));
+    let refused = refused_among(&transport, headers, neighbours()).await;
+    assert_eq!(refused.kind(), TransportErrorKind::TooLarge);
+    says_all(&refused, &["the headers take 200", "114688"]);
+    // To RabbitMQ that is a reason to end the connection, and everything that is under way on it.
+    for number in [f64::NAN, f64::INFINITY] {
+        let headers = Message::new(GOOD_BODY).with_header("number", number);
+        let refused = refused_among(&transport, headers, neighbours()).await;
+        says_all(&refused, &["cannot carry the header value F64"]);
+    }
+    let mut published = 60;
+    if on.version == Version::V4_3 {
+        let body = Message::new(vec![b'x'; (16 << 20) + 1]);
+        let refused = refused_among(&transport, body, neighbours()).await;
+        assert_eq!(refused.kind(), TransportErrorKind::TooLarge);
+        says_all(&refused, &["16777217", "16777216"]);
+        published += 20;
+    }
+    let rabbit = Rabbit::connect(&url).await;
+    // Not fewer, and not more: no neighbour had to be published a second time.
+    assert_eq!(rabbit.ready(&queue).await, Some(published));
+    clean_up(&rabbit, &queue).await;
+}
+
+/// Publishes a message that is refused among neighbours that are not; gives back what was said.
+async fn refused_among(
+    transport: &RabbitMq,
+    message: Message,
+    neighbours: impl Future<Output = Vec<Result<(), TransportError>>>,
+) -> TransportError {
+    let (refused, neighbours) = tokio::join!(transport.publish(message), neighbours);
+    for neighbour in neighbours {
+        neighbour.expect("a neighbour is stored");
+    }
+    refused.expect_err("it cannot be carried")
+}
+
+fn says_all(error: &TransportError, parts: &[&str]) {
+    for part in parts {
+        assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
+    }
+}
+
+async fn clean_up(rabbit: &Rabbit, queue: &str) {
+    let ends = ["", "--dead-letters", "--parking-lot", "--retry-50ms"];
+    rabbit.delete(ends.map(|end| format!("{queue}{end}"))).await;
+}
