@@ -67,6 +67,20 @@ async fn a_concurrency_limit_takes_no_message_that_it_has_no_room_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_consumer_keeps_one_place_of_a_limit_that_it_shares() {
+    let handled = async |places| {
+        let limit = GlobalConcurrencyLimitLayer::new(places);
+        let idle = Consumer::new(redrive::memory::Memory::new("idle")).layer(limit.clone()).handler(slow);
+        let (_broker, transport) = memory_with(numbered(3));
+        let busy = Consumer::new(transport).layer(limit).handler(slow);
+        let (_, busy) = tokio::join!(idle.run_until(sleep(mins(1))), busy.run_until(sleep(mins(1))));
+        busy.unwrap().acknowledged
+    };
+    assert_eq!(handled(1).await, 0, "the only place is kept by the one that has nothing to do");
+    assert_eq!(handled(2).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_buffer_takes_messages_that_nobody_has_room_for() {
     let held = most_held(|consumer| {
         consumer.layer(BufferLayer::new(100)).layer(GlobalConcurrencyLimitLayer::new(2)).handler(slow)
