@@ -112,11 +112,23 @@ pub enum ConsumerError {
         error: TransportError,
     },
     /// A layer failed while nothing was being handled (`poll_ready`), so that no message can pass it any more.
-    #[error("the consumer of queue `{queue}` had to end: a layer is broken: {error}")]
+    #[error("the consumer of queue `{queue}` had to end: a layer is broken: {}", crate::redact(&.error.to_string()))]
     Layer {
         /// The queue.
         queue: String,
         /// What the layer says.
         error: crate::BoxError,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_layer_is_told_without_its_secrets() {
+        let error = "cannot reach redis://:hunter2@cache".into();
+        let told = ConsumerError::Layer { queue: "orders".into(), error }.to_string();
+        assert!(told.contains("redis://:***@cache"), "{told}");
+    }
 }
