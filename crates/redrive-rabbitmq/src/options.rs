@@ -239,6 +239,12 @@ impl Options {
                 ));
             }
         }
+        if self.connect_timeout.is_zero() || self.confirm_timeout.is_zero() {
+            return refuse(
+                "a timeout of zero is over before RabbitMQ can answer: set connect_timeout and confirm_timeout to more"
+                    .to_owned(),
+            );
+        }
         if self.delivery_limit == Some(0) {
             return refuse(
                 "a delivery limit of 0 hands each message out once: ask for at least 1".to_owned(),
@@ -266,6 +272,16 @@ impl fmt::Debug for Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_that_is_over_at_once_is_refused() {
+        for options in [
+            Options::new("orders").confirm_timeout(Duration::ZERO),
+            Options::new("orders").connect_timeout(Duration::ZERO),
+        ] {
+            assert!(options.check().unwrap_err().to_string().contains("timeout of zero"));
+        }
+    }
 
     #[test]
     fn an_argument_does_not_contradict_an_option() {
