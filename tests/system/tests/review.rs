@@ -1,7 +1,7 @@
 //! Faults that a review found: each was red before it was mended.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -66,8 +66,19 @@ impl<T: Transport> Transport for Said<T> {
     }
 }
 
-/// After a pause it still hands out what is there, as a broker's prefetch does.
-struct Prefetching<T>(T, AtomicBool);
+/// After a pause it still hands out some, as they were prefetched.
+struct Prefetching<T>(T, Mutex<Phase>);
+
+enum Phase {
+    Taking { prefetched: usize },
+    Paused { left: usize },
+}
+
+impl<T> Prefetching<T> {
+    fn new(inner: T, prefetched: usize) -> Self {
+        Self(inner, Mutex::new(Phase::Taking { prefetched }))
+    }
+}
 
 impl<T: Transport> Transport for Prefetching<T> {
     type Receipt = T::Receipt;
@@ -81,7 +92,9 @@ impl<T: Transport> Transport for Prefetching<T> {
     }
 
     async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
-        if self.1.load(Ordering::SeqCst) {
+        if let Phase::Paused { left } = &mut *self.1.lock().unwrap() {
+            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
+            *left = fewer;
             return self.0.receive().now_or_never().unwrap_or(Ok(None));
         }
         self.0.receive().await
@@ -96,13 +109,15 @@ impl<T: Transport> Transport for Prefetching<T> {
     }
 
     async fn pause(&self) -> Result<(), TransportError> {
-        self.1.store(true, Ordering::SeqCst);
+        let mut phase = self.1.lock().unwrap();
+        if let Phase::Taking { prefetched } = *phase {
+            *phase = Phase::Paused { left: prefetched };
+        }
         Ok(())
     }
 
     async fn resume(&self) -> Result<(), TransportError> {
-        self.1.store(false, Ordering::SeqCst);
-        Ok(())
+        self.0.resume().await
     }
 
     async fn close(&self) {
@@ -118,7 +133,7 @@ impl<T: Transport> Transport for Prefetching<T> {
 async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
     let (broker, transport) = memory_with(numbered(1));
     let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
-    let prefetching = Prefetching(faulty, AtomicBool::new(false));
+    let prefetching = Prefetching::new(faulty, 1);
     let lost = Arc::new(Notify::new());
     let shutdown = Arc::clone(&lost);
     // The shutdown comes when the acknowledgement is lost: the message comes again, and no handler begins with it.
@@ -223,4 +238,35 @@ async fn a_handler_that_blocks_its_thread_does_not_keep_the_consumer_from_ending
     over.store(true, Ordering::SeqCst);
     ended.expect("it ends").unwrap();
     assert!(asked.elapsed() < secs(20), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_gives_back_even_when_no_copy_can_be_stored() {
+    let handed_out_before = |message: Message| message.with_header(header_names::HANDED_OUT, 1_i64);
+    let (broker, transport) = memory_with(numbered(5).map(handed_out_before));
+    let faulty = Faulty::new(transport).on_settle(|attempted| {
+        if attempted.settlement.stores_copy() {
+            Fault::Refused(TransportErrorKind::NotStored)
+        } else {
+            Fault::None
+        }
+    });
+    let prefetching = Prefetching::new(faulty, 1);
+    let paused = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&paused);
+    let consumer = Consumer::new(Said(prefetching, |capabilities| capabilities.release_counts = true))
+        .observer(move |event: &Event<'_>| {
+            if matches!(event, Event::Settled { disposition: Disposition::Release, .. }) {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+        .handler(succeed);
+    consumer.handle().pause();
+    let operator = async {
+        sleep(millis(10)).await;
+        assert_eq!(paused.load(Ordering::SeqCst), 1, "it is held by a consumer that does nothing with it");
+        assert_eq!(broker.held(QUEUE), 0);
+    };
+    consumer.run_until(operator).await.unwrap();
+    assert_eq!(broker.depth(QUEUE), 5);
 }

@@ -70,6 +70,37 @@ impl<T: Transport> Context<T> {
         unreachable!("the tries do not end")
     }
 
+    /// Gives a delivery back as planned, or as it is: a copy that cannot be stored is not worth holding it for.
+    pub(crate) async fn release_by(
+        &self,
+        delivery: &Delivery,
+        receipt: T::Receipt,
+        settlement: Settlement,
+    ) -> Ended {
+        let SettleError { error, receipt: held, copy_stored } =
+            match self.transport.settle(receipt, settlement.clone()).await {
+                Ok(()) => {
+                    self.remember(delivery, &settlement);
+                    return Ended::Settled;
+                }
+                Err(error) => error,
+            };
+        self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
+        match held {
+            Some(receipt) => {
+                tracing::warn!(%error, "not given back as a copy: given back as it is, which counts");
+                self.give_back(receipt).await
+            }
+            None => {
+                tracing::warn!(%error, "not given back: the message comes again by itself");
+                if copy_stored {
+                    self.remember(delivery, &settlement);
+                }
+                Ended::Lost
+            }
+        }
+    }
+
     /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
     async fn give_back(&self, receipt: T::Receipt) -> Ended {
         match self.transport.settle(receipt, Settlement::Release).await {

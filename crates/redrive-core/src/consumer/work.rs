@@ -115,7 +115,11 @@ impl<T: Transport> Context<T> {
 
     async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
         let settlement = Settlement::plan(delivery, disposition.clone(), &self.planning());
-        match self.settle(delivery, receipt, settlement).await {
+        let ended = match disposition {
+            Disposition::Release => self.release_by(delivery, receipt, settlement).await,
+            _ => self.settle(delivery, receipt, settlement).await,
+        };
+        match ended {
             Ended::Settled => {
                 self.counters.settled(&disposition);
                 self.tell(&Event::Settled { delivery, disposition: &disposition });
