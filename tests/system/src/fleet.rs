@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use redrive_brokers::Node;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Combination;
@@ -47,7 +46,7 @@ impl Fleet {
     /// # Panics
     /// When the folder for its log cannot be made.
     #[must_use]
-    pub fn new(program: &'static str, mode: Mode, on: Combination, node: &Node, queue: &str) -> Self {
+    pub fn new(program: &'static str, mode: Mode, on: Combination, url: &str, queue: &str) -> Self {
         let folder = std::env::temp_dir().join(on.unique("fleet"));
         std::fs::create_dir_all(&folder).expect("a folder for the log");
         let log = Log::create(&folder.join("log")).expect("a log");
@@ -55,7 +54,7 @@ impl Fleet {
             Mode::Chaos => "chaos",
             Mode::Killer => "killer",
         };
-        let arguments = [mode, &node.url(), queue, on.type_word(), &log.path().display().to_string()];
+        let arguments = [mode, url, queue, on.type_word(), &log.path().display().to_string()];
         let arguments = arguments.map(str::to_owned);
         Self { program, arguments, folder, worker: None, log }
     }
@@ -160,7 +159,9 @@ impl Fleet {
         OpenOptions::new().append(true).create(true).open(path).expect("a file for the worker's errors")
     }
 
-    fn last_words(&self) -> String {
+    /// What the workers printed last.
+    #[must_use]
+    pub fn last_words(&self) -> String {
         let printed = std::fs::read(self.folder.join("stderr")).unwrap_or_default();
         let end = &printed[printed.len().saturating_sub(3000)..];
         format!("the workers' last words: {}", String::from_utf8_lossy(end))

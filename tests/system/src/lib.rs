@@ -4,6 +4,7 @@ mod combination;
 pub mod detour;
 pub mod fate;
 pub mod fleet;
+pub mod forger;
 pub mod hostile;
 pub mod rabbit;
 pub mod service;

@@ -46,7 +46,7 @@ async fn every_message_ends_whoever_is_killed(on: Combination) {
     let ids: Vec<String> = (0..messages()).map(|number| format!("m-{number}")).collect();
     let deadline = Instant::now() + time_limit();
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
-    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Chaos, on, &node, QUEUE);
+    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Chaos, on, &node.url(), QUEUE);
     // The first worker declares the queues.
     fleet.start();
     fleet.until(deadline, "a worker starts", |log| log.started == 1).await;

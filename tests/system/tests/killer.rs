@@ -20,7 +20,7 @@ const NEIGHBOURS: usize = 20;
 async fn a_message_that_kills_its_process_is_turned_away_and_spares_the_others(on: Combination) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
-    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Killer, on, &node, QUEUE);
+    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Killer, on, &node.url(), QUEUE);
     // The first worker declares the queues.
     fleet.start();
     fleet.until(deadline, "a worker starts", |log| log.started == 1).await;
