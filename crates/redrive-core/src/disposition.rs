@@ -42,7 +42,8 @@ pub enum Disposition {
     DeadLetter(Failure),
     /// Keeps failing: onto the parking shelf, which only people take from.
     Park(Failure),
-    /// Not handled: give it back to the broker as it came. Costs no attempt.
+    /// Not handled: give it back to the broker as it came. Costs no attempt. It comes again at once: a handler that always
+    /// answers this goes round in circles; answer [`Snooze`](Self::Snooze) to be asked later.
     Release,
     /// Failed, and not worth keeping: remove the message. Logged, as a warning, with the failure.
     Discard(Failure),

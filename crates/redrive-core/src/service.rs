@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
+use crate::handler::panic;
 use crate::stage::Stage;
 
 /// Makes a tower layer of a [`Stage`].
@@ -144,9 +145,13 @@ impl ErasedService {
         Self(Box::new(service))
     }
 
-    /// Ready for one call. Cancel safe: readiness that was reached stays with this clone.
+    /// Ready for one call; a panic is an error. Cancel safe: readiness that was reached stays with this clone.
     pub(crate) async fn ready(&mut self) -> Result<(), BoxError> {
-        std::future::poll_fn(|cx| self.0.erased_poll_ready(cx)).await
+        std::future::poll_fn(|cx| match panic::caught(|| self.0.erased_poll_ready(cx)) {
+            Ok(poll) => poll,
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        })
+        .await
     }
 
     pub(crate) fn call(&mut self, delivery: Delivery) -> BoxFuture {

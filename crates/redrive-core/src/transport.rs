@@ -116,9 +116,9 @@ pub struct Capabilities {
     pub queue: String,
     /// The longest wait that the broker can hold a message for; `None`: any.
     pub longest_wait: Option<Duration>,
-    /// The longest wait in one hop. A longer one is made of several hops, so that it is never cut short.
-    /// Known after the start; `None`: any.
-    pub longest_hop: Option<Duration>,
+    /// The waits that the broker can hold a message for in one hop, shortest first; a wait in between takes the next
+    /// longer one. Longer waits are made of several hops, so that none is cut short. Known after the start; `None`: any.
+    pub hops: Option<Vec<Duration>>,
     /// Whether the broker counts how often it handed a message out.
     pub counts_hand_outs: bool,
     /// Whether giving a delivery back raises that count.
@@ -144,7 +144,7 @@ impl Capabilities {
             system,
             queue: queue.into(),
             longest_wait: None,
-            longest_hop: None,
+            hops: None,
             counts_hand_outs: true,
             release_counts: false,
             hand_out_limit: None,

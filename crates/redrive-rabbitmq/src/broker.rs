@@ -18,6 +18,10 @@ use crate::version::Version;
 /// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
 const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
 
+/// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
+/// included. A copy whose original is about to be removed is not entrusted to it before.
+const YOUNG: Duration = Duration::from_secs(3);
+
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) options: Options,
@@ -64,7 +68,8 @@ impl Broker {
         let declares = self.options.topology == Topology::Declare;
         let mut capabilities = Capabilities::new("rabbitmq", self.queue());
         capabilities.longest_wait = Some(LONGEST);
-        capabilities.longest_hop = self.ladder().longest();
+        let hops: Vec<_> = self.ladder().all().collect();
+        capabilities.hops = (!hops.is_empty()).then_some(hops);
         capabilities.counts_hand_outs = quorum;
         // Unknown counts as old: a copy in place of a return is right on every version.
         capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
@@ -144,15 +149,14 @@ impl Broker {
         let answer = self.publisher.publish(target, message.clone(), persistent).await?;
         let answer = match answer {
             Answer::Returned(_) if self.options.topology == Topology::Declare && self.is_ours(queue) => {
-                warn!(%queue, "the queue is not there: declaring it");
-                self.prepare().await.map_err(|error| {
+                // Those that are live now are subscribed to a queue that is gone; not those that come after.
+                let sessions = if queue == self.queue() { self.sessions() } else { Vec::new() };
+                self.declare_again(queue).await.map_err(|error| {
                     let message = format!("the message was not stored: {error}");
                     TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
                 })?;
-                if queue == self.queue() {
-                    // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
-                    self.end_sessions();
-                }
+                // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
+                sessions.iter().for_each(|session| session.end());
                 self.publisher.publish(target, message, persistent).await?
             }
             answer => answer,
@@ -187,15 +191,29 @@ impl Broker {
         self.known().sessions.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whatever is subscribed is so to a queue that is not there any more; the intake begins anew.
-    fn end_sessions(&self) {
-        for session in self.sessions() {
-            session.end();
+    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted.
+    async fn declare_again(&self, queue: &str) -> Result<(), TransportError> {
+        let rungs: Vec<_> = self.ladder().all().collect();
+        let spare = |ours: &topology::Queue| ours.name == queue && !self.declared_at_start(queue);
+        if let Some(spare) = self.plan.queues(&rungs).into_iter().find(spare) {
+            info!(%queue, "declaring a delay queue for a wait that was not known at the start");
+            let _one_at_a_time = self.declaring.lock().await;
+            topology::declare(&*self.consuming.live().await?, &[spare]).await?;
+        } else {
+            warn!(%queue, "the queue is not there: declaring it");
+            self.prepare().await?;
         }
+        tokio::time::sleep(YOUNG).await;
+        Ok(())
+    }
+
+    fn declared_at_start(&self, queue: &str) -> bool {
+        self.plan.queues(self.ladder().rungs()).iter().any(|ours| ours.name == queue)
     }
 
     fn is_ours(&self, queue: &str) -> bool {
-        self.plan.queues(self.ladder().rungs()).iter().any(|ours| ours.name == queue)
+        let rungs: Vec<_> = self.ladder().all().collect();
+        self.plan.queues(&rungs).iter().any(|ours| ours.name == queue)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

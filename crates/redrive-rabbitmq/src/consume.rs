@@ -36,7 +36,25 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const CONSUMER_TAG: &str = "redrive";
 
 /// Takes deliveries until told to close.
-pub(crate) async fn run(broker: Arc<Broker>, mut wanted: watch::Receiver<Wanted>) {
+pub(crate) async fn run(broker: Arc<Broker>, wanted: watch::Receiver<Wanted>) {
+    let watched = Watched(Arc::clone(&broker));
+    take_all(&broker, wanted).await;
+    drop(watched);
+}
+
+/// Tells the consumer should the intake panic: it would wait for ever.
+struct Watched(Arc<Broker>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message = "the intake panicked (see the log): start the consumer again";
+            self.0.inbox.enter(Phase::Failed(TransportErrorKind::Other, message.to_owned()));
+        }
+    }
+}
+
+async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut backoff = Backoff::default();
     loop {
         let now = *wanted.borrow_and_update();
@@ -53,13 +71,13 @@ pub(crate) async fn run(broker: Arc<Broker>, mut wanted: watch::Receiver<Wanted>
         }
         broker.inbox.enter(Phase::Open);
         let subscribed = tokio::select! {
-            subscribed = subscribe(&broker) => subscribed,
+            subscribed = subscribe(broker) => subscribed,
             changed = wanted.changed() => if changed.is_err() { return } else { continue },
         };
         let pause = match subscribed {
             Ok((session, consumer)) => {
                 let since = Instant::now();
-                let ended = take(&broker, &session, consumer, &mut wanted).await;
+                let ended = take(broker, &session, consumer, &mut wanted).await;
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
                 }
@@ -88,6 +106,9 @@ pub(crate) async fn run(broker: Arc<Broker>, mut wanted: watch::Receiver<Wanted>
                 pause
             }
         };
+        if *wanted.borrow() != Wanted::Deliveries {
+            continue;
+        }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             changed = wanted.changed() => if changed.is_err() { return },

@@ -15,10 +15,17 @@ const SHARED_WITHIN_PERCENT: u128 = 25;
 const DEFAULT_SHORTEST: Duration = Duration::from_millis(50);
 const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
 
+/// For waits that nobody named before the start (a snooze, "wait at least this long" of an error): declared when one is
+/// needed for the first time. Without them a wait of an hour would be made of as many hops as the longest rung goes into it.
+const SPARE: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
+
 /// The waits that have a queue, shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ladder {
+    /// Declared, or verified, at the start.
     rungs: Vec<Duration>,
+    /// Longer ones, declared when they are needed.
+    spare: Vec<Duration>,
 }
 
 impl Ladder {
@@ -31,17 +38,24 @@ impl Ladder {
             1..=MOST_WAITS => exact,
             _ => thinned(&exact),
         };
-        Self { rungs }
+        Self { rungs, spare: Vec::new() }
+    }
+
+    /// The same with spare rungs beyond the longest: for queues that may be declared at any time.
+    pub(crate) fn with_spare_rungs(mut self) -> Self {
+        let longest = self.rungs.last().copied().unwrap_or_default();
+        self.spare = SPARE.into_iter().filter(|&spare| spare > longest).collect();
+        self
     }
 
     /// The shortest rung that is not shorter than `wait`; `None` when all are.
     pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
-        let index = self.rungs.partition_point(|&rung| rung < wait);
-        self.rungs.get(index).copied()
+        self.all().find(|&rung| rung >= wait)
     }
 
-    pub(crate) fn longest(&self) -> Option<Duration> {
-        self.rungs.last().copied()
+    /// All rungs, shortest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Duration> {
+        self.rungs.iter().chain(&self.spare).copied()
     }
 
     pub(crate) fn rungs(&self) -> &[Duration] {
@@ -97,11 +111,19 @@ mod tests {
     fn the_default_ladder_goes_from_50_ms_to_a_minute() {
         let ladder = Ladder::for_waits([]);
         assert_eq!(ladder.rungs().first(), Some(&millis(50)));
-        assert_eq!(ladder.longest(), Some(Duration::from_secs(60)));
+        assert_eq!(ladder.rungs().last(), Some(&Duration::from_secs(60)));
         assert!(ladder.rungs().len() <= 20, "{ladder:?}");
         for pair in ladder.rungs().windows(2) {
             assert!(pair[0] < pair[1] && pair[1] <= pair[0] * 3 / 2 + millis(1), "{pair:?}");
         }
+    }
+
+    #[test]
+    fn spare_rungs_are_beyond_the_longest_and_not_declared_at_the_start() {
+        let ladder = Ladder::for_waits([Duration::from_secs(90)]).with_spare_rungs();
+        assert_eq!(ladder.rungs(), [Duration::from_secs(90)]);
+        assert_eq!(ladder.rung_for(Duration::from_secs(91)), Some(Duration::from_secs(600)));
+        assert_eq!(ladder.all().last(), Some(Duration::from_secs(3600)));
     }
 
     #[test]

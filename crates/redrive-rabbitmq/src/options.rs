@@ -12,7 +12,7 @@ use crate::convert::value_to;
 use crate::topology::{Names, Plan, QueueType, Topology};
 use crate::transport::RabbitMq;
 
-const DEFAULT_DELIVERY_LIMIT: u32 = 100;
+const DEFAULT_DELIVERY_LIMIT: u32 = 20;
 /// Names longer than this are no AMQP names; the rungs need room for their wait.
 const LONGEST_NAME: usize = 255;
 const LONGEST_RUNG_SUFFIX: usize = "-315360000000ms".len();
@@ -89,7 +89,7 @@ impl Options {
         self
     }
 
-    /// After how many returns the broker takes a message off a quorum work queue: 100, unless told otherwise. With
+    /// After how many returns the broker takes a message off a quorum work queue: 20, unless told otherwise. With
     /// [`Topology::Verify`] and [`Topology::Nothing`]: what the queue has.
     pub fn delivery_limit(mut self, limit: u32) -> Self {
         self.delivery_limit = Some(limit);

@@ -8,7 +8,7 @@ use lapin::options::BasicGetOptions;
 use redrive_core::{
     Message, Selection, Shelf, Shelved, Shelves, TransportError, TransportErrorKind, header_names, redriven,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::broker::Broker;
 use crate::connection::{answered, answered_on};
@@ -70,9 +70,10 @@ impl RabbitMqShelves {
                 continue;
             }
             if let Deed::StoreIn(queue, copy) = deed {
-                let own =
-                    || shelved.story.source_queue.clone().unwrap_or_else(|| self.broker.queue().to_owned());
-                let queue = queue.clone().unwrap_or_else(own);
+                let queue = match queue {
+                    Some(queue) => queue.clone(),
+                    None => self.way_back(&shelved).await?,
+                };
                 if let Err(error) = self.broker.store(&queue, copy(&shelved.message)).await {
                     visit.held.push(acker);
                     return Err(error);
@@ -82,6 +83,30 @@ impl RabbitMqShelves {
             done += 1;
         }
         Ok(done)
+    }
+}
+
+impl RabbitMqShelves {
+    /// The queue whose consumer failed. On a message that the broker itself put here the header is the publisher's, who
+    /// may name a queue that is not there: such a message must not keep those behind it from being redriven.
+    async fn way_back(&self, shelved: &Shelved) -> Result<String, TransportError> {
+        let own = self.broker.queue();
+        let Some(named) = shelved.story.source_queue.as_deref().filter(|named| *named != own) else {
+            return Ok(own.to_owned());
+        };
+        let live = self.broker.consuming.live().await?;
+        match topology::count(&live, named).await {
+            Ok(_) => Ok(named.to_owned()),
+            Err(error) if error.kind() == TransportErrorKind::Topology => {
+                let id = shelved.message.id();
+                warn!(
+                    queue = own,
+                    named, id, "the queue that a message names is not there: it is redriven to this one"
+                );
+                Ok(own.to_owned())
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use crate::options::Options;
 use crate::publish::{Publisher, Target};
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
+use crate::topology::Topology;
 
 /// The transport of one RabbitMQ queue.
 ///
@@ -163,7 +164,10 @@ impl Transport for RabbitMq {
             return Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")));
         }
         let waits = needs.waits.iter().chain(&self.broker.options.more_waits).copied();
-        self.broker.set_needs(Ladder::for_waits(waits), needs.prefetch);
+        let ladder = Ladder::for_waits(waits);
+        let may_declare = self.broker.options.topology == Topology::Declare;
+        let ladder = if may_declare { ladder.with_spare_rungs() } else { ladder };
+        self.broker.set_needs(ladder, needs.prefetch);
         self.broker.prepare().await?;
         self.want(Wanted::Deliveries);
         let mut intake = self.intake();

@@ -16,6 +16,7 @@ use redrive_rabbitmq::Topology;
 tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,
     a_delay_queue_that_was_deleted_is_declared_again,
+    a_wait_that_nobody_named_takes_a_spare_queue,
     nothing_waits_behind_a_longer_wait,
     headers_that_fit_no_frame_leave_the_connection_alone,
     every_property_and_header_type_survives_the_hops,
@@ -89,17 +90,36 @@ async fn a_delay_queue_that_was_deleted_is_declared_again(scene: Scene) {
         hands.push(next(&transport).await);
     }
     scene.delete(&scene.rung(THERE)).await;
-    let settled = hands.into_iter().map(|hand| {
+    let settled = hands.into_iter().map(async |hand| {
         let settlement = retry(&transport, &hand.delivery, Duration::from_millis(THERE));
-        transport.settle(hand.receipt, settlement)
+        let mut receipt = hand.receipt;
+        // While the queue is being deleted the broker may refuse a copy; the consumer tries again then.
+        for _ in 0..50 {
+            let Err(refused) = transport.settle(receipt, settlement.clone()).await else { return };
+            assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+            receipt = refused.receipt.expect("still in hand");
+        }
+        panic!("never stored in the queue declared again");
     });
-    for outcome in join_all(settled).await {
-        outcome.map_err(|refused| refused.error).expect("stored in the queue declared again");
-    }
+    join_all(settled).await;
     for _ in 0..20 {
         let hand = next(&transport).await;
         transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
     }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_wait_that_nobody_named_takes_a_spare_queue(scene: Scene) {
+    let needs = needs(&[THERE], 10);
+    let transport = scene.started(&needs).await;
+    transport.publish(message("patient")).await.expect("published");
+    let hand = next(&transport).await;
+    let settlement = retry(&transport, &hand.delivery, Duration::from_secs(50));
+    transport.settle(hand.receipt, settlement).await.expect("stored in a queue declared for it");
+    let spare = scene.raw.basic_get(scene.rung(60_000).into(), BasicGetOptions { no_ack: true }).await;
+    let waiting = spare.expect("the queue is there").expect("the message waits in it");
+    assert_eq!(waiting.delivery.properties.message_id().as_ref().map(|id| id.as_str()), Some("patient"));
     transport.close().await;
     scene.tidy_up(&needs).await;
 }

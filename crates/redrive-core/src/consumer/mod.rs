@@ -145,7 +145,8 @@ impl<T: Transport, L> Consumer<T, L> {
     }
 
     /// Passes the text of every failure through one more redactor, after [`redact`](crate::redact), before it is
-    /// logged or written on a message.
+    /// logged as a decision or written on a message. The log line of a panic passes only the first; and a panic hook of
+    /// the process prints what it likes.
     pub fn redactor(mut self, redactor: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.settings.redactor = Some(Arc::new(redactor));
         self

@@ -109,8 +109,11 @@ impl<T: Transport> Context<T> {
             outcome = run_layers(&mut service, delivery.clone()) => outcome,
         };
         // Without a layer that decides about errors nothing says that another attempt would go better.
-        outcome
-            .unwrap_or_else(|error| Disposition::DeadLetter(Failure::from_error(Reason::Undecided, &*error)))
+        outcome.unwrap_or_else(|error| {
+            let failure = panic::caught(|| Failure::from_error(Reason::Undecided, &*error));
+            let cannot_be_shown = |_| Failure::new(Reason::Undecided, "the error panics when it is shown");
+            Disposition::DeadLetter(failure.unwrap_or_else(cannot_be_shown))
+        })
     }
 
     async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {

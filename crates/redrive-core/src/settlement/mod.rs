@@ -155,7 +155,7 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
 }
 
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
-    let hop = planning.capabilities.longest_hop.unwrap_or(Duration::MAX);
+    let hop = planning.capabilities.hops.as_deref().map_or(wait, |hops| next_hop(wait, hops));
     if wait > hop {
         let due = planning.now.checked_add(wait).unwrap_or_else(latest_time);
         copy.headers_mut().insert(names::NOT_BEFORE, write_time(due));
@@ -164,7 +164,19 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     if too_large_but_rejectable(&copy, planning) {
         return Settlement::Reject;
     }
-    Settlement::Reschedule { wait: wait.min(hop), copy }
+    Settlement::Reschedule { wait: hop, copy }
+}
+
+/// The first hop of a wait: all of it, where that makes it at most twice as long; else as much of it as one hop can
+/// hold, so that few hops make up even a long wait.
+fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
+    let longer = hops.partition_point(|&hop| hop < wait);
+    match (longer.checked_sub(1).and_then(|shorter| hops.get(shorter)), hops.get(longer)) {
+        (_, Some(&enough)) if enough <= wait.saturating_mul(2) => wait,
+        (Some(&part), _) => part,
+        // Shorter than the shortest hop, or no hops at all.
+        (None, _) => wait,
+    }
 }
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {

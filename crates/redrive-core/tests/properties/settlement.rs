@@ -38,12 +38,12 @@ fn disposition() -> impl Strategy<Value = Disposition> {
 
 prop_compose! {
     fn capabilities()(
-        longest_hop in proptest::option::of(durations()), native_dead_letter in any::<bool>(),
+        hops in proptest::option::of(proptest::collection::btree_set(durations(), 0..5)), native_dead_letter in any::<bool>(),
         counts_hand_outs in any::<bool>(), release_counts in any::<bool>(),
         max_header_bytes in proptest::option::of(2_000..100_000_usize),
     ) -> Capabilities {
         let mut capabilities = Capabilities::new("test", "orders");
-        capabilities.longest_hop = longest_hop;
+        capabilities.hops = hops.map(|hops| hops.into_iter().collect());
         capabilities.native_dead_letter = native_dead_letter;
         capabilities.counts_hand_outs = counts_hand_outs;
         capabilities.release_counts = release_counts;
@@ -169,9 +169,13 @@ proptest! {
         let plan = Settlement::plan(&delivery, Disposition::Snooze(wait), &planning(&capabilities));
         let Settlement::Reschedule { wait: hop, copy } = plan else { return Ok(()) };
         let not_before = Story::read(&copy).not_before;
-        match capabilities.longest_hop {
-            Some(longest) if wait > longest => {
-                prop_assert_eq!(hop, longest);
+        let hops = capabilities.hops.clone().unwrap_or_default();
+        prop_assert!(hop <= wait);
+        match hop < wait {
+            true => {
+                // As much of it as one hop can hold.
+                prop_assert!(hops.contains(&hop));
+                prop_assert!(!hops.iter().any(|&other| hop < other && other <= wait));
                 let due = not_before.expect("the time it is due");
                 match now().checked_add(wait) {
                     // The latest time that can be written down is the end of the year 9999.
@@ -179,8 +183,13 @@ proptest! {
                     None => prop_assert!(due >= latest()),
                 }
             }
-            _ => {
-                prop_assert_eq!(hop, wait);
+            false => {
+                // In one hop, at most twice as long as asked for, unless no hop is shorter.
+                if let Some(&taken) = hops.iter().find(|&&other| other >= wait) {
+                    prop_assert!(taken <= wait.saturating_mul(2) || taken == hops[0], "{:?} {:?}", wait, hops);
+                } else {
+                    prop_assert!(hops.is_empty());
+                }
                 prop_assert_eq!(not_before, None);
             }
         }
