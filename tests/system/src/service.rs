@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
-use redrive::{BoxError, Consumer, Delivery, MarkError as _, Message, Report, Shelf, Shelves as _, State};
+use redrive::{
+    BoxError, Consumer, Delivery, Event, MarkError as _, Message, Report, Shelf, Shelves as _, State,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -16,6 +18,7 @@ use crate::rabbit::publish_all;
 #[derive(Debug)]
 pub struct Service {
     handled: Handled,
+    resting: watch::Receiver<bool>,
     leash: oneshot::Sender<()>,
     running: JoinHandle<Result<Report, redrive::ConsumerError>>,
 }
@@ -32,13 +35,19 @@ impl Service {
     #[must_use]
     pub fn run(transport: RabbitMq) -> Self {
         let handled = Handled::default();
+        let (rest, resting) = watch::channel(false);
         let runner = Consumer::new(transport)
+            .observer(move |event: &Event<'_>| match event {
+                Event::IntakePaused => drop(rest.send_replace(true)),
+                Event::IntakeResumed => drop(rest.send_replace(false)),
+                _ => {}
+            })
             .grace(Duration::from_secs(5))
             .with_dead_letter_backoff(fate::policy())
             .handler_with(handled.clone(), handle);
         let (leash, end) = oneshot::channel();
         let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
-        Self { handled, leash, running }
+        Self { handled, resting, leash, running }
     }
 
     /// Waits until so many different messages were handled with success; answers when.
@@ -53,6 +62,16 @@ impl Service {
                 ended = &mut self.running => panic!("the consumer ended: {ended:?}"),
             }
         }
+        Instant::now()
+    }
+
+    /// Waits until the consumer takes no more messages because copies cannot be stored, or until it takes them again;
+    /// answers when.
+    ///
+    /// # Panics
+    /// When the consumer ends.
+    pub async fn rests(&mut self, rests: bool) -> Instant {
+        self.resting.wait_for(|resting| *resting == rests).await.expect("the consumer runs");
         Instant::now()
     }
 
