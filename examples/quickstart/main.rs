@@ -13,7 +13,17 @@ use redrive::prelude::*;
 use screen::Screen;
 
 #[tokio::main]
-async fn main() -> Result<(), BoxError> {
+async fn main() -> std::process::ExitCode {
+    match run().await {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), BoxError> {
     // A panicking handler is caught; here one line about it is enough.
     std::panic::set_hook(Box::new(|panic| println!("{:>16}  {panic}", "panic")));
 
