@@ -14,6 +14,7 @@ use crate::error;
 
 /// What is done about the queues at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Topology {
     /// Declare what is missing; refuse what is there with other arguments.
     #[default]

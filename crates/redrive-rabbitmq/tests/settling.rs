@@ -9,7 +9,7 @@ use common::{Scene, message, needs, next, planned, retry};
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
-use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString};
+use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::Topology;
 
@@ -119,7 +119,7 @@ async fn a_wait_that_nobody_named_takes_a_spare_queue(scene: Scene) {
     transport.settle(hand.receipt, settlement).await.expect("stored in a queue declared for it");
     let spare = scene.raw.basic_get(scene.rung(60_000).into(), BasicGetOptions { no_ack: true }).await;
     let waiting = spare.expect("the queue is there").expect("the message waits in it");
-    assert_eq!(waiting.delivery.properties.message_id().as_ref().map(|id| id.as_str()), Some("patient"));
+    assert_eq!(waiting.delivery.properties.message_id().as_ref().map(ShortString::as_str), Some("patient"));
     transport.close().await;
     scene.tidy_up(&needs).await;
 }

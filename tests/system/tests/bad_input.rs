@@ -116,7 +116,7 @@ async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combinati
     for (options, poison_after, taken_away_at) in [
         (on.options(&queue).delivery_limit(4), 5, "5"),
         (on.options(&queue).delivery_limit(4).topology(Topology::Verify), 9, "5"),
-        (on.options(&queue), 101, "101"),
+        (on.options(&queue), 21, "21"),
     ] {
         let says = refusal(options, &url, |preset| preset.poison_after(poison_after)).await;
         says_all(
