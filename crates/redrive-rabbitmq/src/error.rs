@@ -58,6 +58,10 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
         Some((405, text)) => {
             (TransportErrorKind::Topology, format!("queue `{queue}` belongs to another connection: {text}"))
         }
+        // The broker is shutting down, or in trouble of its own: nothing is wrong with the queue.
+        Some((320 | 541, text)) => {
+            (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be declared: {text}"))
+        }
         Some((_, text)) => {
             (TransportErrorKind::Topology, format!("queue `{queue}` cannot be declared: {text}"))
         }
