@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redrive_core::{Capabilities, Message, TransportError, TransportErrorKind};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Link, Live};
@@ -12,7 +13,7 @@ use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::publish::{Answer, Publisher, Target, max_header_bytes};
 use crate::session::Session;
-use crate::topology::{self, Plan, QueueType, Topology};
+use crate::topology::{self, Declared, Plan, QueueType, Topology};
 use crate::version::Version;
 
 /// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
@@ -21,6 +22,17 @@ const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
 /// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
 /// included. A copy whose original is about to be removed is not entrusted to it before.
 const YOUNG: Duration = Duration::from_secs(3);
+
+/// What is published into a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// A copy, whose original is removed once it is stored.
+    Copy,
+    /// A producer's message.
+    Persistent,
+    /// A producer's message that need not survive a restart of the broker.
+    Transient,
+}
 
 #[derive(Debug)]
 pub(crate) struct Broker {
@@ -33,6 +45,8 @@ pub(crate) struct Broker {
     ladder: RwLock<Arc<Ladder>>,
     /// One at a time: many copies that come back at once need the queues declared once.
     declaring: tokio::sync::Mutex<()>,
+    /// Until then a queue is [`YOUNG`].
+    young_until: Mutex<Option<Instant>>,
 }
 
 /// What the last connection and the start told.
@@ -55,6 +69,7 @@ impl Broker {
             known: Mutex::default(),
             ladder: RwLock::default(),
             declaring: tokio::sync::Mutex::default(),
+            young_until: Mutex::default(),
         }
     }
 
@@ -124,7 +139,7 @@ impl Broker {
         self.note_connection(&live);
         let queues = self.plan.queues(self.ladder().rungs());
         match self.options.topology {
-            Topology::Declare => topology::declare(&live, &queues).await?,
+            Topology::Declare => self.declare(&live, &queues).await?,
             Topology::Verify => topology::verify(&live, &queues).await?,
             Topology::Nothing => return Ok(()),
         }
@@ -134,7 +149,8 @@ impl Broker {
 
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
     pub(crate) async fn store(&self, queue: &str, copy: Message) -> Result<(), TransportError> {
-        self.publish_to_queue(queue, copy, true).await
+        self.until_grown_up().await;
+        self.publish_to_queue(queue, copy, Sent::Copy).await
     }
 
     /// Publishes to a queue, and waits until it lies there. A queue of ours that is not there (yet, or any more) is
@@ -143,8 +159,9 @@ impl Broker {
         &self,
         queue: &str,
         message: Message,
-        persistent: bool,
+        sent: Sent,
     ) -> Result<(), TransportError> {
+        let persistent = sent != Sent::Transient;
         let target = Target::queue(queue);
         let answer = self.publisher.publish(target, message.clone(), persistent).await?;
         let answer = match answer {
@@ -157,6 +174,9 @@ impl Broker {
                 })?;
                 // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
                 sessions.iter().for_each(|session| session.end());
+                if sent == Sent::Copy {
+                    self.until_grown_up().await;
+                }
                 self.publisher.publish(target, message, persistent).await?
             }
             answer => answer,
@@ -198,13 +218,25 @@ impl Broker {
         if let Some(spare) = self.plan.queues(&rungs).into_iter().find(spare) {
             info!(%queue, "declaring a delay queue for a wait that was not known at the start");
             let _one_at_a_time = self.declaring.lock().await;
-            topology::declare(&*self.consuming.live().await?, &[spare]).await?;
-        } else {
-            warn!(%queue, "the queue is not there: declaring it");
-            self.prepare().await?;
+            return self.declare(&*self.consuming.live().await?, &[spare]).await;
         }
-        tokio::time::sleep(YOUNG).await;
+        warn!(%queue, "the queue is not there: declaring it");
+        self.prepare().await
+    }
+
+    async fn declare(&self, live: &Live, queues: &[topology::Queue]) -> Result<(), TransportError> {
+        if topology::declare(live, queues).await? == Declared::SomeQuorumQueueIsNew {
+            let mut young_until = self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
+            *young_until = Some(Instant::now() + YOUNG);
+        }
         Ok(())
+    }
+
+    async fn until_grown_up(&self) {
+        let young_until = *self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grown_up) = young_until {
+            tokio::time::sleep_until(grown_up).await;
+        }
     }
 
     fn declared_at_start(&self, queue: &str) -> bool {

@@ -149,15 +149,31 @@ fn plain(name: &str, queue_type: QueueType) -> Queue {
 }
 
 impl Queue {
+    fn is_quorum(&self) -> bool {
+        self.arguments.get("x-queue-type") == Some(&AMQPValue::LongString("quorum".into()))
+    }
+
     fn set(&mut self, name: &str, value: impl IntoArgument) {
         self.arguments.insert(name.to_owned(), value.into_argument());
     }
 }
 
+/// What declaring came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    NothingIsNew,
+    SomeQuorumQueueIsNew,
+}
+
 /// Declares the queues.
-pub(crate) async fn declare(live: &Live, queues: &[Queue]) -> Result<(), TransportError> {
+pub(crate) async fn declare(live: &Live, queues: &[Queue]) -> Result<Declared, TransportError> {
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let mut declared = Declared::NothingIsNew;
     for queue in queues {
+        // The answer to a declaration does not tell whether the queue was there.
+        if queue.is_quorum() && !is_there(live, &queue.name).await? {
+            declared = Declared::SomeQuorumQueueIsNew;
+        }
         let mut arguments = FieldTable::default();
         for (name, value) in &queue.arguments {
             arguments.insert(short(name, "the name of a queue argument")?, value.clone());
@@ -165,10 +181,19 @@ pub(crate) async fn declare(live: &Live, queues: &[Queue]) -> Result<(), Transpo
         // A refusal closes the channel: each queue has one of its own.
         let channel = live.channel().await?;
         let name = short(&queue.name, "the name of a queue")?;
-        let declared = answered(channel.queue_declare(name, options, arguments)).await;
-        declared.map_err(|error| error::declaring(&queue.name, error))?;
+        let answer = answered(channel.queue_declare(name, options, arguments)).await;
+        answer.map_err(|error| error::declaring(&queue.name, error))?;
     }
-    Ok(())
+    Ok(declared)
+}
+
+async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
+    match count(live, queue).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == TransportErrorKind::Unreachable => Err(error),
+        // Whatever is wrong with it, its declaration says so.
+        Err(_) => Ok(false),
+    }
 }
 
 /// Looks whether the queues are there.

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
 use crate::address::{Address, url_from_env};
-use crate::broker::{Broker, stored};
+use crate::broker::{Broker, Sent, stored};
 use crate::connection::{Link, Role};
 use crate::consume::{self, Wanted};
 use crate::convert;
@@ -89,8 +89,9 @@ impl RabbitMq {
     /// When it was not stored, or when that is not known.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         // Persistent unless the message says otherwise.
-        let persistent = message.properties().persistent.unwrap_or(true);
-        self.broker.publish_to_queue(self.broker.queue(), message, persistent).await
+        let sent =
+            if message.properties().persistent == Some(false) { Sent::Transient } else { Sent::Persistent };
+        self.broker.publish_to_queue(self.broker.queue(), message, sent).await
     }
 
     /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
