@@ -1,0 +1,76 @@
+//! A redrive that is cut off half way: every message is on the shelf or in its queue, and the next redrive finishes it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use lapin::options::BasicGetOptions;
+use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, header_names, millis};
+use redrive_brokers::{Proxy, broker};
+use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::{Combination, on_four_combinations};
+
+on_four_combinations!(120; a_redrive_cut_off_half_way_loses_nothing);
+
+const MESSAGES: usize = 390;
+const CUTS: usize = 12;
+
+async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("redrive");
+    let direct = on.options(&queue).connect(&url).await.unwrap();
+    // Declares the queues; nobody consumes.
+    direct.start(&Needs::none()).await.unwrap();
+    direct.pause().await.unwrap();
+    let ids: BTreeSet<String> = (0..MESSAGES).map(|number| format!("m-{number}")).collect();
+    for id in &ids {
+        let shelved = Message::new("x").with_id(id).with_header(header_names::ATTEMPT, 5_i64);
+        direct.publish_to("", &format!("{queue}--dead-letters"), shelved).await.unwrap();
+    }
+
+    let address: SocketAddr = address(&url);
+    let rabbit = Rabbit::connect(&url).await;
+    for cut in 1..=CUTS {
+        let proxy = Proxy::start(address).await.unwrap();
+        let through = url.replace(&address.to_string(), &proxy.addr().to_string());
+        let options = on.options(&queue).confirm_timeout(millis(300));
+        let operator = options.connect(&through).await.unwrap();
+        let shelves = operator.shelves();
+        let cutting = async {
+            while (rabbit.ready(&queue).await.unwrap_or(0) as usize) < cut * MESSAGES / (CUTS + 1) {
+                tokio::time::sleep(millis(1)).await;
+            }
+            // For good, as if the operator's machine had died.
+            proxy.refuse(true);
+            proxy.cut();
+        };
+        let (redriven, ()) = tokio::join!(shelves.redrive(Shelf::DeadLetter, &Selection::All), cutting);
+        assert!(redriven.is_err(), "cut off half way, and said to be done: {redriven:?}");
+    }
+
+    // Whatever was in hand is back on the shelf; one or a few may be in both places.
+    let shelves = direct.shelves();
+    let done = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+    assert!((done as usize) < MESSAGES, "nothing had been redriven before the cut");
+    assert!(shelves.browse(Shelf::DeadLetter, MESSAGES).await.unwrap().is_empty());
+    let channel = rabbit.channel().await;
+    let mut found = Vec::new();
+    while let Some(message) =
+        channel.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true }).await.unwrap()
+    {
+        let properties = &message.delivery.properties;
+        found.push(properties.message_id().as_ref().expect("an id").as_str().to_owned());
+        let headers = properties.headers().as_ref().expect("headers");
+        assert!(!headers.contains_key(header_names::ATTEMPT), "a redrive is a first attempt again");
+    }
+    let once: BTreeSet<_> = found.iter().cloned().collect();
+    assert_eq!(ids.difference(&once).collect::<Vec<_>>(), Vec::<&String>::new(), "lost");
+    assert!(found.len() <= MESSAGES + CUTS, "{} copies of {MESSAGES} messages", found.len());
+    direct.close().await;
+    let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));
+    rabbit.delete(names).await;
+}
+
+fn address(url: &str) -> SocketAddr {
+    let host = url.rsplit('@').next().and_then(|rest| rest.split('/').next()).expect("a host");
+    host.parse().unwrap_or_else(|_| panic!("`{host}` is no address: give the broker as IP:port"))
+}
