@@ -20,19 +20,8 @@ use crate::version::Version;
 const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
 
 /// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
-/// included. A copy whose original is about to be removed is not entrusted to it before.
+/// included; and it may refuse what is published in that time. Nothing is entrusted to it before.
 const YOUNG: Duration = Duration::from_secs(3);
-
-/// What is published into a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// A copy, whose original is removed once it is stored.
-    Copy,
-    /// A producer's message.
-    Persistent,
-    /// A producer's message that need not survive a restart of the broker.
-    Transient,
-}
 
 #[derive(Debug)]
 pub(crate) struct Broker {
@@ -150,7 +139,7 @@ impl Broker {
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
     pub(crate) async fn store(&self, queue: &str, copy: Message) -> Result<(), TransportError> {
         self.until_grown_up().await;
-        self.publish_to_queue(queue, copy, Sent::Copy).await
+        self.publish_to_queue(queue, copy, true).await
     }
 
     /// Publishes to a queue, and waits until it lies there. A queue of ours that is not there (yet, or any more) is
@@ -159,9 +148,8 @@ impl Broker {
         &self,
         queue: &str,
         message: Message,
-        sent: Sent,
+        persistent: bool,
     ) -> Result<(), TransportError> {
-        let persistent = sent != Sent::Transient;
         let target = Target::queue(queue);
         let answer = self.publisher.publish(target, message.clone(), persistent).await?;
         let answer = match answer {
@@ -174,9 +162,7 @@ impl Broker {
                 })?;
                 // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
                 sessions.iter().for_each(|session| session.end());
-                if sent == Sent::Copy {
-                    self.until_grown_up().await;
-                }
+                self.until_grown_up().await;
                 self.publisher.publish(target, message, persistent).await?
             }
             answer => answer,

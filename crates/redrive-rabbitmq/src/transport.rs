@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
 use crate::address::{Address, url_from_env};
-use crate::broker::{Broker, Sent, stored};
+use crate::broker::{Broker, stored};
 use crate::connection::{Link, Role};
 use crate::consume::{self, Wanted};
 use crate::convert;
@@ -82,16 +82,16 @@ impl RabbitMq {
     }
 
     /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
-    /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first.
+    /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first; it then waits
+    /// three seconds, until a broker that is killed no longer loses what it confirms.
     ///
     /// # Errors
     ///
     /// When it was not stored, or when that is not known.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         // Persistent unless the message says otherwise.
-        let sent =
-            if message.properties().persistent == Some(false) { Sent::Transient } else { Sent::Persistent };
-        self.broker.publish_to_queue(self.broker.queue(), message, sent).await
+        let persistent = message.properties().persistent.unwrap_or(true);
+        self.broker.publish_to_queue(self.broker.queue(), message, persistent).await
     }
 
     /// Publishes a message to an exchange, and waits until it is stored in at least one queue.

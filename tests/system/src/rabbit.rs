@@ -1,11 +1,12 @@
 //! RabbitMQ as somebody sees it who does not use redrive.
 
-use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
-use redrive::Message;
 use redrive::rabbitmq::RabbitMq;
+use redrive::{Message, TransportErrorKind, millis};
+use tokio::time::sleep;
 
 /// A connection of one's own.
 #[derive(Debug)]
@@ -67,11 +68,21 @@ impl Rabbit {
     }
 }
 
-/// Publishes messages, each confirmed, several at a time.
+/// Publishes messages, each confirmed, several at a time. A quorum queue that somebody else is just declaring may refuse
+/// some: they are published again, as a producer would.
 ///
 /// # Panics
 /// When one is not stored.
 pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item = Message>) {
-    let publishing = stream::iter(messages).map(|message| transport.publish(message));
-    publishing.buffer_unordered(32).try_collect::<()>().await.expect("every message is stored");
+    let publish = async |message: Message| {
+        for _ in 0..20 {
+            match transport.publish(message.clone()).await {
+                Ok(()) => return,
+                Err(error) if error.kind() == TransportErrorKind::NotStored => sleep(millis(250)).await,
+                Err(error) => panic!("not stored: {error}"),
+            }
+        }
+        panic!("refused again and again: {message:?}");
+    };
+    stream::iter(messages).map(publish).buffer_unordered(32).collect::<()>().await;
 }
