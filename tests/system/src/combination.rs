@@ -12,7 +12,7 @@ use redrive_brokers::Version;
 pub struct Combination {
     /// Of the broker.
     pub version: Version,
-    /// Of the work queue, the delay queues and the shelves.
+    /// Of the work queue and the shelves; delay queues are quorum queues in every combination.
     pub queue_type: QueueType,
 }
 
