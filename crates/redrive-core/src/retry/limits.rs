@@ -48,12 +48,16 @@ impl Limits {
     pub(super) fn waits(&self, base_wait: impl Fn(u32) -> Duration) -> BTreeSet<Duration> {
         let longest = self.deadline.unwrap_or(Duration::MAX);
         let mut waits = BTreeSet::new();
+        let mut probed_before = 0;
         for attempt in probed(self.attempts.saturating_sub(1)) {
             let wait = base_wait(attempt);
-            // Past the deadline only chance can bring a wait back under it.
-            if wait <= longest || self.jitter != Jitter::None {
+            // Past the deadline only chance can bring a wait back under it, or an attempt that was not probed, whose
+            // wait may lie anywhere before this one.
+            let skipped = attempt - probed_before > 1;
+            if wait <= longest || self.jitter != Jitter::None || skipped {
                 waits.extend(self.jitter.steps(wait).map(|step| step.min(longest)));
             }
+            probed_before = attempt;
         }
         // Without chance every wait is exact, and none is left out.
         if self.jitter == Jitter::None { waits } else { merged(&waits) }
@@ -145,6 +149,14 @@ mod tests {
         let all: Vec<_> = probed(u32::MAX - 1).collect();
         assert_eq!(all.last(), Some(&(u32::MAX - 1)));
         assert!(all.len() < 256, "{}", all.len());
+    }
+
+    #[test]
+    fn a_deadline_between_two_probed_attempts_hides_no_wait() {
+        let limits = Limits { attempts: 100, deadline: Some(Duration::from_secs(79)), ..Limits::default() };
+        let waits = limits.waits(|attempt| Duration::from_secs(u64::from(attempt)));
+        assert!(probed(99).all(|attempt| attempt != 78 && attempt != 79), "79 is what is probed");
+        assert_eq!(waits.last(), Some(&Duration::from_secs(79)));
     }
 
     #[test]

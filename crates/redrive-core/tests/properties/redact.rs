@@ -68,6 +68,8 @@ proptest! {
         secret in secret("[A-Za-z0-9!$%&*+,;=@/:._~-]{4,30}"), scheme in "[a-z]{2,8}", user in "[a-z%.]{0,9}",
         (before, after) in around(),
     ) {
+        // `pwd://…` reads as the value of a password, and more is masked than the password of the URL.
+        prop_assume!(!["pwd", "passwd", "password", "secret", "token", "apikey", "sig"].iter().any(|name| scheme.ends_with(name)));
         let text = format!("{before}{scheme}://{user}:{secret}@host.example:5672/vhost{after}");
         check(&text, &secret)?;
         let redacted = format!("{before}{scheme}://{user}:***@host.example:5672/vhost{after}");
