@@ -1,0 +1,84 @@
+//! Options that contradict each other, or that no broker could follow. Pure.
+
+use redrive_core::{TransportError, TransportErrorKind};
+
+use super::Options;
+
+/// Names longer than this are no AMQP names; the rungs need room for their wait.
+const LONGEST_NAME: usize = 255;
+const LONGEST_RUNG_SUFFIX: usize = "-315360000000ms".len();
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
+        let refuse = |message: String| Err(TransportError::new(TransportErrorKind::Unsupported, message));
+        let names = &self.names;
+        for name in [&names.work, &names.dead_letters, &names.parking] {
+            if name.is_empty() || name.len() > LONGEST_NAME {
+                return refuse(format!(
+                    "`{name}` is no name for a queue: it must have 1 to {LONGEST_NAME} bytes"
+                ));
+            }
+        }
+        if names.retry_prefix.len() + LONGEST_RUNG_SUFFIX > LONGEST_NAME {
+            let most = LONGEST_NAME - LONGEST_RUNG_SUFFIX;
+            return refuse(format!(
+                "the names of the delay queues begin with `{}`, which is too long: set a retry_prefix of at most {most} bytes",
+                names.retry_prefix
+            ));
+        }
+        if names.work == names.dead_letters
+            || names.work == names.parking
+            || names.dead_letters == names.parking
+        {
+            return refuse(format!(
+                "work, dead-letter and parking queue must be three queues, but are `{}`, `{}` and `{}`",
+                names.work, names.dead_letters, names.parking
+            ));
+        }
+        for (argument, option) in [("x-queue-type", "queue_type"), ("x-delivery-limit", "delivery_limit")] {
+            if self.arguments.contains_key(argument) {
+                return refuse(format!(
+                    "redrive must know `{argument}`, and cannot when it is an argument: set it with `{option}`"
+                ));
+            }
+        }
+        if self.connect_timeout.is_zero() || self.confirm_timeout.is_zero() {
+            return refuse(
+                "a timeout of zero is over before RabbitMQ can answer: set connect_timeout and confirm_timeout to more"
+                    .to_owned(),
+            );
+        }
+        if self.delivery_limit == Some(0) {
+            return refuse(
+                "a delivery limit of 0 hands each message out once: ask for at least 1".to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_timeout_that_is_over_at_once_is_refused() {
+        for options in [
+            Options::new("orders").confirm_timeout(Duration::ZERO),
+            Options::new("orders").connect_timeout(Duration::ZERO),
+        ] {
+            assert!(options.check().unwrap_err().to_string().contains("timeout of zero"));
+        }
+    }
+
+    #[test]
+    fn an_argument_does_not_contradict_an_option() {
+        for argument in ["x-queue-type", "x-delivery-limit"] {
+            let refused = Options::new("orders").argument(argument, 2_i64).check().unwrap_err();
+            assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
+        }
+        Options::new("orders").argument("x-max-length", 2_i64).check().unwrap();
+    }
+}

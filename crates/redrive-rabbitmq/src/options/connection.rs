@@ -1,0 +1,53 @@
+//! The options that say how to connect, and how long that and storing a copy may take.
+
+use std::time::Duration;
+
+use lapin::tcp::OwnedIdentity;
+
+use super::Options;
+
+impl Options {
+    /// How often a sign of life is asked for, in whole seconds: 10 s, unless told otherwise. A dead connection is
+    /// noticed after twice that time.
+    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
+    /// The name that the broker shows for the connections; what each is for is added.
+    pub fn connection_name(mut self, name: impl Into<String>) -> Self {
+        self.connection_name = name.into();
+        self
+    }
+
+    /// How long connecting may take: 10 s, unless told otherwise.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long storing a copy may take: 30 s, unless told otherwise. After that it is not known whether it was
+    /// stored, and the original stays.
+    pub fn confirm_timeout(mut self, timeout: Duration) -> Self {
+        self.confirm_timeout = timeout;
+        self
+    }
+
+    /// How many copies may be on their way at once: 32, unless told otherwise. Each takes a channel of its own.
+    pub fn publish_channels(mut self, channels: usize) -> Self {
+        self.publish_channels = channels.max(1);
+        self
+    }
+
+    /// Certificates (PEM) to trust besides those of the system.
+    pub fn ca_certificates(mut self, pem: impl Into<String>) -> Self {
+        self.tls.cert_chain = Some(pem.into());
+        self
+    }
+
+    /// The certificate and key (PEM, PKCS #8) to show to the broker.
+    pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.identity = Some(OwnedIdentity::PKCS8 { pem: certificate.into(), key: key.into() });
+        self
+    }
+}

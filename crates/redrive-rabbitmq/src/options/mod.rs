@@ -1,0 +1,114 @@
+//! How a consumer's transport is set up.
+
+mod check;
+mod connection;
+mod queues;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use lapin::tcp::OwnedTLSConfig;
+use redrive_core::{TransportError, Value};
+
+use crate::address::Address;
+use crate::convert::value_to;
+use crate::topology::{Names, Plan, QueueType, Topology};
+use crate::transport::RabbitMq;
+
+const DEFAULT_DELIVERY_LIMIT: u32 = 20;
+
+/// How to connect and which queues to use; made by [`RabbitMq::options`].
+///
+/// ```no_run
+/// # use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+/// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+/// let transport = RabbitMq::options("orders")
+///     .queue_type(QueueType::Quorum)
+///     .delivery_limit(50)
+///     .argument("x-max-length", 100_000_i64)
+///     .connect("amqp://localhost")
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until `connect`"]
+pub struct Options {
+    pub(crate) names: Names,
+    pub(crate) queue_type: QueueType,
+    pub(crate) retry_queue_type: Option<QueueType>,
+    pub(crate) topology: Topology,
+    pub(crate) delivery_limit: Option<u32>,
+    pub(crate) native_dead_letter: Option<bool>,
+    pub(crate) arguments: BTreeMap<String, Value>,
+    pub(crate) more_waits: Vec<Duration>,
+    pub(crate) heartbeat: Duration,
+    pub(crate) connection_name: String,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) confirm_timeout: Duration,
+    pub(crate) publish_channels: usize,
+    pub(crate) tls: OwnedTLSConfig,
+}
+
+impl Options {
+    pub(crate) fn new(queue: &str) -> Self {
+        Self {
+            names: Names::of(queue),
+            queue_type: QueueType::default(),
+            retry_queue_type: None,
+            topology: Topology::default(),
+            delivery_limit: None,
+            native_dead_letter: None,
+            arguments: BTreeMap::new(),
+            more_waits: Vec::new(),
+            heartbeat: Duration::from_secs(10),
+            connection_name: format!("redrive {queue}"),
+            connect_timeout: Duration::from_secs(10),
+            confirm_timeout: Duration::from_secs(30),
+            publish_channels: 32,
+            tls: OwnedTLSConfig::default(),
+        }
+    }
+
+    /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, and no endless wait.
+    ///
+    /// # Errors
+    ///
+    /// When the broker does not answer, refuses the credentials, or the options contradict each other.
+    pub async fn connect(self, url: &str) -> Result<RabbitMq, TransportError> {
+        self.check()?;
+        let address = Address::parse(url, |name| std::env::var(name).ok())?;
+        RabbitMq::open(self, address).await
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
+        let arguments = self.arguments.iter().map(|(name, value)| Ok((name.clone(), value_to(value)?)));
+        Ok(Plan {
+            names: self.names.clone(),
+            queue_type: self.queue_type,
+            retry_queue_type: self.retry_queue_type.unwrap_or_default(),
+            delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
+            arguments: arguments.collect::<Result<_, TransportError>>()?,
+        })
+    }
+
+    /// True when an argument changes where the dead letters of the work queue go, or whether they arrive.
+    pub(crate) fn changes_dead_lettering(&self) -> bool {
+        self.arguments.keys().any(|name| name.starts_with("x-dead-letter-") || name == "x-overflow")
+    }
+}
+
+/// Without the TLS key.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("names", &self.names)
+            .field("queue_type", &self.queue_type)
+            .field("topology", &self.topology)
+            .field("delivery_limit", &self.delivery_limit)
+            .field("arguments", &self.arguments)
+            .field("heartbeat", &self.heartbeat)
+            .field("connection_name", &self.connection_name)
+            .finish_non_exhaustive()
+    }
+}

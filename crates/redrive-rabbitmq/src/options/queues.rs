@@ -1,0 +1,76 @@
+//! The options that say which queues there are and what they are like.
+
+use std::time::Duration;
+
+use redrive_core::Value;
+
+use super::Options;
+use crate::topology::{QueueType, Topology};
+
+impl Options {
+    /// The type of the work queue and of the shelves: quorum, unless told otherwise.
+    pub fn queue_type(mut self, queue_type: QueueType) -> Self {
+        self.queue_type = queue_type;
+        self
+    }
+
+    /// The type of the delay queues: quorum, unless told otherwise, also beside a classic work queue. A classic delay
+    /// queue passes on what expired without waiting for the disk of the queue that it goes to, and a broker that is
+    /// killed just then can lose it. With [`Topology::Verify`] and [`Topology::Nothing`]: what they are.
+    pub fn retry_queue_type(mut self, queue_type: QueueType) -> Self {
+        self.retry_queue_type = Some(queue_type);
+        self
+    }
+
+    /// Whether the queues are declared, only verified, or neither: declared, unless told otherwise.
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = topology;
+        self
+    }
+
+    /// After how many returns the broker takes a message off a quorum work queue: 20, unless told otherwise. With
+    /// [`Topology::Verify`] and [`Topology::Nothing`]: what the queue has.
+    pub fn delivery_limit(mut self, limit: u32) -> Self {
+        self.delivery_limit = Some(limit);
+        self
+    }
+
+    /// Whether the work queue's dead letters reach the dead-letter queue by themselves. Declared queues do; of others
+    /// only you know.
+    pub fn native_dead_letter(mut self, native: bool) -> Self {
+        self.native_dead_letter = Some(native);
+        self
+    }
+
+    /// The queue of dead letters: `{queue}--dead-letters`, unless told otherwise.
+    pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
+        self.names.dead_letters = name.into();
+        self
+    }
+
+    /// The queue that only people take from: `{queue}--parking-lot`, unless told otherwise.
+    pub fn parking_queue(mut self, name: impl Into<String>) -> Self {
+        self.names.parking = name.into();
+        self
+    }
+
+    /// What the names of the delay queues begin with: `{queue}--retry`, unless told otherwise; `-1000ms` is added.
+    pub fn retry_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.names.retry_prefix = prefix.into();
+        self
+    }
+
+    /// One more argument of the work queue, or another value for one of redrive's. Where it changes how the queue
+    /// dead-letters, redrive no longer relies on that, unless [`native_dead_letter`](Self::native_dead_letter) says so.
+    pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.arguments.insert(name.into(), value.into());
+        self
+    }
+
+    /// A delay queue for one more wait, besides those that the retry policies ask for: for snoozes, and for waits that
+    /// errors ask for.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.more_waits.push(wait);
+        self
+    }
+}
