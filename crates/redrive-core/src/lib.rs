@@ -5,6 +5,8 @@ mod consumer;
 mod deaths;
 mod delivery;
 mod disposition;
+#[doc(hidden)]
+pub mod fail_point;
 mod failure;
 mod handler;
 pub mod header_names;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
+use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -122,9 +123,16 @@ impl Publisher {
             properties,
         );
         let not_stored = |error| error::publishing(&target.shown(), error);
-        let confirmed = answered_on(&slot.channel, async { sent.await?.await });
+        let confirmed = answered_on(&slot.channel, async {
+            let confirm = sent.await?;
+            fail_point(FailPoint::CopyHandedOver);
+            confirm.await
+        });
         let answer = match confirmed.await.map_err(not_stored)? {
-            Confirmation::Ack(None) => Answer::Stored,
+            Confirmation::Ack(None) => {
+                fail_point(FailPoint::CopyConfirmed);
+                Answer::Stored
+            }
             Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
                 Answer::Returned(returned.reply_text.as_str().to_owned())
             }

@@ -10,6 +10,7 @@ use futures::FutureExt;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Acker, Channel};
 use redrive_core::TransportError;
+use redrive_core::fail_point::{FailPoint, fail_point};
 
 use crate::connection::answered_on;
 use crate::error;
@@ -122,7 +123,10 @@ impl Receipt {
     pub(crate) async fn ack(mut self) -> Result<(), TransportError> {
         self.check()?;
         self.settled = true;
-        let answer = answered_on(self.session.channel(), self.acker.ack(BasicAckOptions::default())).await;
+        let ack = self.acker.ack(BasicAckOptions::default());
+        fail_point(FailPoint::AckHandedOver);
+        let answer = answered_on(self.session.channel(), ack).await;
+        fail_point(FailPoint::AckFlushed);
         self.settled_with(answer)
     }
 
@@ -132,7 +136,9 @@ impl Receipt {
         self.check()?;
         self.settled = true;
         let nack = self.acker.nack(BasicNackOptions { requeue, multiple: false });
+        fail_point(FailPoint::NackHandedOver);
         let answer = answered_on(self.session.channel(), nack).await;
+        fail_point(FailPoint::NackFlushed);
         self.settled_with(answer)
     }
 

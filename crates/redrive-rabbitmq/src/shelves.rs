@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lapin::Acker;
 use lapin::options::BasicGetOptions;
+use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     Message, Selection, Shelf, Shelved, Shelves, TransportError, TransportErrorKind, header_names, redriven,
 };
@@ -65,6 +66,7 @@ impl RabbitMqShelves {
     ) -> Result<u64, TransportError> {
         let mut done = 0;
         while let Some((shelved, acker)) = visit.next().await? {
+            fail_point(FailPoint::Taken);
             if !which.includes(&shelved) {
                 visit.held.push(acker);
                 continue;

@@ -12,6 +12,7 @@ use super::settle::Ended;
 use super::{Event, Settings, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
+use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
 use crate::handler::panic;
 use crate::service::ErasedService;
@@ -45,6 +46,7 @@ impl<T: Transport> Context<T> {
 
     /// Handles a delivery and settles it.
     pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>) {
+        fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let span = telemetry::span(&delivery, self.capabilities.system);
@@ -75,6 +77,7 @@ impl<T: Transport> Context<T> {
             elapsed: began.elapsed(),
         });
         telemetry::decided(span, &delivery, &disposition);
+        fail_point(FailPoint::Decided);
         self.carry_out(&delivery, receipt, disposition).await;
     }
 

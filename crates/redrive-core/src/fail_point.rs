@@ -1,0 +1,115 @@
+//! Places where redrive's own tests kill the process. Not part of the public API.
+//!
+//! Without the feature `_fail-points` a point is an empty function, and nothing of it is in the binary. With it, the
+//! process aborts (no destructor runs, nothing is flushed: as with SIGKILL) when it comes by the point that
+//! `REDRIVE_FAIL_POINT` names: `copy-confirmed` the first time, `copy-confirmed:7` the seventh time.
+
+/// A step between received and settled, just done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FailPoint {
+    /// The consumer has a delivery and did nothing with it yet.
+    Received,
+    /// The handler has ended, and what becomes of the message is decided.
+    Decided,
+    /// The copy was handed to the channel.
+    CopyHandedOver,
+    /// The broker confirmed the copy.
+    CopyConfirmed,
+    /// The acknowledgement was asked for; it may still be in this process, or on its way.
+    AckHandedOver,
+    /// The acknowledgement left this process.
+    AckFlushed,
+    /// The same for a delivery that is given back, or dead-lettered by the broker.
+    NackHandedOver,
+    /// Likewise.
+    NackFlushed,
+    /// An operator's program has a message of a shelf in hand and did nothing with it yet.
+    Taken,
+}
+
+impl FailPoint {
+    /// All of them, in the order in which a delivery passes them.
+    pub const ALL: [Self; 9] = [
+        Self::Received,
+        Self::Decided,
+        Self::CopyHandedOver,
+        Self::CopyConfirmed,
+        Self::AckHandedOver,
+        Self::AckFlushed,
+        Self::NackHandedOver,
+        Self::NackFlushed,
+        Self::Taken,
+    ];
+
+    /// Its word in `REDRIVE_FAIL_POINT`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Decided => "decided",
+            Self::CopyHandedOver => "copy-handed-over",
+            Self::CopyConfirmed => "copy-confirmed",
+            Self::AckHandedOver => "ack-handed-over",
+            Self::AckFlushed => "ack-flushed",
+            Self::NackHandedOver => "nack-handed-over",
+            Self::NackFlushed => "nack-flushed",
+            Self::Taken => "taken",
+        }
+    }
+}
+
+/// Nothing.
+#[cfg(not(feature = "_fail-points"))]
+#[inline(always)]
+pub fn fail_point(_: FailPoint) {}
+
+/// Aborts the process if this is where it shall die.
+#[cfg(feature = "_fail-points")]
+pub fn fail_point(point: FailPoint) {
+    chosen::CHOSEN.pass(point);
+}
+
+#[cfg(feature = "_fail-points")]
+mod chosen {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::FailPoint;
+
+    pub(super) static CHOSEN: LazyLock<Chosen> = LazyLock::new(|| {
+        let said = std::env::var("REDRIVE_FAIL_POINT").ok();
+        let chosen = said.as_deref().map(|text| {
+            // Misspelt, the test that set it would prove nothing.
+            read(text).unwrap_or_else(|| panic!("REDRIVE_FAIL_POINT names no fail point: `{text}`"))
+        });
+        Chosen { chosen, passed: AtomicU64::new(0) }
+    });
+
+    pub(super) struct Chosen {
+        chosen: Option<(FailPoint, u64)>,
+        passed: AtomicU64,
+    }
+
+    impl Chosen {
+        pub(super) fn pass(&self, point: FailPoint) {
+            let Some((_, times)) = self.chosen.filter(|(chosen, _)| *chosen == point) else { return };
+            if self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
+                eprintln!("aborting at the fail point `{}`", point.name());
+                std::process::abort();
+            }
+        }
+    }
+
+    fn read(text: &str) -> Option<(FailPoint, u64)> {
+        let (name, times) = text.split_once(':').unwrap_or((text, "1"));
+        let point = FailPoint::ALL.into_iter().find(|point| point.name() == name)?;
+        Some((point, times.parse().ok()?))
+    }
+
+    #[test]
+    fn a_point_and_its_pass_are_read() {
+        assert_eq!(read("copy-confirmed"), Some((FailPoint::CopyConfirmed, 1)));
+        assert_eq!(read("taken:12"), Some((FailPoint::Taken, 12)));
+        assert_eq!((read("confirmed"), read("taken:x")), (None, None));
+    }
+}
