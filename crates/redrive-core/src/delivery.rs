@@ -1,9 +1,11 @@
 //! One arrival of a message.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::deaths::DeathHistory;
+use crate::header_names;
+use crate::headers::Value;
 use crate::message::Message;
 use crate::story::Story;
 
@@ -130,6 +132,30 @@ impl Delivery {
     #[must_use]
     pub fn redelivered(&self) -> bool {
         self.redelivered
+    }
+
+    /// When the publisher's expiration is over; `None` where it asked for none. It holds over all hops, and redrive's own
+    /// waits count.
+    ///
+    /// No broker tells when a message was published. The expiration is counted from the publisher's `timestamp`, where
+    /// there is one that is not later than the first delivery (to the end of its second, which is all that AMQP 0-9-1
+    /// tells), and else from the first delivery: the time that the message lay in its queue before is then not counted.
+    /// After an operator's redrive it begins anew.
+    #[must_use]
+    pub fn deadline(&self) -> Option<SystemTime> {
+        if self.story.deadline.is_some() {
+            return self.story.deadline;
+        }
+        let properties = self.message.properties();
+        if let Some(expiration) = properties.expiration {
+            let published = properties.timestamp.and_then(|timestamp| timestamp.to_system_time());
+            let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
+            let from = published.map_or(self.received_at, |published| published.min(self.received_at));
+            return from.checked_add(expiration);
+        }
+        // Of a redriven message, or of one that failed before deadlines were written down.
+        let expiration = self.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
+        self.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
     }
 
     /// What redrive wrote on the message when it failed before.

@@ -106,6 +106,8 @@ pub enum Reason {
     MaxDeliveryCountExceeded,
     /// Handed out more often than allowed without coming to an end: it may have killed its process.
     PoisonMessage,
+    /// Its publisher's expiration passed before it was handled.
+    Expired,
     /// The headers that tell of earlier failures cannot be read.
     MalformedHeaders,
     /// An error that no layer decided about.
@@ -123,6 +125,7 @@ impl Reason {
             Self::NonRetryableError => "NonRetryableError",
             Self::MaxDeliveryCountExceeded => "MaxDeliveryCountExceeded",
             Self::PoisonMessage => "PoisonMessage",
+            Self::Expired => "Expired",
             Self::MalformedHeaders => "MalformedHeaders",
             Self::Undecided => "Undecided",
             Self::Custom(word) => word,
@@ -137,6 +140,7 @@ impl Reason {
             Self::NonRetryableError,
             Self::MaxDeliveryCountExceeded,
             Self::PoisonMessage,
+            Self::Expired,
             Self::MalformedHeaders,
             Self::Undecided,
         ];

@@ -40,6 +40,8 @@ pub const MESSAGE_ID: &str = "redrive-message-id";
 pub const USER_ID: &str = "redrive-user-id";
 /// The `expiration` that the message was published with, in milliseconds: a copy cannot keep it.
 pub const EXPIRATION: &str = "redrive-expiration";
+/// When that expiration is over, as far as it can be told: no retry comes after it.
+pub const DEADLINE: &str = "redrive-deadline";
 /// Not to be handled before this time: a wait made of several hops is still under way.
 pub const NOT_BEFORE: &str = "redrive-not-before";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].

@@ -38,7 +38,7 @@ pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 pub use handler::Json;
 pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, Staged, State};
 pub use headers::{Headers, Timestamp, Value};
-pub use layers::{Backoff, DeadLetterBackoff, ParkingLot, Poison};
+pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Poison};
 #[cfg(feature = "tower")]
 pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};

@@ -40,6 +40,8 @@ pub struct Story {
     pub source_exchange: Option<String>,
     /// The routing key that it was published with at first.
     pub source_routing_key: Option<String>,
+    /// When the publisher's expiration is over, as an earlier delivery found; see [`Delivery::deadline`](crate::Delivery::deadline).
+    pub deadline: Option<SystemTime>,
     /// Not to be handled before this time.
     pub not_before: Option<SystemTime>,
     /// The first failures and the last ones, oldest first.
@@ -133,6 +135,7 @@ impl Story {
             source_queue: text(names::SOURCE_QUEUE),
             source_exchange: text(names::SOURCE_EXCHANGE),
             source_routing_key: text(names::SOURCE_ROUTING_KEY),
+            deadline: time(names::DEADLINE),
             not_before: time(names::NOT_BEFORE),
             history: headers
                 .get(names::HISTORY)

@@ -2,11 +2,13 @@
 //! pure decision.
 
 mod backoff;
+mod deadline;
 mod parking_lot;
 mod poison;
 mod preset;
 
 pub use backoff::Backoff;
+pub use deadline::{Deadline, Expired};
 pub use parking_lot::ParkingLot;
 pub use poison::Poison;
 pub use preset::DeadLetterBackoff;

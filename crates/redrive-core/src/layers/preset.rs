@@ -1,20 +1,21 @@
-//! The three layers in their right order, as one plain value.
+//! The four layers in their right order, as one plain value.
 
 use std::ops::ControlFlow;
 
 use crate::classify::{ErrorClass, ErrorClassifier};
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
-use crate::layers::{Backoff, ParkingLot, Poison};
+use crate::layers::{Backoff, Deadline, Expired, ParkingLot, Poison};
 use crate::needs::Needs;
 use crate::retry::RetryPolicy;
 use crate::stage::Stage;
 
-/// Retry with backoff, then dead-letter; poison messages turned away; what keeps coming back parked. What
+/// Retry with backoff, then dead-letter; poison messages turned away; the publisher's expiration held; what keeps coming
+/// back parked. What
 /// `with_dead_letter_backoff` puts around a handler.
 ///
-/// From the outside in: [`ParkingLot`], [`Poison`], [`Backoff`]. The order matters: what `Poison` turns away must still
-/// be parked when it keeps coming back.
+/// From the outside in: [`ParkingLot`], [`Poison`], [`Deadline`], [`Backoff`]. The order matters: what `Poison` turns away
+/// must still be parked when it keeps coming back.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,14 +28,15 @@ use crate::stage::Stage;
 /// ```
 #[derive(Clone, Debug)]
 pub struct DeadLetterBackoff {
-    stages: (ParkingLot, Poison, Backoff),
+    stages: (ParkingLot, Poison, Deadline, Backoff),
 }
 
 impl DeadLetterBackoff {
     /// The preset with this retry policy.
     #[must_use]
     pub fn new(policy: impl RetryPolicy) -> Self {
-        Self { stages: (ParkingLot::default(), Poison::default(), Backoff::new(policy)) }
+        let (parking_lot, poison, deadline) = Default::default();
+        Self { stages: (parking_lot, poison, deadline, Backoff::new(policy)) }
     }
 
     /// Turns a message away after this many hand-outs; see [`Poison`].
@@ -54,6 +56,13 @@ impl DeadLetterBackoff {
     #[must_use]
     pub fn park_exhausted(self) -> Self {
         self.parking_lot(ParkingLot::and_exhausted)
+    }
+
+    /// Where messages go whose expiration has passed: to the dead-letter shelf, unless told otherwise; see [`Deadline`].
+    #[must_use]
+    pub fn expired(mut self, expired: Expired) -> Self {
+        self.stages.2 = Deadline::new(expired);
+        self
     }
 
     /// Classifies errors in this way; see [`Backoff::classifier`].
@@ -80,7 +89,7 @@ impl DeadLetterBackoff {
     }
 
     fn backoff(mut self, change: impl FnOnce(Backoff) -> Backoff) -> Self {
-        self.stages.2 = change(self.stages.2);
+        self.stages.3 = change(self.stages.3);
         self
     }
 }

@@ -155,7 +155,7 @@ mod tests {
     fn a_deadline_between_two_probed_attempts_hides_no_wait() {
         let limits = Limits { attempts: 100, deadline: Some(Duration::from_secs(79)), ..Limits::default() };
         let waits = limits.waits(|attempt| Duration::from_secs(u64::from(attempt)));
-        assert!(probed(99).all(|attempt| attempt != 78 && attempt != 79), "79 is what is probed");
+        assert!(probed(99).all(|attempt| attempt != 79), "79 is probed");
         assert_eq!(waits.last(), Some(&Duration::from_secs(79)));
     }
 

@@ -33,7 +33,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) {
 }
 
 /// What is never dropped.
-const KEPT: [&str; 13] = [
+const KEPT: [&str; 14] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -46,6 +46,7 @@ const KEPT: [&str; 13] = [
     names::MESSAGE_ID,
     names::USER_ID,
     names::EXPIRATION,
+    names::DEADLINE,
     names::NOT_BEFORE,
 ];
 

@@ -128,8 +128,14 @@ pub fn redriven(shelved: &Message) -> Message {
     let story = crate::Story::read(shelved);
     let mut copy = shelved.clone();
     let headers = copy.headers_mut();
-    for name in [names::ATTEMPT, names::SNOOZES, names::HANDED_OUT, names::FIRST_FAILED_AT, names::NOT_BEFORE]
-    {
+    for name in [
+        names::ATTEMPT,
+        names::SNOOZES,
+        names::HANDED_OUT,
+        names::FIRST_FAILED_AT,
+        names::DEADLINE,
+        names::NOT_BEFORE,
+    ] {
         headers.remove(name);
     }
     headers.insert(names::HOP, i64::from(story.hop.saturating_add(1)));
@@ -199,6 +205,9 @@ fn next_copy(delivery: &Delivery) -> Message {
         copy.headers_mut().insert(names::EXPIRATION, millis);
     }
     let headers = copy.headers_mut();
+    if let Some(deadline) = delivery.deadline() {
+        headers.insert(names::DEADLINE, write_time(deadline));
+    }
     headers.insert(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
     write_source(delivery, headers);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redrive_core::{Bytes, Headers, Message, Timestamp, Value, header_names as names};
 
 /// Every header that redrive knows, and one that it does not.
-pub(crate) const OWN: [&str; 20] = [
+pub(crate) const OWN: [&str; 21] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -24,6 +24,7 @@ pub(crate) const OWN: [&str; 20] = [
     names::MESSAGE_ID,
     names::USER_ID,
     names::EXPIRATION,
+    names::DEADLINE,
     names::NOT_BEFORE,
     names::HISTORY,
     "redrive-of-the-future",

@@ -1,0 +1,154 @@
+//! Ends the retries of what its publisher no longer wants.
+
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use crate::delivery::Delivery;
+use crate::disposition::{Disposition, Outcome};
+use crate::failure::{Failure, Reason};
+use crate::stage::Stage;
+use crate::story::write_time;
+
+/// Where a message goes whose expiration has passed while it was being retried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Expired {
+    /// Onto the dead-letter shelf, as [`Reason::Expired`].
+    #[default]
+    DeadLetter,
+    /// Removed, with a warning in the log: for publishers whose messages are worth nothing afterwards.
+    Discard,
+    /// On with its retries, as if it had no expiration.
+    RetryAnyway,
+}
+
+/// Holds the publisher's expiration over all hops: a message whose [deadline](Delivery::deadline) has passed is not
+/// retried, and one whose next attempt would come after it does not wait for that.
+///
+/// It never keeps a first delivery from its handler: whether that is still in time the broker has decided, which knows
+/// how long the message lay in the queue.
+#[derive(Clone, Debug, Default)]
+pub struct Deadline {
+    expired: Expired,
+}
+
+impl Deadline {
+    /// Deals so with what has expired.
+    #[must_use]
+    pub fn new(expired: Expired) -> Self {
+        Self { expired }
+    }
+
+    fn over(&self, deadline: SystemTime, earlier: Option<Failure>) -> Option<Disposition> {
+        let when = write_time(deadline);
+        let when = when.as_str().unwrap_or_default();
+        let failure = match earlier {
+            Some(failure) => failure.because(Reason::Expired),
+            None => Failure::new(
+                Reason::Expired,
+                format!("its expiration passed at {when}, before its next attempt"),
+            ),
+        };
+        match self.expired {
+            Expired::DeadLetter => Some(Disposition::DeadLetter(failure)),
+            Expired::Discard => Some(Disposition::Discard(failure)),
+            Expired::RetryAnyway => None,
+        }
+    }
+}
+
+impl Stage for Deadline {
+    fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
+        match delivery.story().deadline {
+            Some(deadline) if delivery.received_at() >= deadline => {
+                self.over(deadline, None).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
+        let Ok(Disposition::Retry(wait, failure)) = outcome else { return outcome };
+        // It will come back even later than that: the handler took its time too.
+        let back = delivery.received_at().checked_add(wait);
+        match delivery.deadline() {
+            Some(deadline) if back.is_none_or(|back| back >= deadline) => {
+                Ok(self.over(deadline, Some(failure.clone())).unwrap_or(Disposition::Retry(wait, failure)))
+            }
+            _ => Ok(Disposition::Retry(wait, failure)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::{Message, header_names};
+
+    const NOW: Duration = Duration::from_secs(1_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn delivery(message: Message) -> Delivery {
+        Delivery::new(message, "q", UNIX_EPOCH + NOW)
+    }
+
+    fn expiring_in(wait: Duration) -> Message {
+        let mut message = Message::new("");
+        message.properties_mut().expiration = Some(wait);
+        message
+    }
+
+    fn with_deadline(at: Duration) -> Message {
+        Message::new("").with_header(header_names::DEADLINE, write_time(UNIX_EPOCH + at))
+    }
+
+    fn retried(stage: &Deadline, message: Message, wait: Duration) -> Disposition {
+        let failed = Failure::new(Reason::RetryableError, "no answer");
+        stage.resolve(&delivery(message), Ok(Disposition::Retry(wait, failed))).unwrap()
+    }
+
+    #[test]
+    fn a_retry_that_would_come_back_in_time_passes() {
+        let stage = Deadline::default();
+        assert_eq!(retried(&stage, expiring_in(SECOND * 3), SECOND * 2).name(), "retry");
+        assert_eq!(retried(&stage, with_deadline(NOW + SECOND * 3), SECOND * 2).name(), "retry");
+        assert_eq!(retried(&stage, Message::new(""), Duration::MAX).name(), "retry");
+    }
+
+    #[test]
+    fn a_retry_that_would_come_back_too_late_is_not_waited_for() {
+        for message in [expiring_in(SECOND * 2), with_deadline(NOW + SECOND * 2)] {
+            let Disposition::DeadLetter(failure) = retried(&Deadline::default(), message, SECOND * 2) else {
+                panic!("not dead-lettered")
+            };
+            assert_eq!((failure.reason(), failure.text()), (&Reason::Expired, "no answer"));
+        }
+    }
+
+    #[test]
+    fn what_comes_back_after_its_deadline_is_turned_away() {
+        let admitted = |at| Deadline::default().admit(&delivery(with_deadline(at)));
+        assert!(admitted(NOW + SECOND).is_continue());
+        let ControlFlow::Break(Disposition::DeadLetter(failure)) = admitted(NOW) else {
+            panic!("let through")
+        };
+        assert_eq!(failure.reason(), &Reason::Expired);
+        assert!(failure.text().contains("1970-01-12T13:46:40.000Z"), "{failure}");
+    }
+
+    #[test]
+    fn a_first_delivery_is_the_brokers_to_judge() {
+        assert!(Deadline::default().admit(&delivery(expiring_in(Duration::ZERO))).is_continue());
+    }
+
+    #[test]
+    fn it_goes_where_the_user_says() {
+        let discard = Deadline::new(Expired::Discard);
+        assert_eq!(retried(&discard, expiring_in(SECOND), SECOND).name(), "discard");
+        let anyway = Deadline::new(Expired::RetryAnyway);
+        assert_eq!(retried(&anyway, expiring_in(SECOND), SECOND).name(), "retry");
+        assert!(anyway.admit(&delivery(with_deadline(NOW))).is_continue());
+    }
+}

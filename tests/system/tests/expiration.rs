@@ -1,0 +1,113 @@
+//! The publisher's expiration, held over all hops.
+
+use redrive::prelude::*;
+use redrive::{Expired, Selection, Timestamp, header_names};
+use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::{Combination, Diary, QUEUE, header, memory_with, on_both_versions, place, reason};
+use tokio::time::sleep;
+
+async fn fail() -> Result<(), BoxError> {
+    Err("no answer".into())
+}
+
+async fn must_not_run() {
+    panic!("the handler must not run")
+}
+
+fn expiring(expiration: std::time::Duration) -> Message {
+    let mut message = Message::new("x").with_id("m");
+    message.properties_mut().expiration = Some(expiration);
+    message
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_publishers_expiration_holds_over_all_hops() {
+    let (broker, transport) = memory_with([expiring(secs(100))]);
+    let began = broker.now();
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff(Fixed::from(secs(40)).attempts(50))
+        .observer(diary.observer())
+        .handler(fail);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    // The third attempt is at 80 s; the fourth would be at 120 s.
+    assert_eq!(diary.names(), ["retry", "retry", "dead-letter"]);
+    let lasted = broker.now().duration_since(began).unwrap();
+    assert!(lasted >= secs(80) && lasted < secs(100), "{lasted:?}");
+    let shelved = broker.shelf(QUEUE, Shelf::DeadLetter).remove(0);
+    assert_eq!(
+        (reason(&shelved), header(&shelved, header_names::EXPIRATION)),
+        ("Expired".into(), "100000".into())
+    );
+    assert_eq!(shelved.properties().expiration, None, "on the shelf nothing expires");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expired_while_nobody_consumed_is_not_handled_again() {
+    let (broker, transport) = memory_with([expiring(secs(100))]);
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff(Fixed::from(secs(40)).attempts(50))
+        .observer(diary.observer())
+        .handler(fail);
+    consumer.run_until(diary.settled(1)).await.unwrap();
+    sleep(secs(500)).await;
+    let diary = Diary::new();
+    let consumer = Consumer::new(broker.transport(QUEUE))
+        .with_dead_letter_backoff_and(Fixed::from(secs(40)).attempts(50), |preset| {
+            preset.expired(Expired::Discard)
+        })
+        .observer(diary.observer())
+        .handler(must_not_run);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    assert_eq!((diary.names(), place(&broker)), (vec!["discard"], "gone"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redriven_message_has_its_expiration_anew() {
+    let (broker, transport) = memory_with([expiring(secs(100))]);
+    let diary = Diary::new();
+    let consumer = || {
+        Consumer::new(broker.transport(QUEUE))
+            .with_dead_letter_backoff(Fixed::from(secs(60)).attempts(50))
+            .observer(diary.observer())
+            .handler(fail)
+    };
+    drop(transport);
+    consumer().run_until(diary.ended(1)).await.unwrap();
+    assert_eq!(diary.names(), ["retry", "dead-letter"]);
+    sleep(secs(500)).await;
+    broker.shelves(QUEUE).redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+    consumer().run_until(diary.ended(2)).await.unwrap();
+    assert_eq!(diary.names(), ["retry", "dead-letter", "retry", "dead-letter"]);
+}
+
+on_both_versions!(120; an_expired_message_is_not_retried);
+
+async fn an_expired_message_is_not_retried(on: Combination) {
+    let url = redrive_brokers::broker(on.version).url;
+    let queue = on.unique("expiration");
+    let transport = on.options(&queue).connect(&url).await.unwrap();
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    // Made 58 s ago, says its publisher: 3 s are left, and the rest of this second.
+    let mut message = expiring(secs(61));
+    let made = std::time::SystemTime::now() - secs(58);
+    message.properties_mut().timestamp = Some(Timestamp::from(made));
+    operator.publish(message).await.unwrap();
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff(Fixed::from(millis(1000)).attempts(1000))
+        .observer(diary.observer())
+        .handler(fail);
+    consumer.run_until(diary.ended(1)).await.unwrap();
+    let names = diary.names();
+    assert!(names.len() <= 5 && names.last() == Some(&"dead-letter"), "{names:?}");
+    let shelved = operator.shelves().browse(Shelf::DeadLetter, 2).await.unwrap();
+    let [shelved] = &shelved[..] else { panic!("{shelved:?}") };
+    assert_eq!(reason(&shelved.message), "Expired");
+    assert_eq!(header(&shelved.message, header_names::EXPIRATION), "61000");
+    let rung = format!("{queue}--retry-1000ms");
+    let spare = [60_000, 600_000].map(|wait| format!("{queue}--retry-{wait}ms"));
+    let queues = [queue.clone(), rung, format!("{queue}--dead-letters"), format!("{queue}--parking-lot")];
+    Rabbit::connect(&url).await.delete(queues.into_iter().chain(spare)).await;
+}
