@@ -21,6 +21,11 @@ pub fn policy() -> impl RetryPolicy {
     WAITS
 }
 
+/// The names of the delay queues of a work queue under this policy.
+pub fn rungs(queue: &str) -> impl Iterator<Item = String> {
+    WAITS.into_iter().map(move |wait| format!("{queue}--retry-{}ms", wait.as_millis()))
+}
+
 /// What the handler does with one attempt of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use redrive_core::fail_point::FailPoint;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Combination;
 use crate::worker_log::Log;
+
+/// The environment variable that names the point where a process dies.
+pub const FAIL_POINT: &str = "REDRIVE_FAIL_POINT";
 
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -20,6 +24,10 @@ pub enum Mode {
     Chaos,
     /// Aborts its process on the message with the id `killer`, one message at a time.
     Killer,
+    /// As the beginning of the message's id says; see [`flow`](crate::flow).
+    Flows,
+    /// Handles nothing: redrives the dead-letter shelf and ends.
+    Redrive,
 }
 
 /// Workers of one queue, one at a time, and their log.
@@ -53,6 +61,8 @@ impl Fleet {
         let mode = match mode {
             Mode::Chaos => "chaos",
             Mode::Killer => "killer",
+            Mode::Flows => "flows",
+            Mode::Redrive => "redrive",
         };
         let arguments = [mode, url, queue, on.type_word(), &log.path().display().to_string()];
         let arguments = arguments.map(str::to_owned);
@@ -64,9 +74,22 @@ impl Fleet {
     /// # Panics
     /// When it cannot be started, or one is there already.
     pub fn start(&mut self) {
+        self.start_with(None);
+    }
+
+    /// Starts a worker that dies when it comes by this point, the `pass`th time.
+    ///
+    /// # Panics
+    /// When it cannot be started, or one is there already.
+    pub fn start_to_die_at(&mut self, point: FailPoint, pass: u32) {
+        self.start_with(Some((FAIL_POINT, format!("{}:{pass}", point.name()))));
+    }
+
+    fn start_with(&mut self, variable: Option<(&str, String)>) {
         assert!(self.worker.is_none(), "there is a worker already");
         let mut process = Command::new(self.program)
             .args(&self.arguments)
+            .envs(variable)
             // The chaos panics on purpose.
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())

@@ -4,10 +4,12 @@ mod combination;
 pub mod detour;
 pub mod fate;
 pub mod fleet;
+pub mod flow;
 pub mod forger;
 pub mod hostile;
 pub mod rabbit;
 pub mod service;
+pub mod verdict;
 pub mod worker_log;
 
 pub use combination::{Combination, within};

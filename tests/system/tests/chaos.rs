@@ -2,16 +2,15 @@
 //!
 //! The size is in `REDRIVE_CHAOS_MESSAGES`, 1000 when nothing is said.
 
-use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
 use redrive::{Message, Shelf, Shelved, Shelves as _};
 use redrive_brokers::{Node, own_node, report};
-use redrive_system_tests::fate::{self, ATTEMPTS};
+use redrive_system_tests::fate;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
-use redrive_system_tests::worker_log::Log;
+use redrive_system_tests::verdict::{Interruptions, judge, unended};
 use redrive_system_tests::{Combination, on_four_combinations};
 
 on_four_combinations!(3600; every_message_ends_whoever_is_killed);
@@ -74,8 +73,15 @@ async fn every_message_ends_whoever_is_killed(on: Combination) {
     }
     let shelf = to_the_end(&ids, &mut fleet, &transport, &node, deadline).await;
     let took = began.elapsed();
-    let figures = judge(&ids, &fleet, &shelf);
-    report(&format!("chaos on {on}: {figures}, {:.1} s", took.as_secs_f64()));
+    let killed = |wanted| KILLS.iter().filter(|(_, victim)| *victim == wanted).count() as u32;
+    let killed = Interruptions { workers: killed(Victim::Worker), brokers: killed(Victim::Broker) };
+    let verdict = judge(&ids, &fleet.log, &shelf, killed);
+    report(&format!(
+        "chaos on {on}: {verdict}, {} workers and {} brokers killed, {:.1} s",
+        killed.workers,
+        killed.brokers,
+        took.as_secs_f64()
+    ));
 }
 
 /// Waits until every message came to its end and nothing is left in work queue and delay queues; gives back what rests on
@@ -118,16 +124,9 @@ async fn to_the_end(
     }
 }
 
-fn unended<'a>(ids: &'a [String], log: &Log, rests: &[Shelved]) -> Vec<&'a String> {
-    let rests: HashSet<&str> = rests.iter().filter_map(|found| found.message.id()).collect();
-    let handled = |id: &String| log.records.get(id).is_some_and(|record| record.handled > 0);
-    ids.iter().filter(|id| !handled(id) && !rests.contains(id.as_str())).collect()
-}
-
 async fn empty_after_all(node: &Node) -> bool {
     let rabbit = Rabbit::connect(&node.url()).await;
-    let rungs = fate::WAITS.map(|wait| format!("{QUEUE}--retry-{}ms", wait.as_millis()));
-    for queue in rungs.into_iter().chain([QUEUE.to_owned()]) {
+    for queue in fate::rungs(QUEUE).chain([QUEUE.to_owned()]) {
         if rabbit.ready(&queue).await.expect("the queue is there") > 0 {
             return false;
         }
@@ -139,59 +138,4 @@ async fn empty_after_all(node: &Node) -> bool {
 fn empty(queues: &str) -> bool {
     let lines = queues.lines().filter(|line| line.starts_with(QUEUE) && !line.contains("--dead-letters"));
     lines.into_iter().all(|line| line.split_whitespace().nth(1) == Some("0"))
-}
-
-/// Asserts that every message ended as it must; gives back the figures.
-fn judge(ids: &[String], fleet: &Fleet, shelf: &[Shelved]) -> String {
-    let crashes = |victim| KILLS.iter().filter(|(_, killed)| *killed == victim).count() as u32;
-    let (workers, brokers) = (crashes(Victim::Worker), crashes(Victim::Broker));
-    let mut shelved: HashMap<&str, Vec<&Shelved>> = HashMap::new();
-    for found in shelf {
-        shelved.entry(found.message.id().unwrap_or_default()).or_default().push(found);
-    }
-    let (mut lost, mut wrong, mut twice, mut unlogged, mut most_runs, mut most_hand_outs) =
-        (Vec::new(), Vec::new(), 0, 0, 0, 0);
-    for id in ids {
-        let record = fleet.log.records.get(id).cloned().unwrap_or_default();
-        let rests = shelved.remove(id.as_str()).unwrap_or_default();
-        let ended = record.handled as usize + rests.len();
-        match (ended, fate::end(id)) {
-            (0, _) => lost.push(id),
-            (_, None) if !rests.is_empty() => wrong.push(format!("{id} succeeds, but is on the shelf")),
-            (_, Some(reason)) => {
-                let others = rests.iter().filter(|found| {
-                    found.story.reason.as_ref().is_none_or(|found| found.as_str() != reason)
-                        || found.story.failures() > ATTEMPTS
-                });
-                wrong.extend(others.map(|found| format!("{id} must end as {reason}: {:?}", found.story)));
-            }
-            (_, None) => {}
-        }
-        twice += usize::from(ended > 1);
-        // Its worker was killed after the acknowledgement and before the line in the log.
-        unlogged +=
-            usize::from(rests.is_empty() && record.handled > 0 && record.acked + record.on_sight == 0);
-        if record.attempt > ATTEMPTS || (ended == 1 && record.runs > ATTEMPTS + workers + brokers) {
-            wrong.push(format!("{id}: too many attempts: {record:?}"));
-        }
-        if record.handed_out > 1 + workers + brokers {
-            wrong.push(format!("{id}: handed out too often: {record:?}"));
-        }
-        most_runs = most_runs.max(record.runs);
-        most_hand_outs = most_hand_outs.max(record.handed_out);
-    }
-    wrong.extend(shelved.keys().map(|id| format!("{id} was never published")));
-    assert!(lost.is_empty(), "{} of {} messages are LOST: {lost:?}", lost.len(), ids.len());
-    assert!(wrong.is_empty(), "{} messages did not end as they must: {wrong:#?}", wrong.len());
-
-    let acked = ids.iter().filter(|id| fate::end(id).is_none()).count();
-    let on_sight: u32 = fleet.log.records.values().map(|record| record.on_sight).sum();
-    format!(
-        "{} messages, {acked} acknowledged ({unlogged} of them unseen), {} dead-lettered, 0 lost, {twice} handled to an \
-         end more than once, {on_sight} settled on sight, {} runs (at most {most_runs} of one message, {ATTEMPTS} \
-         attempts allowed, handed out at most {most_hand_outs} times), {workers} workers and {brokers} brokers killed",
-        ids.len(),
-        ids.len() - acked,
-        fleet.log.runs,
-    )
 }

@@ -1,4 +1,4 @@
-//! A service as the tests of crashes run it: `worker chaos|killer URL QUEUE classic|quorum LOG`.
+//! A service as the tests of crashes run it: `worker chaos|killer|flows|redrive URL QUEUE classic|quorum LOG`.
 //!
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
@@ -7,8 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use redrive::rabbitmq::{QueueType, RabbitMq};
-use redrive::{BoxError, Consumer, Delivery, Event, MarkError as _, State};
+use redrive::{
+    BoxError, Consumer, Delivery, Disposition, Event, MarkError as _, Permanent, Selection, Shelf,
+    Shelves as _, State,
+};
 use redrive_system_tests::fate::{self, Fate};
+use redrive_system_tests::fleet::FAIL_POINT;
+use redrive_system_tests::flow::{self, Flow};
 use redrive_system_tests::worker_log::{Line, LogWriter};
 use redrive_system_tests::{KILLER, POISON_AFTER};
 
@@ -24,11 +29,15 @@ async fn main() -> anyhow::Result<()> {
         .init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, url, queue, queue_type, log] = &arguments[..] else {
-        anyhow::bail!("worker chaos|killer URL QUEUE classic|quorum LOG");
+        anyhow::bail!("worker chaos|killer|flows|redrive URL QUEUE classic|quorum LOG");
     };
     let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
     let log = Arc::new(LogWriter::open(&PathBuf::from(log))?);
     let transport = RabbitMq::options(queue).queue_type(queue_type).connect(url).await?;
+    if mode == "redrive" {
+        transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
+        return Ok(());
+    }
     let consumer = Consumer::new(transport).observer(observer(&log));
     let runner = match mode.as_str() {
         "killer" => consumer
@@ -37,6 +46,7 @@ async fn main() -> anyhow::Result<()> {
             .prefetch(1)
             .with_dead_letter_backoff_and(fate::policy(), |preset| preset.poison_after(POISON_AFTER))
             .handler_with(log, kill),
+        "flows" => consumer.with_dead_letter_backoff([flow::WAIT]).handler_with(log, flow),
         _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
     };
     runner.run_until(leash()).await?;
@@ -57,6 +67,21 @@ async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result
         Fate::Permanent => Err("no such address").permanent().map_err(Into::into),
         Fate::Panic => panic!("a bug that this message wakes up"),
     }
+}
+
+/// The handler that does what the message asks for.
+async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<Disposition, BoxError> {
+    log.write(&began(&delivery));
+    // Who comes after the dead takes everything in.
+    let first = std::env::var_os(FAIL_POINT).is_some();
+    match Flow::of(delivery.id()) {
+        Flow::Release if first => return Ok(Disposition::Release),
+        Flow::Retry if delivery.attempt() == 1 => return Err("not this time".into()),
+        Flow::DeadLetter | Flow::Reject => return Err(Permanent::new("never").into()),
+        Flow::Ack | Flow::Retry | Flow::Release | Flow::Redrive => {}
+    }
+    log.write(&Line::Handled { id: delivery.id().to_owned() });
+    Ok(Disposition::Ack)
 }
 
 /// The handler that one message kills.

@@ -1,0 +1,105 @@
+//! The ways of a message out of a consumer's hands, step by step: what may be left when the process dies after a step.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use redrive::Message;
+use redrive::rabbitmq::QueueType;
+use redrive_brokers::Version;
+use redrive_core::fail_point::FailPoint;
+
+use crate::Combination;
+
+/// Long enough to find the copy on its delay queue.
+pub const WAIT: Duration = Duration::from_secs(1);
+
+/// One of these ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The handler succeeds.
+    Ack,
+    /// It fails the first time.
+    Retry,
+    /// It fails for good.
+    DeadLetter,
+    /// It fails for good, and the message is too large to be copied: the broker moves it.
+    Reject,
+    /// The message is given back, uncharged.
+    Release,
+    /// An operator sends it back from the shelf.
+    Redrive,
+}
+
+impl Flow {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Ack, Self::Retry, Self::DeadLetter, Self::Reject, Self::Release, Self::Redrive];
+
+    /// Its word, with which the ids of its messages begin.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ack => "ack",
+            Self::Retry => "retry",
+            Self::DeadLetter => "dead-letter",
+            Self::Reject => "reject",
+            Self::Release => "release",
+            Self::Redrive => "redrive",
+        }
+    }
+
+    /// That of the message with this id.
+    ///
+    /// # Panics
+    /// When it is of none.
+    #[must_use]
+    pub fn of(id: &str) -> Self {
+        let word = id.split(':').next();
+        Self::ALL.into_iter().find(|flow| Some(flow.name()) == word).expect("an id that begins with a flow")
+    }
+
+    /// A message that goes this way, and dies at this point.
+    #[must_use]
+    pub fn message(self, point: FailPoint) -> Message {
+        let message = Message::new("x").with_id(format!("{}:{}", self.name(), point.name()));
+        match self {
+            // There is room for it, and for nothing more.
+            Self::Reject => message.with_header("large", "l".repeat(114_600)),
+            _ => message,
+        }
+    }
+
+    /// How many copies of the message may be with the broker when the process died at this point; `None`: this way does not
+    /// come by it.
+    #[must_use]
+    pub fn left(self, point: FailPoint, on: Combination) -> Option<RangeInclusive<usize>> {
+        // Where a return is counted, the message is given back as a copy.
+        let by_copy = (on.version, on.queue_type) == (Version::V3_10, QueueType::Quorum);
+        let moves = match self {
+            Self::Retry | Self::DeadLetter | Self::Redrive => true,
+            Self::Release => by_copy,
+            Self::Ack | Self::Reject => false,
+        };
+        let operator = self == Self::Redrive;
+        match point {
+            FailPoint::Received | FailPoint::Decided => (!operator).then_some(1..=1),
+            FailPoint::Taken => operator.then_some(1..=1),
+            FailPoint::CopyHandedOver => moves.then_some(1..=2),
+            FailPoint::CopyConfirmed => moves.then_some(2..=2),
+            FailPoint::AckHandedOver | FailPoint::AckFlushed => match self {
+                // Handled: it may be gone.
+                Self::Ack => Some(0..=1),
+                _ => moves.then_some(1..=2),
+            },
+            FailPoint::NackHandedOver | FailPoint::NackFlushed => {
+                (!moves && self != Self::Ack).then_some(1..=1)
+            }
+        }
+    }
+
+    /// How often the message was handled before the process died.
+    #[must_use]
+    pub fn handled_before(self, point: FailPoint) -> usize {
+        usize::from(self == Self::Ack && point != FailPoint::Received)
+    }
+}

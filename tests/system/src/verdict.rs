@@ -1,0 +1,179 @@
+//! Whether every message ended as it must, whoever was killed on the way.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use redrive::rabbitmq::RabbitMq;
+use redrive::{Shelf, Shelved, Shelves as _};
+
+use crate::fate::{self, ATTEMPTS};
+use crate::fleet::Fleet;
+use crate::rabbit::Rabbit;
+use crate::worker_log::Log;
+
+/// How often a message may have been handed out once more than it failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interruptions {
+    /// Consumers that were killed.
+    pub workers: u32,
+    /// Brokers that were killed, and connections that were lost otherwise.
+    pub brokers: u32,
+}
+
+/// The figures of a run in which every message ended as it must.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Published.
+    pub messages: usize,
+    /// Of those, acknowledged.
+    pub acknowledged: usize,
+    /// Of those, on the dead-letter shelf.
+    pub dead_lettered: usize,
+    /// Came to their end more than once.
+    pub more_than_once: usize,
+    /// Came a second time and were not handled again.
+    pub on_sight: u32,
+    /// Acknowledged by a worker that did not live to write it down.
+    pub unseen: usize,
+    /// How often handlers were called.
+    pub runs: u64,
+    /// The most of one message.
+    pub most_runs: u32,
+    /// The most of one message, by the broker's count.
+    pub most_hand_outs: u32,
+}
+
+/// The ids of those that neither were handled nor rest on the shelf.
+#[must_use]
+pub fn unended<'a>(ids: &'a [String], log: &Log, rests: &[Shelved]) -> Vec<&'a String> {
+    let rests: HashSet<&str> = rests.iter().filter_map(|found| found.message.id()).collect();
+    let handled = |id: &String| log.records.get(id).is_some_and(|record| record.handled > 0);
+    ids.iter().filter(|id| !handled(id) && !rests.contains(id.as_str())).collect()
+}
+
+/// Waits until every message ended and nothing is left in work queue and delay queues; ends the worker in order, and gives
+/// back what rests on the shelf.
+///
+/// # Panics
+/// When that does not come before `deadline`.
+pub async fn to_the_end(
+    ids: &[String],
+    fleet: &mut Fleet,
+    transport: &RabbitMq,
+    queue: &str,
+    url: &str,
+    deadline: Instant,
+) -> Vec<Shelved> {
+    let shelves = transport.shelves();
+    loop {
+        let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+        fleet.log.catch_up();
+        let unended = unended(ids, &fleet.log, &rests);
+        if unended.is_empty() {
+            // It may give something back, and duplicates may still be under way.
+            fleet.stop().await;
+            if is_empty(queue, url).await {
+                assert_eq!(shelves.count(Shelf::Parking).await.unwrap(), 0, "nothing is parked here");
+                return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+            }
+            fleet.start();
+        }
+        assert!(
+            Instant::now() < deadline,
+            "not all messages ended in time: {} on the shelf; not ended: {unended:?}; {}",
+            rests.len(),
+            fleet.state()
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Whether nothing is ready in the work queue and its delay queues.
+async fn is_empty(queue: &str, url: &str) -> bool {
+    let rabbit = Rabbit::connect(url).await;
+    for queue in fate::rungs(queue).chain([queue.to_owned()]) {
+        if rabbit.ready(&queue).await.expect("the queue is there") > 0 {
+            return false;
+        }
+    }
+    true
+}
+
+/// The figures of a run.
+///
+/// # Panics
+/// When a message is lost, or did not end as it must.
+#[must_use]
+pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interruptions) -> Verdict {
+    let interruptions = interruptions.workers + interruptions.brokers;
+    let mut shelved: HashMap<&str, Vec<&Shelved>> = HashMap::new();
+    for found in shelf {
+        shelved.entry(found.message.id().unwrap_or_default()).or_default().push(found);
+    }
+    let mut verdict = Verdict {
+        messages: ids.len(),
+        acknowledged: 0,
+        dead_lettered: 0,
+        more_than_once: 0,
+        on_sight: log.records.values().map(|record| record.on_sight).sum(),
+        unseen: 0,
+        runs: log.runs,
+        most_runs: 0,
+        most_hand_outs: 0,
+    };
+    let (mut lost, mut wrong) = (Vec::new(), Vec::new());
+    for id in ids {
+        let record = log.records.get(id).cloned().unwrap_or_default();
+        let rests = shelved.remove(id.as_str()).unwrap_or_default();
+        let ended = record.handled as usize + rests.len();
+        match (ended, fate::end(id)) {
+            (0, _) => lost.push(id),
+            (_, None) if !rests.is_empty() => wrong.push(format!("{id} succeeds, but is on the shelf")),
+            (_, None) => verdict.acknowledged += 1,
+            (_, Some(reason)) => {
+                verdict.dead_lettered += 1;
+                let others = rests.iter().filter(|found| {
+                    found.story.reason.as_ref().is_none_or(|found| found.as_str() != reason)
+                        || found.story.failures() > ATTEMPTS
+                });
+                wrong.extend(others.map(|found| format!("{id} must end as {reason}: {:?}", found.story)));
+            }
+        }
+        verdict.more_than_once += usize::from(ended > 1);
+        verdict.unseen +=
+            usize::from(rests.is_empty() && record.handled > 0 && record.acked + record.on_sight == 0);
+        if record.attempt > ATTEMPTS || (ended == 1 && record.runs > ATTEMPTS + interruptions) {
+            wrong.push(format!("{id}: too many attempts: {record:?}"));
+        }
+        if record.handed_out > 1 + interruptions {
+            wrong.push(format!("{id}: handed out too often: {record:?}"));
+        }
+        verdict.most_runs = verdict.most_runs.max(record.runs);
+        verdict.most_hand_outs = verdict.most_hand_outs.max(record.handed_out);
+    }
+    wrong.extend(shelved.keys().map(|id| format!("{id} was never published")));
+    assert!(lost.is_empty(), "{} of {} messages are LOST: {lost:?}", lost.len(), ids.len());
+    assert!(wrong.is_empty(), "{} messages did not end as they must: {wrong:#?}", wrong.len());
+    verdict
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} messages, {} acknowledged ({} of them unseen), {} dead-lettered, 0 lost, {} handled to an end more than \
+             once, {} settled on sight, {} runs (at most {} of one message, {ATTEMPTS} attempts allowed, handed out at \
+             most {} times)",
+            self.messages,
+            self.acknowledged,
+            self.unseen,
+            self.dead_lettered,
+            self.more_than_once,
+            self.on_sight,
+            self.runs,
+            self.most_runs,
+            self.most_hand_outs,
+        )
+    }
+}

@@ -1,0 +1,240 @@
+//! The process dies between every two steps from received to settled: the message, or the message and one copy, is left,
+//! and comes to its end.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use lapin::options::{QueueDeclareOptions, QueuePurgeOptions};
+use lapin::types::FieldTable;
+use redrive::rabbitmq::RabbitMq;
+use redrive_brokers::{broker, report};
+use redrive_core::fail_point::FailPoint;
+use redrive_system_tests::fate;
+use redrive_system_tests::fleet::{Fleet, Mode};
+use redrive_system_tests::flow::{Flow, WAIT};
+use redrive_system_tests::rabbit::{Rabbit, publish_all};
+use redrive_system_tests::verdict::{Interruptions, judge, to_the_end};
+use redrive_system_tests::{Combination, on_four_combinations};
+
+on_four_combinations!(600;
+    nothing_is_lost_wherever_the_process_dies,
+    nothing_is_lost_when_it_dies_with_its_hands_full,
+);
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const LOOK: Duration = Duration::from_millis(20);
+/// What a broker says of its queues may be a moment old.
+const LOOKS_ALIKE: usize = 10;
+
+/// One message for each step of each way.
+async fn nothing_is_lost_wherever_the_process_dies(on: Combination) {
+    let mut scene = Scene::set(on).await;
+    let mut table = Vec::new();
+    for flow in Flow::ALL {
+        let mut row = Vec::new();
+        for point in FailPoint::ALL {
+            let Some(may_be_left) = flow.left(point, on) else { continue };
+            let what = format!("{} dying at {} on {on}", flow.name(), point.name());
+            scene.die(flow, point, &what).await;
+            let left = scene.left(*may_be_left.start(), &what).await;
+            assert!(left.total() <= *may_be_left.end(), "{what}: left {left}");
+            let ends = scene.ends(flow, point, &what).await;
+            let before = flow.handled_before(point);
+            let (least, most) = (may_be_left.start() + before, may_be_left.end() + before);
+            assert!((least..=most).contains(&ends), "{what}: left {left}, and ended {ends} times");
+            row.push(format!("{} → {left}, ended {}", point.name(), times(ends)));
+        }
+        table.push(format!("{}: {}", flow.name(), row.join(", ")));
+    }
+    scene.clear().await;
+    report(&format!("killed between two steps on {on}: {}", table.join(" | ")));
+}
+
+fn times(ends: usize) -> &'static str {
+    ["never", "once", "twice"].get(ends).unwrap_or(&"more often")
+}
+
+/// The queues, and who works on them.
+struct Scene {
+    queue: String,
+    transport: RabbitMq,
+    rabbit: Rabbit,
+    worker: Fleet,
+    operator: Fleet,
+}
+
+/// Where copies of the only message are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    work: u32,
+    rung: u32,
+    shelf: u32,
+}
+
+impl Left {
+    fn total(self) -> usize {
+        (self.work + self.rung + self.shelf) as usize
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let places = [(self.work, "work"), (self.rung, "rung"), (self.shelf, "shelf")];
+        let places = places.into_iter().filter(|(copies, _)| *copies > 0);
+        let places: Vec<_> = places.map(|(copies, place)| format!("{copies} in {place}")).collect();
+        f.write_str(if places.is_empty() { "nothing".to_owned() } else { places.join(" + ") }.as_str())
+    }
+}
+
+impl Scene {
+    async fn set(on: Combination) -> Self {
+        let url = broker(on.version).url;
+        let queue = on.unique("fail-points");
+        let mut worker = Fleet::new(WORKER, Mode::Flows, on, &url, &queue);
+        // It declares the queues.
+        worker.start();
+        worker.until(soon(), "a worker starts", |log| log.started == 1).await;
+        worker.stop().await;
+        let transport = on.options(&queue).connect(&url).await.unwrap();
+        let operator = Fleet::new(WORKER, Mode::Redrive, on, &url, &queue);
+        Self { rabbit: Rabbit::connect(&url).await, queue, transport, worker, operator }
+    }
+
+    fn rung(&self) -> String {
+        format!("{}--retry-{}ms", self.queue, WAIT.as_millis())
+    }
+
+    fn shelf(&self) -> String {
+        format!("{}--dead-letters", self.queue)
+    }
+
+    /// Lets a process take the way of the message until it dies.
+    async fn die(&mut self, flow: Flow, point: FailPoint, what: &str) {
+        let message = flow.message(point);
+        let fleet = if flow == Flow::Redrive {
+            self.transport.publish_to("", &self.shelf(), message).await.unwrap();
+            &mut self.operator
+        } else {
+            publish_all(&self.transport, [message]).await;
+            &mut self.worker
+        };
+        fleet.start_to_die_at(point, 1);
+        assert!(!fleet.lives_until(soon(), what, |_| false).await);
+        let status = fleet.ended().await;
+        assert!(status.code().is_none(), "{what}: ended by itself with {status}; {}", fleet.last_words());
+    }
+
+    /// What the broker has once it noticed the death, and at least so much.
+    async fn left(&self, least: usize, what: &str) -> Left {
+        let deadline = soon();
+        let (mut before, mut alike) = (None, 0);
+        loop {
+            let (work, consumers) = self.look(&self.queue).await;
+            let (rung, shelf) = (self.look(&self.rung()).await.0, self.look(&self.shelf()).await.0);
+            let now = Left { work, rung, shelf };
+            alike = if before == Some(now) { alike + 1 } else { 0 };
+            before = Some(now);
+            if consumers == 0 && now.total() >= least && alike >= LOOKS_ALIKE {
+                return now;
+            }
+            assert!(Instant::now() < deadline, "{what}: {now} left, and {consumers} consumers");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Ready messages and consumers.
+    async fn look(&self, queue: &str) -> (u32, u32) {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let channel = self.rabbit.channel().await;
+        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+        let found = found.unwrap_or_else(|error| panic!("{queue}: {error}"));
+        channel.close(200, "OK".into()).await.expect("the channel closes");
+        (found.message_count(), found.consumer_count())
+    }
+
+    /// Lets a process do what the dead one left behind; answers how often the message came to an end.
+    async fn ends(&mut self, flow: Flow, point: FailPoint, what: &str) -> usize {
+        if flow == Flow::Redrive {
+            self.operator.start();
+            let status = self.operator.ended().await;
+            assert!(status.success(), "{what}: the next redrive: {status}; {}", self.operator.last_words());
+        }
+        let id = flow.message(point).id().expect("it has an id").to_owned();
+        let deadline = soon();
+        loop {
+            self.worker.start();
+            let ended = loop {
+                self.worker.log.catch_up();
+                let handled = self.worker.log.records.get(&id).map_or(0, |record| record.handled);
+                let ended = handled + self.look(&self.shelf()).await.0;
+                let waiting = self.look(&self.queue).await.0 + self.look(&self.rung()).await.0;
+                if ended > 0 && waiting == 0 {
+                    break ended;
+                }
+                assert!(Instant::now() < deadline, "{what}: {ended} ends; {}", self.worker.state());
+                tokio::time::sleep(LOOK).await;
+            };
+            // It settles what it has in hand, or gives it back.
+            self.worker.stop().await;
+            let left = self.left(0, what).await;
+            if left.work + left.rung == 0 {
+                let handled = self.worker.log.records.get(&id).map_or(0, |record| record.handled);
+                assert!(handled + left.shelf >= ended);
+                let channel = self.rabbit.channel().await;
+                let shelf = self.shelf();
+                channel.queue_purge(shelf.into(), QueuePurgeOptions::default()).await.unwrap();
+                return (handled + left.shelf) as usize;
+            }
+        }
+    }
+
+    /// A shared broker must be left as it was.
+    async fn clear(self) {
+        let names = [self.queue.clone(), self.rung(), self.shelf(), format!("{}--parking-lot", self.queue)];
+        self.rabbit.delete(names).await;
+    }
+}
+
+/// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.
+async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
+    const MESSAGES: usize = 600;
+    const DEATHS: [(FailPoint, u32); 8] = [
+        (FailPoint::Received, 70),
+        (FailPoint::Decided, 60),
+        (FailPoint::CopyHandedOver, 20),
+        (FailPoint::CopyConfirmed, 20),
+        (FailPoint::AckHandedOver, 60),
+        (FailPoint::AckFlushed, 40),
+        (FailPoint::CopyConfirmed, 3),
+        (FailPoint::AckHandedOver, 5),
+    ];
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let url = broker(on.version).url;
+    let queue = on.unique("hands-full");
+    let mut fleet = Fleet::new(WORKER, Mode::Chaos, on, &url, &queue);
+    fleet.start();
+    fleet.until(deadline, "a worker starts", |log| log.started == 1).await;
+    fleet.stop().await;
+    let transport = on.options(&queue).connect(&url).await.unwrap();
+    let ids: Vec<String> = (0..MESSAGES).map(|number| format!("m-{number}")).collect();
+    publish_all(&transport, ids.iter().map(|id| redrive::Message::new("an order").with_id(id))).await;
+
+    for (point, pass) in DEATHS {
+        let what = format!("dying at {} with its hands full on {on}", point.name());
+        fleet.start_to_die_at(point, pass);
+        assert!(!fleet.lives_until(deadline, &what, |_| false).await);
+        let status = fleet.ended().await;
+        assert!(status.code().is_none(), "{what}: ended by itself with {status}; {}", fleet.last_words());
+    }
+    fleet.start();
+    let shelf = to_the_end(&ids, &mut fleet, &transport, &queue, &url, deadline).await;
+    let deaths = Interruptions { workers: DEATHS.len() as u32, brokers: 0 };
+    let verdict = judge(&ids, &fleet.log, &shelf, deaths);
+    let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));
+    Rabbit::connect(&url).await.delete(fate::rungs(&queue).chain(names)).await;
+    report(&format!("killed {} times with its hands full on {on}: {verdict}", DEATHS.len()));
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(90)
+}
