@@ -86,6 +86,23 @@ pub trait Transport: Send + Sync + 'static {
     /// As [`start`](Self::start).
     fn resume(&self) -> impl Future<Output = Result<(), TransportError>> + Send;
 
+    /// From the next [`start`](Self::start) or [`resume`](Self::resume) on, holds at most so many deliveries; `None`:
+    /// as many as [`Needs::prefetch`] says. Whatever is in hand of a process that dies is counted against it by the
+    /// broker: the consumer asks for 1 while it handles messages alone that may be the reason why processes die.
+    ///
+    /// A transport that cannot do this leaves it: suspects are then handled alone all the same, but what is held beside
+    /// them is counted with them.
+    fn narrow(&self, most: Option<u32>) {
+        let _ = most;
+    }
+
+    /// When deliveries in hand were last lost with their connection and began to come again, by [`now`](Self::now),
+    /// though this process lived on; `None`: never, or not known. They come with a higher count for which nobody is to
+    /// blame.
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        None
+    }
+
     /// Ends the work: what is still in hand goes back to the broker, and connections are closed in
     /// order. `receive` answers `None` from here on.
     fn close(&self) -> impl Future<Output = ()> + Send;

@@ -1,5 +1,6 @@
 //! The transport: what a consumer sees of a queue.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -22,13 +23,16 @@ pub struct Memory {
     queue: String,
     owner: Owner,
     life: Mutex<Life>,
+    /// At most so many in hand, from the next start or resume on; 0: as many as was asked for at the start.
+    narrowed: AtomicU32,
+    interrupted_at: Mutex<Option<SystemTime>>,
 }
 
 /// Where the transport is in its life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Life {
     New,
-    Taking { prefetch: u32 },
+    Taking { prefetch: u32, most: u32 },
     Paused { prefetch: u32 },
     Ended,
 }
@@ -63,7 +67,14 @@ impl Memory {
     }
 
     pub(crate) fn attach(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
-        Self { broker, queue, owner, life: Mutex::new(Life::New) }
+        Self {
+            broker,
+            queue,
+            owner,
+            life: Mutex::new(Life::New),
+            narrowed: AtomicU32::new(0),
+            interrupted_at: Mutex::default(),
+        }
     }
 
     /// The broker, to publish to and to look at.
@@ -102,6 +113,7 @@ impl Memory {
     /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth
     /// nothing; receiving goes on.
     pub fn interrupt(&self) {
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.now());
         self.broker.change(&self.queue, |queue| {
             for tag in queue.held_by(self.owner) {
                 queue.give_back(tag);
@@ -126,19 +138,29 @@ impl Memory {
 
     fn look_for_one(&self) -> Result<Looked, TransportError> {
         let life = self.life();
-        let prefetch = match *life {
+        let most = match *life {
             Life::New => return Err(error::not_started(&self.queue)),
             Life::Paused { .. } | Life::Ended => return Ok(Looked::NoMore),
-            Life::Taking { prefetch } => prefetch,
+            Life::Taking { most, .. } => most,
         };
         let handed_out =
-            self.broker.look(&self.queue, |queue| queue.hand_out(self.owner, prefetch, Instant::now()));
+            self.broker.look(&self.queue, |queue| queue.hand_out(self.owner, most, Instant::now()));
         Ok(match handed_out {
             HandOut::Message { tag, message, handed_out } => {
                 Looked::Found(self.deliver(tag, message, handed_out))
             }
             HandOut::Nothing { next_due } => Looked::Nothing { next_due },
         })
+    }
+
+    /// A prefetch of 0 is any number.
+    fn taking(&self, prefetch: u32) -> Life {
+        let most = match self.narrowed.load(Ordering::Relaxed) {
+            0 => prefetch,
+            narrowed if prefetch == 0 => narrowed,
+            narrowed => narrowed.min(prefetch),
+        };
+        Life::Taking { prefetch, most }
     }
 
     fn deliver(&self, tag: Tag, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
@@ -170,7 +192,7 @@ impl Transport for Memory {
         if !unmet.is_empty() {
             return Err(error::unsupported(&unmet));
         }
-        *life = Life::Taking { prefetch: needs.prefetch };
+        *life = self.taking(needs.prefetch);
         Ok(())
     }
 
@@ -214,7 +236,7 @@ impl Transport for Memory {
 
     async fn pause(&self) -> Result<(), TransportError> {
         let mut life = self.life();
-        if let Life::Taking { prefetch } = *life {
+        if let Life::Taking { prefetch, .. } = *life {
             *life = Life::Paused { prefetch };
             self.broker.changed().notify_waiters();
         }
@@ -227,9 +249,18 @@ impl Transport for Memory {
             Life::New => return Err(error::not_started(&self.queue)),
             Life::Ended => return Err(error::closed(&self.queue)),
             Life::Taking { .. } => {}
-            Life::Paused { prefetch } => *life = Life::Taking { prefetch },
+            Life::Paused { prefetch } => *life = self.taking(prefetch),
         }
         Ok(())
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        // Narrower than one is nothing at all.
+        self.narrowed.store(most.map_or(0, |most| most.max(1)), Ordering::Relaxed);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn close(&self) {

@@ -1,7 +1,7 @@
 //! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{Capabilities, Message, TransportError, TransportErrorKind};
 use tokio::time::Instant;
@@ -44,6 +44,9 @@ struct Known {
     version: Option<Version>,
     frame_max: u32,
     prefetch: u16,
+    /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
+    narrowed: u16,
+    interrupted_at: Option<SystemTime>,
     sessions: Vec<Weak<Session>>,
 }
 
@@ -114,7 +117,23 @@ impl Broker {
     }
 
     pub(crate) fn prefetch(&self) -> u16 {
-        self.known().prefetch.max(1)
+        let known = self.known();
+        let most = if known.narrowed == 0 { u16::MAX } else { known.narrowed };
+        known.prefetch.clamp(1, most)
+    }
+
+    pub(crate) fn narrow(&self, most: Option<u32>) {
+        let most = most.map_or(0, |most| u16::try_from(most.max(1)).unwrap_or(u16::MAX));
+        self.known().narrowed = most;
+    }
+
+    /// What was in hand when the last subscription was cut comes again from now on.
+    pub(crate) fn note_interruption(&self, now: SystemTime) {
+        self.known().interrupted_at = Some(now);
+    }
+
+    pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
+        self.known().interrupted_at
     }
 
     pub(crate) fn ladder(&self) -> Arc<Ladder> {

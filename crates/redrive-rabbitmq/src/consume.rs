@@ -1,7 +1,7 @@
 //! The intake: the one task that owns the subscription, and takes it up again when it ends.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::StreamExt;
 use lapin::Consumer;
@@ -56,6 +56,7 @@ impl Drop for Watched {
 
 async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut backoff = Backoff::default();
+    let mut cut = false;
     loop {
         let now = *wanted.borrow_and_update();
         match now {
@@ -76,6 +77,9 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
         };
         let pause = match subscribed {
             Ok((session, consumer)) => {
+                if std::mem::take(&mut cut) {
+                    broker.note_interruption(SystemTime::now());
+                }
                 let since = Instant::now();
                 let ended = take(broker, &session, consumer, &mut wanted).await;
                 if since.elapsed() > GOOD_AFTER {
@@ -84,6 +88,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                 match ended {
                     Ended::AsWanted => continue,
                     Ended::Cut(why) => {
+                        cut = true;
                         session.end();
                         broker.inbox.forget_stale();
                         let pause = backoff.next();

@@ -241,6 +241,14 @@ impl Transport for RabbitMq {
         Ok(())
     }
 
+    fn narrow(&self, most: Option<u32>) {
+        self.broker.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.broker.interrupted_at()
+    }
+
     async fn close(&self) {
         self.want(Wanted::Close);
         let intake = self.intake().take();

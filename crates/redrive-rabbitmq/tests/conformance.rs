@@ -173,6 +173,14 @@ impl Transport for Proxied {
         self.transport.resume().await
     }
 
+    fn narrow(&self, most: Option<u32>) {
+        self.transport.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
+        self.transport.interrupted_at()
+    }
+
     async fn close(&self) {
         self.transport.close().await;
     }

@@ -257,6 +257,14 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.resume().await
     }
 
+    fn narrow(&self, most: Option<u32>) {
+        self.inner.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.inner.interrupted_at()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -57,6 +57,7 @@ macro_rules! __with_clauses {
             settling_goes_on_while_paused
             resume_goes_on
             pausing_twice_is_pausing_once
+            narrowed_it_holds_less_and_widened_it_holds_more
             close_gives_back_what_is_in_hand
             close_gives_back_what_was_not_received
             close_costs_no_attempt

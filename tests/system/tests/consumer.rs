@@ -355,6 +355,14 @@ impl redrive::Transport for Shared {
         self.0.resume().await
     }
 
+    fn narrow(&self, most: Option<u32>) {
+        self.0.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
+        self.0.interrupted_at()
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }

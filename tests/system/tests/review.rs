@@ -57,6 +57,14 @@ impl<T: Transport> Transport for Said<T> {
         self.0.resume().await
     }
 
+    fn narrow(&self, most: Option<u32>) {
+        self.0.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
+        self.0.interrupted_at()
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }
@@ -67,16 +75,16 @@ impl<T: Transport> Transport for Said<T> {
 }
 
 /// After a pause it still hands out some, as they were prefetched.
-struct Prefetching<T>(T, Mutex<Phase>);
+struct Prefetching<T>(T, usize, Mutex<Phase>);
 
 enum Phase {
-    Taking { prefetched: usize },
+    Taking,
     Paused { left: usize },
 }
 
 impl<T> Prefetching<T> {
     fn new(inner: T, prefetched: usize) -> Self {
-        Self(inner, Mutex::new(Phase::Taking { prefetched }))
+        Self(inner, prefetched, Mutex::new(Phase::Taking))
     }
 }
 
@@ -92,7 +100,7 @@ impl<T: Transport> Transport for Prefetching<T> {
     }
 
     async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
-        if let Phase::Paused { left } = &mut *self.1.lock().unwrap() {
+        if let Phase::Paused { left } = &mut *self.2.lock().unwrap() {
             let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
             *left = fewer;
             return self.0.receive().now_or_never().unwrap_or(Ok(None));
@@ -109,15 +117,24 @@ impl<T: Transport> Transport for Prefetching<T> {
     }
 
     async fn pause(&self) -> Result<(), TransportError> {
-        let mut phase = self.1.lock().unwrap();
-        if let Phase::Taking { prefetched } = *phase {
-            *phase = Phase::Paused { left: prefetched };
+        let mut phase = self.2.lock().unwrap();
+        if let Phase::Taking = *phase {
+            *phase = Phase::Paused { left: self.1 };
         }
         Ok(())
     }
 
     async fn resume(&self) -> Result<(), TransportError> {
+        *self.2.lock().unwrap() = Phase::Taking;
         self.0.resume().await
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        self.0.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
+        self.0.interrupted_at()
     }
 
     async fn close(&self) {

@@ -104,3 +104,26 @@ pub async fn pausing_twice_is_pausing_once<H: Harness>(case: &Case<H>) {
     assert_eq!(case.complete_ids(&transport, 2).await, ["a", "b"]);
     case.nothing_is_left(&transport).await;
 }
+
+/// Narrowed before the start, a transport has no more in hand than that; widened it has more from the next `resume` on.
+/// What was in hand before can still be settled.
+pub async fn narrowed_it_holds_less_and_widened_it_holds_more<H: Harness>(case: &Case<H>) {
+    let mut few = needs();
+    few.prefetch = 3;
+    let transport = case.unstarted().await;
+    transport.narrow(Some(1));
+    transport.start(&few).await.unwrap_or_else(|error| panic!("the transport does not start: {error}"));
+    case.publish_ids(&["a", "b", "c"]).await;
+    let a = case.next_is(&transport, "a").await;
+    case.nothing_comes(&transport).await;
+    case.pause(&transport).await;
+    assert!(case.drain(&transport).await.is_empty(), "narrowed to one, it had a second one in hand");
+    transport.narrow(None);
+    case.resume(&transport).await;
+    let b = case.next_is(&transport, "b").await;
+    let c = case.next_is(&transport, "c").await;
+    case.settle(&transport, b.receipt, Settlement::Complete).await;
+    case.settle(&transport, a.receipt, Settlement::Complete).await;
+    case.settle(&transport, c.receipt, Settlement::Complete).await;
+    case.nothing_is_left(&transport).await;
+}

@@ -1,0 +1,187 @@
+//! What a ledger says: which messages a handler began with and never came to an end with. Pure; the file is in
+//! [`ledger`](super::ledger).
+//!
+//! One line each, fields parted by a blank, ended by a line feed:
+//!
+//! | line | says |
+//! |---|---|
+//! | `redrive ledger 1` | the first line: what this file is |
+//! | `! 2 0 order-7` | two processes died with copy 0 of message `order-7` |
+//! | `+ 0 order-7` | a handler begins with it |
+//! | `- 0 order-7` | it came to an end |
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use crate::delivery::Delivery;
+
+/// The first line of every ledger.
+pub(crate) const TITLE: &str = "redrive ledger 1";
+
+/// So many messages that never came again are kept count of; the longest unseen are forgotten first.
+const MOST_COUNTED: usize = 4096;
+
+/// Which copy of which message: `hop id`, with blanks and everything unprintable of the id escaped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key(String);
+
+impl Key {
+    /// `None` for a message without an id of its own: nobody would know it again.
+    pub(crate) fn of(delivery: &Delivery) -> Option<Self> {
+        let story = delivery.story();
+        if story.id_assigned || delivery.id().is_empty() {
+            return None;
+        }
+        let mut key = format!("{} ", story.hop);
+        for byte in delivery.id().bytes() {
+            if byte.is_ascii_graphic() && byte != b'%' {
+                key.push(char::from(byte));
+            } else {
+                // A String takes everything.
+                let _ = write!(key, "%{byte:02x}");
+            }
+        }
+        Some(Self(key))
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (hop, id) = text.split_once(' ')?;
+        let whole = hop.parse::<u32>().is_ok() && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
+        whole.then(|| Self(text.to_owned()))
+    }
+}
+
+/// What is known of one message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    /// How many processes died with it.
+    deaths: u32,
+    /// How many handlers are at it now; more than one only where an id is used twice.
+    open: u32,
+    /// When it was last written of.
+    seen: u64,
+}
+
+/// The state that the lines add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Book {
+    entries: HashMap<Key, Entry>,
+    /// How many entries have deaths.
+    counted: usize,
+    now: u64,
+}
+
+impl Book {
+    /// Reads what a process left that is no more: what it began with and never ended is counted. The end of a line may be
+    /// missing at the end of the text, where the machine stopped in the middle.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and in which line, where it is something that redrive does not write.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let mut book = Self::default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut lines = whole.split('\n').enumerate();
+        match lines.next() {
+            Some((_, TITLE)) => {}
+            // Nothing, or the beginning of a title whose end was not written.
+            Some((_, "")) if TITLE.starts_with(text) => return Ok(book),
+            _ => return Err(format!("its first line is not `{TITLE}`: it is no ledger of redrive")),
+        }
+        for (index, line) in lines {
+            book.take_in(line).ok_or_else(|| format!("line {} is none that redrive writes", index + 1))?;
+        }
+        book.end_of_process();
+        Ok(book)
+    }
+
+    /// A handler begins with it; answers the line to write.
+    pub(crate) fn begin(&mut self, key: &Key) -> String {
+        self.entry(key).open += 1;
+        format!("+ {}\n", key.0)
+    }
+
+    /// It came to an end; answers the line to write.
+    pub(crate) fn end(&mut self, key: &Key) -> String {
+        if let Some(entry) = self.entries.get_mut(key) {
+            self.counted -= usize::from(entry.deaths > 0);
+            entry.deaths = 0;
+            entry.open = entry.open.saturating_sub(1);
+            if entry.open == 0 {
+                self.entries.remove(key);
+            }
+        }
+        format!("- {}\n", key.0)
+    }
+
+    /// How many processes died with it.
+    pub(crate) fn deaths(&self, key: &Key) -> u32 {
+        self.entries.get(key).map_or(0, |entry| entry.deaths)
+    }
+
+    /// How many messages there are that processes died with.
+    pub(crate) fn counted(&self) -> usize {
+        self.counted
+    }
+
+    /// Everything that is known, in as few lines as there are.
+    pub(crate) fn write(&self) -> String {
+        let mut text = format!("{TITLE}\n");
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.seen);
+        for (Key(key), entry) in entries {
+            if entry.deaths > 0 {
+                // A String takes everything.
+                let _ = writeln!(text, "! {} {key}", entry.deaths);
+            }
+            for _ in 0..entry.open {
+                let _ = writeln!(text, "+ {key}");
+            }
+        }
+        text
+    }
+
+    fn take_in(&mut self, line: &str) -> Option<()> {
+        let (sign, rest) = line.split_once(' ')?;
+        match sign {
+            "+" => drop(self.begin(&Key::read(rest)?)),
+            "-" => drop(self.end(&Key::read(rest)?)),
+            "!" => {
+                let (deaths, key) = rest.split_once(' ')?;
+                let (deaths, key) = (deaths.parse().ok().filter(|&deaths| deaths > 0)?, Key::read(key)?);
+                let entry = self.entry(&key);
+                let before = std::mem::replace(&mut entry.deaths, deaths);
+                self.counted += usize::from(before == 0);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn end_of_process(&mut self) {
+        for entry in self.entries.values_mut() {
+            if std::mem::take(&mut entry.open) > 0 {
+                self.counted += usize::from(entry.deaths == 0);
+                entry.deaths = entry.deaths.saturating_add(1);
+            }
+        }
+        if self.entries.len() > MOST_COUNTED {
+            let mut seen: Vec<u64> = self.entries.values().map(|entry| entry.seen).collect();
+            seen.sort_unstable();
+            let oldest_kept = seen[seen.len() - MOST_COUNTED];
+            self.entries.retain(|_, entry| entry.seen >= oldest_kept);
+            self.counted = self.entries.len();
+        }
+    }
+
+    fn entry(&mut self, key: &Key) -> &mut Entry {
+        self.now += 1;
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.seen = self.now;
+        entry
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! The file of a [`Book`]: one line when a handler begins and one when it ends.
+//!
+//! Lines go to the operating system at once and are never flushed to the disk: what a process wrote outlives the process,
+//! though not always the machine. That is what it is for; a machine that crashes may forget the last lines.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::book::{Book, Key};
+use crate::delivery::Delivery;
+
+/// After so many bytes of lines the file is written anew, with what still matters.
+const ROOM: usize = 1024 * 1024;
+
+/// The ledger of one consumer.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    path: PathBuf,
+    /// While there are messages that processes died with.
+    names_any: AtomicBool,
+    written: Mutex<Written>,
+    /// Held as long as the process lives: two that write into one ledger would take each other for dead.
+    _lock: File,
+}
+
+#[derive(Debug)]
+struct Written {
+    book: Book,
+    file: File,
+    /// So many bytes may be written until it is written anew.
+    room: usize,
+    /// It could not be written the last time.
+    failing: bool,
+}
+
+impl Ledger {
+    /// Opens the ledger at `path`, or begins one there. Takes in what the process before left, and writes it anew.
+    ///
+    /// # Errors
+    ///
+    /// What could not be done, in one sentence, with what to do. Nothing was changed then.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let lock = lock(path)?;
+        let text = match std::fs::read(path) {
+            Ok(bytes) => String::from_utf8(bytes).map_err(|_| broken(path, "it is no text"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("the ledger {} cannot be read: {error}", path.display())),
+        };
+        let book = Book::read(&text).map_err(|why| broken(path, &why))?;
+        let file = write_anew(path, &book).map_err(|error| unwritable(path, &error))?;
+        let names_any = AtomicBool::new(book.counted() > 0);
+        let written = Mutex::new(Written { book, file, room: ROOM, failing: false });
+        Ok(Self { path: path.to_owned(), names_any, written, _lock: lock })
+    }
+
+    /// True while there are messages that processes died with: costs next to nothing.
+    pub(crate) fn names_any(&self) -> bool {
+        self.names_any.load(Ordering::Relaxed)
+    }
+
+    /// How many messages processes died with.
+    pub(crate) fn counted(&self) -> usize {
+        self.written().book.counted()
+    }
+
+    /// How many processes died with this delivery.
+    pub(crate) fn deaths(&self, delivery: &Delivery) -> u32 {
+        if !self.names_any() {
+            return 0;
+        }
+        Key::of(delivery).map_or(0, |key| self.written().book.deaths(&key))
+    }
+
+    /// A handler is about to begin with it. Until the answer is dropped, a death of the process counts against it.
+    pub(crate) fn begin(&self, delivery: &Delivery) -> Begun<'_> {
+        let key = Key::of(delivery);
+        if let Some(key) = &key {
+            let mut written = self.written();
+            let line = written.book.begin(key);
+            self.write(&mut written, &line);
+        }
+        Begun { ledger: self, key }
+    }
+
+    fn end(&self, key: &Key) {
+        let mut written = self.written();
+        let line = written.book.end(key);
+        self.names_any.store(written.book.counted() > 0, Ordering::Relaxed);
+        self.write(&mut written, &line);
+    }
+
+    /// A line that cannot be written costs no message: only that its death would go uncounted.
+    fn write(&self, written: &mut Written, line: &str) {
+        let mut wrote = written.file.write_all(line.as_bytes());
+        let full = written.room < line.len();
+        written.room = written.room.saturating_sub(line.len());
+        // After a failure half a line may stand there; anew, the file says everything again.
+        if wrote.is_err() || written.failing || full {
+            wrote = write_anew(&self.path, &written.book).map(|file| {
+                (written.file, written.room) = (file, ROOM);
+            });
+        }
+        let failed_before = std::mem::replace(&mut written.failing, wrote.is_err());
+        match wrote {
+            Err(error) if !failed_before => tracing::error!(
+                path = %self.path.display(), %error,
+                "the ledger cannot be written: messages are handled all the same, but one that kills the process now is \
+                 not counted there; make room, or give the consumer another path"
+            ),
+            Ok(()) if failed_before => tracing::info!(path = %self.path.display(), "the ledger is written again"),
+            _ => {}
+        }
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handler is at it; when this is dropped it came to an end, or at least the process outlived it.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    ledger: &'a Ledger,
+    key: Option<Key>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = &self.key {
+            self.ledger.end(key);
+        }
+    }
+}
+
+/// Beside the ledger, which is replaced from time to time. Freed with the process, however it ends.
+fn lock(path: &Path) -> Result<File, String> {
+    let beside = with_suffix(path, ".lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
+    let file = file.map_err(|error| unwritable(&beside, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(format!(
+            "the ledger {} is in use by another consumer: give each consumer of each process a ledger of its own",
+            path.display()
+        )),
+        Err(TryLockError::Error(error)) => {
+            Err(format!("the ledger {} cannot be locked: {error}; put it on a local disk", path.display()))
+        }
+    }
+}
+
+/// Complete beside it, then in its place: a process that dies here leaves the one or the other.
+fn write_anew(path: &Path, book: &Book) -> io::Result<File> {
+    let beside = with_suffix(path, ".new");
+    let mut file = File::create(&beside)?;
+    file.write_all(book.write().as_bytes())?;
+    std::fs::rename(&beside, path)?;
+    Ok(file)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn broken(path: &Path, why: &str) -> String {
+    format!(
+        "the ledger {} cannot be used: {why}; move it away to begin a new one (what it counted so far is forgotten then; no \
+         message is lost)",
+        path.display()
+    )
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> String {
+    format!(
+        "the ledger cannot be written: {}: {error}; give the consumer a path in a folder that is there and that this \
+         process may write to",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;
