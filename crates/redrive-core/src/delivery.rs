@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::deaths::DeathHistory;
 use crate::header_names;
-use crate::headers::Value;
+use crate::headers::{Timestamp, Value};
 use crate::message::Message;
 use crate::story::Story;
 
@@ -148,7 +148,7 @@ impl Delivery {
         }
         let properties = self.message.properties();
         if let Some(expiration) = properties.expiration {
-            let published = properties.timestamp.and_then(|timestamp| timestamp.to_system_time());
+            let published = properties.timestamp.and_then(Timestamp::to_system_time);
             let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
             let from = published.map_or(self.received_at, |published| published.min(self.received_at));
             return from.checked_add(expiration);

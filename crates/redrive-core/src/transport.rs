@@ -107,6 +107,13 @@ pub trait Transport: Send + Sync + 'static {
     /// order. `receive` answers `None` from here on.
     fn close(&self) -> impl Future<Output = ()> + Send;
 
+    /// Resolves when what could not be stored is worth trying again at once, for example because a broker that was out
+    /// of memory takes messages again. Listens from the call on, not only from the first poll. Never resolves where nothing
+    /// tells; the consumer tries again by and by in any case.
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// The time, for everything that is written on messages. A transport on virtual time answers with that.
     fn now(&self) -> SystemTime {
         SystemTime::now()

@@ -82,6 +82,52 @@ impl fmt::Debug for Address {
     }
 }
 
+/// Where the broker is to be had: the nodes of a cluster, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses(Vec<Address>);
+
+impl Addresses {
+    /// Parses URLs, each of which may be several with commas between them.
+    pub(crate) fn parse<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, TransportError> {
+        let each = urls.into_iter().flat_map(split);
+        let addresses: Vec<_> = each.map(|url| Address::parse(url, &variable)).collect::<Result<_, _>>()?;
+        if addresses.is_empty() { Err(malformed()) } else { Ok(Self(addresses)) }
+    }
+
+    pub(crate) fn shuffle(&mut self) {
+        fastrand::shuffle(&mut self.0);
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Address] {
+        &self.0
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Address] {
+        &mut self.0
+    }
+}
+
+impl From<Address> for Addresses {
+    fn from(address: Address) -> Self {
+        Self(vec![address])
+    }
+}
+
+/// Only before a scheme does a comma part two URLs: a password may have one too.
+fn split(urls: &str) -> Vec<&str> {
+    let begins_url = |&(at, _): &(usize, &str)| {
+        let rest = urls[at + 1..].trim_start();
+        rest.starts_with("amqp://") || rest.starts_with("amqps://")
+    };
+    let commas = urls.match_indices(',').filter(begins_url).map(|(at, _)| at);
+    let ends: Vec<_> = commas.chain([urls.len()]).collect();
+    let begins = std::iter::once(0).chain(ends.iter().map(|end| end + 1));
+    begins.zip(&ends).map(|(begin, &end)| &urls[begin..end]).collect()
+}
+
 /// The URL in the environment.
 pub(crate) fn url_from_env() -> Result<String, TransportError> {
     std::env::var(URL_VARIABLE).map_err(|_| {
@@ -134,6 +180,21 @@ mod tests {
             let error = parse(url).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("s3cret"), "{url}: {error:?}");
         }
+    }
+
+    #[test]
+    fn several_addresses_have_commas_between_them() {
+        let shown = |urls: &[&str]| {
+            let addresses = Addresses::parse(urls.iter().copied(), |_| None).unwrap();
+            addresses.as_slice().iter().map(Address::shown).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&["amqp://a"]), ["amqp://a:5672"]);
+        assert_eq!(
+            shown(&["amqp://u:p,amqp@a/v, amqps://b,amqp://c:1", "amqp://d"]),
+            ["amqp://a:5672/v", "amqps://b:5671", "amqp://c:1", "amqp://d:5672"]
+        );
+        assert!(Addresses::parse([], |_| None).is_err());
+        assert!(Addresses::parse(["amqp://a,", "b"], |_| None).is_err());
     }
 
     #[test]

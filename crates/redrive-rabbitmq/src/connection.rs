@@ -2,19 +2,20 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::{Channel, Connection, ConnectionProperties, Event};
 use redrive_core::TransportError;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::address::Address;
+use crate::address::{Address, Addresses};
+use crate::credentials::{self, Credentials, CredentialsProvider};
 use crate::error;
 use crate::options::Options;
 use crate::version::{self, Version};
@@ -42,42 +43,57 @@ impl Role {
 /// One of the two connections, whichever epoch it is in.
 pub(crate) struct Link {
     role: Role,
-    address: Address,
+    addresses: Addresses,
+    /// Which of the addresses is tried next.
+    next: AtomicUsize,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
+    /// As whom the last connection was made, or is to be.
+    user: RwLock<Arc<str>>,
     tls: OwnedTLSConfig,
     name: String,
     connect_timeout: Duration,
     epochs: AtomicU64,
     closed: AtomicBool,
     current: Mutex<Option<Arc<Live>>>,
+    /// Counts the times that the broker began to take messages again: after an alarm, or on a new connection.
+    recoveries: watch::Sender<u64>,
 }
 
 /// A connection of one epoch.
 #[derive(Debug)]
 pub(crate) struct Live {
-    connection: Connection,
+    pub(crate) connection: Connection,
     pub(crate) epoch: u64,
     /// The broker's version; only the consuming connection asks.
     pub(crate) version: Option<Version>,
 }
 
 impl Link {
-    pub(crate) fn new(role: Role, options: &Options, mut address: Address) -> Self {
+    pub(crate) fn new(role: Role, options: &Options, addresses: impl Into<Addresses>) -> Self {
+        let mut addresses = addresses.into();
         // Zero would switch it off; the protocol counts in seconds.
         let heartbeat = options.heartbeat.as_secs().clamp(1, u64::from(u16::MAX));
-        address.uri_mut().query.heartbeat.get_or_insert(u16::try_from(heartbeat).unwrap_or(u16::MAX));
+        for address in addresses.as_mut_slice() {
+            address.uri_mut().query.heartbeat.get_or_insert(u16::try_from(heartbeat).unwrap_or(u16::MAX));
+        }
+        let user = addresses.as_slice().first().map(Address::user).unwrap_or_default();
         Self {
             role,
-            address,
+            next: AtomicUsize::new(0),
+            credentials: options.credentials.clone(),
+            user: RwLock::new(user.into()),
+            addresses,
             tls: options.tls.clone(),
             name: format!("{} ({})", options.connection_name, role.word()),
             connect_timeout: options.connect_timeout,
             epochs: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             current: Mutex::new(None),
+            recoveries: watch::Sender::new(0),
         }
     }
 
-    /// The connection, made now if there is none: one attempt.
+    /// The connection, made now if there is none: one attempt at each address.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, TransportError> {
         let mut current = self.current.lock().await;
         if self.closed.load(Ordering::Acquire) {
@@ -87,7 +103,7 @@ impl Link {
             return Ok(Arc::clone(live));
         }
         *current = None;
-        let live = Arc::new(self.connect().await?);
+        let live = self.connect().await?;
         *current = Some(Arc::clone(&live));
         Ok(live)
     }
@@ -101,25 +117,51 @@ impl Link {
         }
     }
 
-    pub(crate) fn user(&self) -> &str {
-        self.address.user()
+    /// As whom we are connected.
+    pub(crate) fn user(&self) -> Arc<str> {
+        Arc::clone(&self.user.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn shown(&self) -> String {
-        self.address.shown()
+    /// Resolves when the broker takes messages again: after an alarm, or on a new connection.
+    pub(crate) fn recovered(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut recoveries = self.recoveries.subscribe();
+        async move {
+            if recoveries.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
     }
 
-    async fn connect(&self) -> Result<Live, TransportError> {
-        let opening = timeout(self.connect_timeout, self.open());
-        opening.await.unwrap_or_else(|_| Err(error::no_answer(&self.shown(), self.connect_timeout)))
+    /// Tries each address once, beginning with the one after that of the last connection.
+    async fn connect(&self) -> Result<Arc<Live>, TransportError> {
+        let addresses = self.addresses.as_slice();
+        let mut refusals = Vec::new();
+        for _ in addresses {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(address) = addresses.get(next % addresses.len()) else { continue };
+            let opening = timeout(self.connect_timeout, self.open(address));
+            let opened = opening
+                .await
+                .unwrap_or_else(|_| Err(error::no_answer(&address.shown(), self.connect_timeout)));
+            match opened {
+                Ok(live) => return Ok(live),
+                Err(error) => {
+                    debug!(connection = %self.name, broker = %address.shown(), %error, "not connected");
+                    refusals.push(error);
+                }
+            }
+        }
+        Err(error::none_connected(refusals))
     }
 
-    async fn open(&self) -> Result<Live, TransportError> {
-        let shown = self.shown();
-        let connecting = |error| error::connecting(&shown, self.user(), error);
+    async fn open(&self, address: &Address) -> Result<Arc<Live>, TransportError> {
+        let shown = address.shown();
+        let (address, credentials) = self.signed(address).await?;
+        let user = address.user();
+        let connecting = |error| error::connecting(&shown, user, credentials.is_some(), error);
         let version = match self.role {
             Role::Consuming => {
-                let greeting = version::greet(&self.address, &self.tls).await;
+                let greeting = version::greet(&address, &self.tls).await;
                 greeting.map_err(|error| connecting(error.into()))?
             }
             Role::Publishing => None,
@@ -129,29 +171,56 @@ impl Link {
             .with_client_property("product".into(), "redrive".into())
             .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into());
         let runtime = lapin::runtime::default_runtime().map_err(connecting)?;
-        let uri = self.address.uri().clone();
+        let uri = address.uri().clone();
         let connection = Connection::connect_uri_with_config(uri, properties, self.tls.clone(), runtime);
         let connection = connection.await.map_err(connecting)?;
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         info!(
-            connection = %self.name, broker = %shown, epoch, tls = self.address.is_encrypted(),
+            connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),
             version = version.map(tracing::field::display), "connected to RabbitMQ"
         );
+        *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
         self.watch(&connection);
-        Ok(Live { connection, epoch, version })
+        self.recoveries.send_modify(|times| *times += 1);
+        let live = Arc::new(Live { connection, epoch, version });
+        if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
+            let fresh = credentials::keep_fresh(
+                Arc::downgrade(&live),
+                Arc::clone(provider),
+                credentials,
+                self.name.clone(),
+            );
+            tokio::spawn(fresh);
+        }
+        Ok(live)
+    }
+
+    /// The address with the credentials of now, where somebody provides them.
+    async fn signed(&self, address: &Address) -> Result<(Address, Option<Credentials>), TransportError> {
+        let mut address = address.clone();
+        let Some(provider) = &self.credentials else { return Ok((address, None)) };
+        let credentials = provider.credentials().await.map_err(error::no_credentials)?;
+        let userinfo = &mut address.uri_mut().authority.userinfo;
+        userinfo.username.clone_from(&credentials.user);
+        userinfo.password.clone_from(&credentials.secret);
+        Ok((address, Some(credentials)))
     }
 
     /// Tells the log what happens to the connection.
     fn watch(&self, connection: &Connection) {
         let mut events = connection.events_listener();
         let name = self.name.clone();
+        let recoveries = self.recoveries.clone();
         tokio::spawn(async move {
             while let Some(event) = events.next().await {
                 match event {
                     Event::ConnectionBlocked(reason) => {
                         warn!(connection = %name, %reason, "RabbitMQ takes no more messages: its memory or disk is full");
                     }
-                    Event::ConnectionUnblocked => info!(connection = %name, "RabbitMQ takes messages again"),
+                    Event::ConnectionUnblocked => {
+                        info!(connection = %name, "RabbitMQ takes messages again");
+                        recoveries.send_modify(|times| *times += 1);
+                    }
                     Event::Error(error) => debug!(connection = %name, %error, "error on the connection"),
                     other => debug!(connection = %name, event = ?other, "event on the connection"),
                 }
@@ -165,7 +234,7 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
             .field("role", &self.role)
-            .field("address", &self.address)
+            .field("addresses", &self.addresses)
             .field("name", &self.name)
             .finish_non_exhaustive()
     }

@@ -1,17 +1,19 @@
 //! What went wrong, in words that say what to do.
 
 use lapin::{Error, ErrorKind};
-use redrive_core::{TransportError, TransportErrorKind};
+use redrive_core::{BoxError, TransportError, TransportErrorKind};
 
-/// Connecting failed. `shown` is the address without its password.
-pub(crate) fn connecting(shown: &str, user: &str, error: Error) -> TransportError {
+/// Connecting failed. `shown` is the address without its password; `provided` says that a provider gave the credentials.
+pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) -> TransportError {
+    let where_from = if provided {
+        "what the credentials provider answers"
+    } else {
+        "the user and the password in the URL, or REDRIVE_AMQP_USER and REDRIVE_AMQP_PASSWORD"
+    };
     let (kind, message) = match refusal(&error) {
         Some((403, text)) => (
             TransportErrorKind::Unauthorized,
-            format!(
-                "RabbitMQ at {shown} refuses the user `{user}` ({text}): check the user and the password in the URL, or \
-                 REDRIVE_AMQP_USER and REDRIVE_AMQP_PASSWORD"
-            ),
+            format!("RabbitMQ at {shown} refuses the user `{user}` ({text}): check {where_from}"),
         ),
         Some((530, text)) => (
             TransportErrorKind::Unauthorized,
@@ -27,6 +29,24 @@ pub(crate) fn connecting(shown: &str, user: &str, error: Error) -> TransportErro
         ),
     };
     TransportError::new(kind, message).with_source(error)
+}
+
+/// Nobody says who we are.
+pub(crate) fn no_credentials(error: BoxError) -> TransportError {
+    let message = format!("the credentials provider gave none: {error}");
+    TransportError::new(TransportErrorKind::Unauthorized, message).with_source(error)
+}
+
+/// No address let us in. What is wrong with one that answered says more than the silence of the others.
+pub(crate) fn none_connected(mut refusals: Vec<TransportError>) -> TransportError {
+    if refusals.len() == 1 {
+        return refusals.remove(0);
+    }
+    let all = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let kinds = refusals.iter().map(TransportError::kind);
+    let kind = kinds.into_iter().find(|kind| *kind != TransportErrorKind::Unreachable);
+    let message = format!("none of {} addresses: {all}", refusals.len());
+    TransportError::new(kind.unwrap_or(TransportErrorKind::Unreachable), message)
 }
 
 /// Nobody answered in time.

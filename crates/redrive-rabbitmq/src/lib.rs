@@ -18,6 +18,7 @@ mod broker;
 mod connection;
 mod consume;
 mod convert;
+mod credentials;
 mod delay;
 mod error;
 mod hand_outs;
@@ -30,6 +31,7 @@ mod topology;
 mod transport;
 mod version;
 
+pub use credentials::{Credentials, CredentialsProvider};
 pub use options::Options;
 pub use session::Receipt;
 pub use shelves::RabbitMqShelves;

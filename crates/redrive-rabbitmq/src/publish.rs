@@ -89,7 +89,7 @@ impl Publisher {
         message: Message,
         persistent: bool,
     ) -> Result<Answer, TransportError> {
-        let message = convert::for_publishing(message, self.link.user());
+        let message = convert::for_publishing(message, &self.link.user());
         let properties = convert::properties(&message, persistent)?;
         let publishing = self.publish_on_a_channel(target, &message, properties);
         timeout(self.confirm_timeout, publishing).await.unwrap_or_else(|_| {

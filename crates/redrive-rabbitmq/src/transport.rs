@@ -1,5 +1,6 @@
 //! RabbitMQ as a transport.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
-use crate::address::{Address, url_from_env};
+use crate::address::{Addresses, url_from_env};
 use crate::broker::{Broker, stored};
 use crate::connection::{Link, Role};
 use crate::consume::{self, Wanted};
@@ -68,10 +69,10 @@ impl RabbitMq {
         Options::new(queue)
     }
 
-    pub(crate) async fn open(options: Options, address: Address) -> Result<Self, TransportError> {
+    pub(crate) async fn open(options: Options, addresses: Addresses) -> Result<Self, TransportError> {
         let plan = options.plan()?;
-        let consuming = Link::new(Role::Consuming, &options, address.clone());
-        let publishing = Link::new(Role::Publishing, &options, address);
+        let consuming = Link::new(Role::Consuming, &options, addresses.clone());
+        let publishing = Link::new(Role::Publishing, &options, addresses);
         let publisher = Publisher::new(publishing, options.publish_channels, options.confirm_timeout);
         let broker = Broker::new(options, plan, consuming, publisher);
         let live = broker.consuming.live().await?;
@@ -268,6 +269,10 @@ impl Transport for RabbitMq {
         self.broker.publisher.close().await;
         self.broker.consuming.close().await;
         info!(queue = %self.broker.queue(), "closed");
+    }
+
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        self.broker.publisher.link().recovered()
     }
 
     fn now(&self) -> SystemTime {

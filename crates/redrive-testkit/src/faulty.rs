@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -267,6 +268,10 @@ impl<T: Transport> Transport for Faulty<T> {
 
     async fn close(&self) {
         self.inner.close().await;
+    }
+
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        self.inner.recovered()
     }
 
     fn now(&self) -> SystemTime {

@@ -1,5 +1,6 @@
 //! A transport that keeps a record.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -159,6 +160,10 @@ impl<T: Transport> Transport for Recording<T> {
 
     async fn close(&self) {
         self.inner.close().await;
+    }
+
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        self.inner.recovered()
     }
 
     fn now(&self) -> SystemTime {

@@ -1,5 +1,7 @@
 //! Carrying a settlement out, until it is done or the delivery is lost.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use super::work::Context;
@@ -31,6 +33,7 @@ impl<T: Transport> Context<T> {
         let mut receipt = receipt;
         let mut settlement = settlement;
         let mut trouble = None;
+        let mut recovered = None;
         for tries in 1_u32.. {
             let SettleError { error, receipt: held, copy_stored } =
                 match self.transport.settle(receipt, settlement.clone()).await {
@@ -63,9 +66,12 @@ impl<T: Transport> Context<T> {
                 trouble.get_or_insert_with(|| self.trouble.begin());
                 tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
             }
-            if !self.wait_unless_over(wait).await {
+            // The word may come while the next try is under way: it is listened for from before that.
+            let word = recovered.take().unwrap_or_else(|| self.recovered());
+            if !self.wait_unless_over(wait, word).await {
                 return self.give_back(receipt).await;
             }
+            recovered = Some(self.recovered());
         }
         unreachable!("the tries do not end")
     }
@@ -115,11 +121,16 @@ impl<T: Transport> Context<T> {
         (hopeless && self.capabilities.native_dead_letter).then_some(Settlement::Reject)
     }
 
-    /// False when the time is over first.
-    async fn wait_unless_over(&self, wait: Duration) -> bool {
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.transport.recovered())
+    }
+
+    /// Less when the transport says that it is worth trying again. False when the time is over first.
+    async fn wait_unless_over(&self, wait: Duration, recovered: impl Future<Output = ()>) -> bool {
         tokio::select! {
             () = self.over() => false,
             () = tokio::time::sleep(wait) => true,
+            () = recovered => true,
         }
     }
 

@@ -1,10 +1,12 @@
 //! The options that say how to connect, and how long that and storing a copy may take.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::tcp::OwnedIdentity;
 
 use super::Options;
+use crate::credentials::CredentialsProvider;
 
 impl Options {
     /// How often a sign of life is asked for, in whole seconds: 10 s, unless told otherwise. A dead connection is
@@ -20,7 +22,21 @@ impl Options {
         self
     }
 
-    /// How long connecting may take: 10 s, unless told otherwise.
+    /// Tries several addresses in an order that is new for each transport, so that the consumers of a cluster spread over
+    /// its nodes. Unless told so: in the order in which they are given.
+    pub fn shuffle_addresses(mut self) -> Self {
+        self.shuffle_addresses = true;
+        self
+    }
+
+    /// Asks for user and password, or for a token, before each connection, and again before what was got expires: see
+    /// [`CredentialsProvider`]. What stands in the URL is then not used.
+    pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    /// How long connecting to one address may take: 10 s, unless told otherwise.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -6,13 +6,15 @@ mod queues;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::tcp::OwnedTLSConfig;
 use redrive_core::{TransportError, Value};
 
-use crate::address::Address;
+use crate::address::Addresses;
 use crate::convert::value_to;
+use crate::credentials::CredentialsProvider;
 use crate::topology::{Names, Plan, QueueType, Topology};
 use crate::transport::RabbitMq;
 
@@ -48,6 +50,8 @@ pub struct Options {
     pub(crate) confirm_timeout: Duration,
     pub(crate) publish_channels: usize,
     pub(crate) tls: OwnedTLSConfig,
+    pub(crate) shuffle_addresses: bool,
+    pub(crate) credentials: Option<Arc<dyn CredentialsProvider>>,
 }
 
 impl Options {
@@ -67,18 +71,40 @@ impl Options {
             confirm_timeout: Duration::from_secs(30),
             publish_channels: 32,
             tls: OwnedTLSConfig::default(),
+            shuffle_addresses: false,
+            credentials: None,
         }
     }
 
     /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, and no endless wait.
+    /// Several URLs with commas between them are as many nodes of one cluster: see [`connect_any`](Self::connect_any).
     ///
     /// # Errors
     ///
     /// When the broker does not answer, refuses the credentials, or the options contradict each other.
     pub async fn connect(self, url: &str) -> Result<RabbitMq, TransportError> {
+        self.connect_any([url]).await
+    }
+
+    /// Connects to the first of these nodes of one cluster that answers, in this order, unless
+    /// [`shuffle_addresses`](Self::shuffle_addresses) was asked for. When a connection is lost the next node is tried,
+    /// and after the last one the first again.
+    ///
+    /// # Errors
+    ///
+    /// When none of them lets us in; the error names each. Else as [`connect`](Self::connect).
+    pub async fn connect_any<U: AsRef<str>>(
+        self,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<RabbitMq, TransportError> {
         self.check()?;
-        let address = Address::parse(url, |name| std::env::var(name).ok())?;
-        RabbitMq::open(self, address).await
+        let urls: Vec<U> = urls.into_iter().collect();
+        let mut addresses =
+            Addresses::parse(urls.iter().map(AsRef::as_ref), |name| std::env::var(name).ok())?;
+        if self.shuffle_addresses {
+            addresses.shuffle();
+        }
+        RabbitMq::open(self, addresses).await
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
