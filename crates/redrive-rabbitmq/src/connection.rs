@@ -127,7 +127,7 @@ impl Link {
         let mut recoveries = self.recoveries.subscribe();
         async move {
             if recoveries.changed().await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

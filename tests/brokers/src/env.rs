@@ -45,11 +45,19 @@ pub fn own_node(version: Version) -> Node {
 /// # Panics
 /// As [`own_node`].
 pub fn own_node_with(version: Version, config: &[&str]) -> Node {
+    own_node_with_plugins(version, config, &[])
+}
+
+/// [`own_node_with`] with plugins, for example `rabbitmq_management`.
+///
+/// # Panics
+/// As [`own_node`].
+pub fn own_node_with_plugins(version: Version, config: &[&str], plugins: &[&str]) -> Node {
     assert!(
         install::find(version).is_some(),
         "this test kills its broker, so it needs RabbitMQ {version} installed here (a URL is not enough): \
          run `cargo xtask test` as root on Debian or Ubuntu, or leave it out with `-- --skip {}`",
         version.mark()
     );
-    Node::with_config(version, config).unwrap_or_else(|error| panic!("{error:#}"))
+    Node::with_plugins(version, config, plugins).unwrap_or_else(|error| panic!("{error:#}"))
 }

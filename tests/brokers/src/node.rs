@@ -32,6 +32,7 @@ struct Inner {
     installation: Installation,
     name: String,
     port: u16,
+    management_port: u16,
     engine: Mutex<Box<dyn Engine>>,
 }
 
@@ -66,6 +67,15 @@ impl Node {
     /// # Errors
     /// As [`start`](Node::start).
     pub fn with_config(version: Version, config: &[&str]) -> Result<Node> {
+        Node::with_plugins(version, config, &[])
+    }
+
+    /// [`with_config`](Node::with_config) with these plugins, which make the start some seconds longer.
+    /// `rabbitmq_management` answers at [`management_url`](Node::management_url).
+    ///
+    /// # Errors
+    /// As [`start`](Node::start).
+    pub fn with_plugins(version: Version, config: &[&str], plugins: &[&str]) -> Result<Node> {
         let installation = install::find(version).with_context(|| {
             format!(
                 "RabbitMQ {version} is not installed; `cargo xtask test` installs it on Debian or Ubuntu, as root"
@@ -74,7 +84,8 @@ impl Node {
         let mut tries = 0;
         loop {
             tries += 1;
-            let started = Node::prepare(&installation, config).and_then(|node| node.restart().map(|()| node));
+            let started =
+                Node::prepare(&installation, config, plugins).and_then(|node| node.restart().map(|()| node));
             match started {
                 // Free ports are free until another process takes them.
                 Err(error) if tries < 4 && says_in_use(&format!("{error:#}")) => {}
@@ -108,6 +119,11 @@ impl Node {
     /// The URL of the node, for guest on the virtual host `/`.
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@{}/%2f", self.address())
+    }
+
+    /// The URL of the management API, for guest; where the node has that plugin.
+    pub fn management_url(&self) -> String {
+        format!("http://guest:guest@127.0.0.1:{}", self.inner.management_port)
     }
 
     /// Where the node listens for AMQP; for a [`Proxy`](crate::Proxy) in front of it.
@@ -193,22 +209,50 @@ impl Node {
     }
 
     /// A node that is ready to start, with its ports and its data folder.
-    fn prepare(installation: &Installation, config: &[&str]) -> Result<Node> {
-        let port = free_port()?;
+    fn prepare(installation: &Installation, config: &[&str], plugins: &[&str]) -> Result<Node> {
+        let (port, management_port) = (free_port()?, free_port()?);
         let id = format!("{:016x}", crate::ports::random());
         let name = format!("redrive-{id}@localhost");
+        let setup = Setup { port, management_port, config, plugins };
         let engine: Box<dyn Engine> = match installation.place() {
             Place::Machine | Place::Chroot(_) => {
-                Box::new(machine::Machine::prepare(installation, &id, &name, port, config)?)
+                Box::new(machine::Machine::prepare(installation, &id, &name, &setup)?)
             }
-            Place::Docker => Box::new(container::Container::prepare(installation, &id, &name, port, config)?),
+            Place::Docker => Box::new(container::Container::prepare(installation, &id, &name, &setup)?),
         };
         let engine = Mutex::new(engine);
-        Ok(Node { inner: Arc::new(Inner { installation: installation.clone(), name, port, engine }) })
+        Ok(Node {
+            inner: Arc::new(Inner {
+                installation: installation.clone(),
+                name,
+                port,
+                management_port,
+                engine,
+            }),
+        })
     }
 
     fn engine(&self) -> MutexGuard<'_, Box<dyn Engine>> {
         self.inner.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a node is to be like.
+struct Setup<'a> {
+    port: u16,
+    management_port: u16,
+    config: &'a [&'a str],
+    plugins: &'a [&'a str],
+}
+
+impl Setup<'_> {
+    /// As RabbitMQ reads them.
+    fn enabled_plugins(&self) -> String {
+        format!("[{}].\n", self.plugins.join(","))
+    }
+
+    fn has_management(&self) -> bool {
+        self.plugins.contains(&"rabbitmq_management")
     }
 }
 

@@ -1,6 +1,6 @@
 //! A node as a Docker container, where RabbitMQ cannot be installed.
 
-use super::{Engine, configuration};
+use super::{Engine, Setup, configuration};
 use crate::command::{run, tail};
 use crate::install::{Installation, image};
 use crate::process::Watcher;
@@ -22,8 +22,7 @@ impl Container {
         installation: &Installation,
         id: &str,
         node: &str,
-        port: u16,
-        config: &[&str],
+        setup: &Setup<'_>,
     ) -> Result<Container> {
         let name = format!("redrive-{id}");
         let data: PathBuf = std::env::temp_dir().join(format!("redrive-broker-{id}"));
@@ -31,17 +30,22 @@ impl Container {
         let watcher = Watcher::start(&data, Some(&name))?;
         let file = data.join("redrive.conf");
         // Through a published port nobody comes from loopback, to which RabbitMQ confines guest.
-        fs::write(&file, format!("loopback_users.guest = false\n{}", configuration(config)))?;
+        fs::write(&file, format!("loopback_users.guest = false\n{}", configuration(setup.config)))?;
         run(docker().args(["create", "--name", &name]).args([
             "--env",
             &format!("RABBITMQ_NODENAME={node}"),
             "--publish",
-            &format!("127.0.0.1:{port}:5672"),
+            &format!("127.0.0.1:{}:5672", setup.port),
+            "--publish",
+            &format!("127.0.0.1:{}:15672", setup.management_port),
             &image(installation.version()),
         ]))?;
         // Copied, not mounted: the Docker daemon may see other folders than this process.
         let target = format!("{name}:/etc/rabbitmq/conf.d/90-redrive.conf");
         run(docker().arg("cp").arg(&file).arg(target))?;
+        let plugins = data.join("enabled_plugins");
+        fs::write(&plugins, setup.enabled_plugins())?;
+        run(docker().arg("cp").arg(&plugins).arg(format!("{name}:/etc/rabbitmq/enabled_plugins")))?;
         Ok(Container { name, _watcher: watcher })
     }
 

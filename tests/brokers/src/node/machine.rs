@@ -1,6 +1,6 @@
 //! A node as processes of this machine: the broker, and an epmd of its own.
 
-use super::{Engine, configuration};
+use super::{Engine, Setup, configuration};
 use crate::command::{run, tail};
 use crate::install::Installation;
 use crate::ports::{free_port, random};
@@ -40,12 +40,11 @@ impl Machine {
         installation: &Installation,
         id: &str,
         name: &str,
-        port: u16,
-        config: &[&str],
+        setup: &Setup<'_>,
     ) -> Result<Machine> {
-        let ports = Ports { amqp: port, dist: free_port()?, epmd: free_port()? };
+        let ports = Ports { amqp: setup.port, dist: free_port()?, epmd: free_port()? };
         let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
-        lay_out(&data, ports, config).with_context(|| format!("could not fill {}", data.display()))?;
+        lay_out(&data, setup).with_context(|| format!("could not fill {}", data.display()))?;
         // The watcher first: from here on the folder goes away with this process.
         let watcher = Watcher::start(&data, None)?;
         let mut epmd = installation.command(&data, "epmd");
@@ -150,17 +149,21 @@ impl Drop for Machine {
 }
 
 /// Fills the data folder of a new node.
-fn lay_out(data: &Path, ports: Ports, config: &[&str]) -> Result<()> {
+fn lay_out(data: &Path, setup: &Setup<'_>) -> Result<()> {
     for folder in ["home", "mnesia", "log"] {
         fs::create_dir_all(data.join(folder))?;
     }
     let cookie = data.join("home/.erlang.cookie");
     let mut cookie = File::options().write(true).create_new(true).mode(0o400).open(cookie)?;
     cookie.write_all(format!("{:016X}", random()).as_bytes())?;
-    fs::write(data.join("enabled_plugins"), "[].\n")?;
+    fs::write(data.join("enabled_plugins"), setup.enabled_plugins())?;
     fs::write(data.join("rabbitmq-env.conf"), "")?;
     fs::write(data.join("advanced.config"), "[].\n")?;
-    let listener = format!("listeners.tcp.1 = 127.0.0.1:{}\n", ports.amqp);
+    let mut listener = format!("listeners.tcp.1 = 127.0.0.1:{}\n", setup.port);
+    if setup.has_management() {
+        let port = setup.management_port;
+        listener += &format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
+    }
     let log = "log.file.level = warning\nlog.console = false\n";
-    Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{}", configuration(config)))?)
+    Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{}", configuration(setup.config)))?)
 }
