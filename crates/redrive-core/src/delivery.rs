@@ -25,6 +25,7 @@ pub struct Delivery {
     origin: Arc<Origin>,
     received_at: SystemTime,
     handed_out: u32,
+    failures_in_place: u32,
     redelivered: bool,
     story: Arc<Story>,
 }
@@ -37,7 +38,7 @@ impl Delivery {
         let story = Arc::new(Story::read(&message));
         let origin =
             Arc::new(Origin { queue: queue.into(), exchange: String::new(), routing_key: String::new() });
-        Self { message, origin, received_at, handed_out: 1, redelivered: false, story }
+        Self { message, origin, received_at, handed_out: 1, failures_in_place: 0, redelivered: false, story }
     }
 
     /// The same delivery, as published to this exchange with this routing key.
@@ -54,6 +55,14 @@ impl Delivery {
     pub fn handed_out_times(mut self, times: u32) -> Self {
         self.handed_out = times.max(1);
         self.redelivered |= self.handed_out > 1;
+        self
+    }
+
+    /// The same delivery, which failed this many times before without being copied, by the broker's count. Only where
+    /// the broker retries [in place](crate::InPlace).
+    #[must_use]
+    pub fn failed_in_place(mut self, times: u32) -> Self {
+        self.failures_in_place = times;
         self
     }
 
@@ -114,10 +123,17 @@ impl Delivery {
     }
 
     /// Which attempt at this message this is: 1 the first time, and one more after each failure.
-    /// Survives every republish; an operator's redrive starts again at 1.
+    /// Survives every republish; an operator's redrive starts again at 1. Where the broker retries
+    /// [in place](crate::InPlace), the death of the process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.story.failures().saturating_add(1)
+        self.story.failures().saturating_add(self.failures_in_place).saturating_add(1)
+    }
+
+    /// How many of its failures the broker counted, and are not written on the message.
+    #[must_use]
+    pub fn failures_in_place(&self) -> u32 {
+        self.failures_in_place
     }
 
     /// How often this message was handed out since it last failed (or since it was published), this

@@ -11,6 +11,7 @@ mod failure;
 mod handler;
 pub mod header_names;
 mod headers;
+mod in_place;
 mod layers;
 mod message;
 mod needs;
@@ -38,6 +39,7 @@ pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 pub use handler::Json;
 pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, Staged, State};
 pub use headers::{Headers, Timestamp, Value};
+pub use in_place::InPlace;
 pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Poison};
 #[cfg(feature = "tower")]
 pub use layers::{ServiceBuilderExt, WithPreset};

@@ -13,6 +13,9 @@ use crate::transport::Capabilities;
 pub struct Needs {
     /// The waits that retries will use, as far as they are known; empty when nothing is known.
     pub waits: BTreeSet<Duration>,
+    /// How often a message may be handled before its retries end: [`u32::MAX`] when they have no end, or none is known;
+    /// `None` when nothing is retried.
+    pub attempts: Option<u32>,
     /// A message may be handed out this often before the layers turn it away.
     pub hand_outs: Option<u32>,
     /// How many deliveries to hold at most, being handled or about to be.
@@ -30,6 +33,7 @@ impl Needs {
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.waits.extend(other.waits);
+        self.attempts = self.attempts.max(other.attempts);
         self.hand_outs = self.hand_outs.max(other.hand_outs);
         self.prefetch = self.prefetch.max(other.prefetch);
         self
@@ -61,6 +65,57 @@ impl Needs {
                  (`poison_after`) below {limit}"
             ));
         }
+        if let (Some(attempts), Some(_)) = (self.attempts, capabilities.in_place) {
+            unmet.extend(self.unmet_in_place(attempts, capabilities));
+        }
         unmet
+    }
+
+    /// Where the broker retries by itself, each attempt is a hand-out of the same message: what limits these must leave room
+    /// for those.
+    fn unmet_in_place(&self, attempts: u32, capabilities: &Capabilities) -> Vec<String> {
+        let queue = &capabilities.queue;
+        let asked = match attempts {
+            u32::MAX => "without end".to_owned(),
+            attempts => format!("{attempts} times"),
+        };
+        let mut unmet = Vec::new();
+        if let Some(limit) = capabilities.hand_out_limit.filter(|&limit| attempts > limit) {
+            unmet.push(format!(
+                "the retry policy tries a message of queue `{queue}` {asked}, and the broker, which retries without copies \
+                 here, takes it away after it handed it out {limit} times: raise the queue's delivery limit, or lower the \
+                 policy's attempts"
+            ));
+        }
+        if let Some(allowed) = self.hand_outs.filter(|&allowed| attempts > allowed) {
+            unmet.push(format!(
+                "the retry policy tries a message of queue `{queue}` {asked}, and the layers turn it away after {allowed} \
+                 hand-outs, among which the retries are here: raise the layers' limit (`poison_after`), or lower the \
+                 policy's attempts"
+            ));
+        }
+        unmet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::in_place::InPlace;
+
+    #[test]
+    fn retries_in_place_must_fit_what_limits_hand_outs() {
+        let mut capabilities = Capabilities::new("test", "q");
+        capabilities.hand_out_limit = Some(21);
+        let unmet = |attempts, hand_outs, capabilities: &Capabilities| {
+            let needs = Needs { attempts: Some(attempts), hand_outs: Some(hand_outs), ..Needs::none() };
+            needs.unmet(capabilities).len()
+        };
+        assert_eq!(unmet(u32::MAX, 10, &capabilities), 0, "copies are counted anew");
+        capabilities.in_place = Some(InPlace::linear(Duration::from_secs(1), Duration::from_secs(9)));
+        assert_eq!(unmet(10, 10, &capabilities), 0);
+        assert_eq!(unmet(11, 10, &capabilities), 1);
+        assert_eq!(unmet(22, 10, &capabilities), 2);
+        assert_eq!(unmet(u32::MAX, 10, &capabilities), 2);
     }
 }

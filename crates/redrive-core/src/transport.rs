@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 use crate::delivery::Delivery;
+use crate::in_place::InPlace;
 use crate::needs::Needs;
 use crate::settlement::Settlement;
 
@@ -151,6 +152,13 @@ pub struct Capabilities {
     pub hand_out_limit: Option<u32>,
     /// Whether [`Settlement::Reject`] reaches the dead-letter shelf without a copy being published.
     pub native_dead_letter: bool,
+    /// Whether what is dead-lettered shall go that way: without a copy, hence without its story. Only with
+    /// [`native_dead_letter`](Self::native_dead_letter).
+    pub prefers_native_dead_letter: bool,
+    /// What the broker does about retries by itself, without copies; `None`: every retry is a copy.
+    pub in_place: Option<InPlace>,
+    /// Whether a message waits at least as long as those that were rescheduled before it, whatever its own wait.
+    pub waits_in_line: bool,
     /// Whether a copy that was stored to come back after a wait is never lost, even when the broker crashes just as it
     /// comes back. Where it may be, a delivery that comes again is handled again, although its copy was stored.
     pub keeps_delayed_copies: bool,
@@ -173,6 +181,9 @@ impl Capabilities {
             release_counts: false,
             hand_out_limit: None,
             native_dead_letter: false,
+            prefers_native_dead_letter: false,
+            in_place: None,
+            waits_in_line: false,
             keeps_delayed_copies: true,
             max_header_bytes: None,
             keeps_order: false,

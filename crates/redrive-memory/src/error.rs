@@ -11,6 +11,8 @@ pub(crate) enum Refusal {
     ShelfFull(Shelf),
     /// The shelf was switched off by a test.
     ShelfUnwritable(Shelf),
+    /// It has no means of its own to hold a message back, and does not say that it has.
+    CannotHoldBack,
     /// The delivery is in nobody's hand any more.
     Lost,
 }
@@ -39,6 +41,10 @@ impl Refusal {
                     "the {shelf} shelf of queue `{queue}` was made unwritable: the message stays where it is; see \
                      `MemoryBroker::set_shelf_writable`"
                 ),
+            ),
+            Self::CannotHoldBack => (
+                TransportErrorKind::Unsupported,
+                format!("queue `{queue}` holds no message back without a copy: settle with `Reschedule`"),
             ),
             Self::Lost => (
                 TransportErrorKind::Lost,

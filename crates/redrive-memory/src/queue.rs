@@ -105,6 +105,7 @@ impl Queue {
                 self.store_on_shelf(Shelf::DeadLetter, original)?;
             }
             Settlement::Release => self.release(tag),
+            Settlement::HoldBack { .. } => return Err(Refusal::CannotHoldBack),
         }
         self.held.remove(&tag);
         Ok(())

@@ -1,40 +1,40 @@
 //! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Capabilities, Message, TransportError, TransportErrorKind};
+use redrive_core::{Capabilities, Message, Needs, TransportError, TransportErrorKind};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Link, Live};
-use crate::delay::{LONGEST, Ladder};
+use crate::delay::{DeadLetters, LONGEST, Mode, Way};
+use crate::error;
 use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::publish::{Answer, Publisher, Target, max_header_bytes};
 use crate::session::Session;
-use crate::topology::{self, Declared, Plan, QueueType, Topology};
+use crate::topology::{self, Declared, Part, Plan, QueueType, Topology};
 use crate::version::Version;
 
 /// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
 const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
 
-/// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
-/// included; and it may refuse what is published in that time. Nothing is entrusted to it before.
-const YOUNG: Duration = Duration::from_secs(3);
-
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) options: Options,
-    pub(crate) plan: Plan,
+    pub(crate) plan: Arc<Plan>,
     pub(crate) consuming: Link,
     pub(crate) publisher: Publisher,
     pub(crate) inbox: Inbox,
     known: Mutex<Known>,
-    ladder: RwLock<Arc<Ladder>>,
+    mode: RwLock<Arc<dyn Mode>>,
+    /// True once the mode knows which waits will be asked for.
+    started: AtomicBool,
     /// One at a time: many copies that come back at once need the queues declared once.
     declaring: tokio::sync::Mutex<()>,
-    /// Until then a queue is [`YOUNG`].
+    /// Until then a queue is younger than [`Options::new_queue_wait`], and nothing is entrusted to it.
     young_until: Mutex<Option<Instant>>,
 }
 
@@ -52,6 +52,8 @@ struct Known {
 
 impl Broker {
     pub(crate) fn new(options: Options, plan: Plan, consuming: Link, publisher: Publisher) -> Self {
+        let plan = Arc::new(plan);
+        let mode = options.delay.at_work(&plan, &Needs::none(), &options.more_waits);
         Self {
             options,
             plan,
@@ -59,7 +61,8 @@ impl Broker {
             publisher,
             inbox: Inbox::default(),
             known: Mutex::default(),
-            ladder: RwLock::default(),
+            mode: RwLock::new(mode),
+            started: AtomicBool::new(false),
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
         }
@@ -75,8 +78,8 @@ impl Broker {
         let declares = self.options.topology == Topology::Declare;
         let mut capabilities = Capabilities::new("rabbitmq", self.queue());
         capabilities.longest_wait = Some(LONGEST);
-        let hops: Vec<_> = self.ladder().all().collect();
-        capabilities.hops = (!hops.is_empty()).then_some(hops);
+        let started = self.started.load(Ordering::Acquire);
+        capabilities.hops = started.then(|| self.mode().hops());
         capabilities.counts_hand_outs = quorum;
         // Unknown counts as old: a copy in place of a return is right on every version.
         capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
@@ -89,17 +92,20 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
-        // Rejected where the dead letters go elsewhere, or nowhere, a message would be gone.
-        let as_declared = declares && !self.options.changes_dead_lettering();
-        capabilities.native_dead_letter = self.options.native_dead_letter.unwrap_or(as_declared);
+        capabilities.native_dead_letter = self.options.broker_dead_letters();
+        capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
         // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
         // others declared may be classic, as long as nobody says that they are not.
         capabilities.keeps_delayed_copies = match self.options.retry_queue_type {
             Some(queue_type) => queue_type == QueueType::Quorum,
-            None => declares,
+            None => {
+                let declared = self.options.delay.is_declared(self.options.topology);
+                declared && self.plan.retry_queue_type == QueueType::Quorum
+            }
         };
         capabilities.max_header_bytes = max_header_bytes(known.frame_max);
         capabilities.keeps_order = false;
+        self.mode().describe(&mut capabilities);
         capabilities
     }
 
@@ -110,10 +116,12 @@ impl Broker {
         known.frame_max = live.frame_max();
     }
 
-    pub(crate) fn set_needs(&self, ladder: Ladder, prefetch: u32) {
+    pub(crate) fn set_needs(&self, needs: &Needs) {
         // Zero would mean no limit to RabbitMQ.
-        self.known().prefetch = u16::try_from(prefetch.max(1)).unwrap_or(u16::MAX);
-        *self.ladder.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ladder);
+        self.known().prefetch = u16::try_from(needs.prefetch.max(1)).unwrap_or(u16::MAX);
+        let mode = self.options.delay.at_work(&self.plan, needs, &self.options.more_waits);
+        *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.started.store(true, Ordering::Release);
     }
 
     pub(crate) fn prefetch(&self) -> u16 {
@@ -136,8 +144,8 @@ impl Broker {
         self.known().interrupted_at
     }
 
-    pub(crate) fn ladder(&self) -> Arc<Ladder> {
-        Arc::clone(&self.ladder.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn mode(&self) -> Arc<dyn Mode> {
+        Arc::clone(&self.mode.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Declares or verifies the queues, on the consuming connection: the other one may be blocked.
@@ -145,57 +153,64 @@ impl Broker {
         let _one_at_a_time = self.declaring.lock().await;
         let live = self.consuming.live().await?;
         self.note_connection(&live);
-        let queues = self.plan.queues(self.ladder().rungs());
-        match self.options.topology {
-            Topology::Declare => self.declare(&live, &queues).await?,
-            Topology::Verify => topology::verify(&live, &queues).await?,
-            Topology::Nothing => return Ok(()),
+        let ours: Vec<_> = self.plan.queues().into_iter().map(Part::Queue).collect();
+        let waiting = self.mode().parts();
+        for (parts, declared) in [
+            (&ours, self.options.topology == Topology::Declare),
+            (&waiting, self.options.delay.is_declared(self.options.topology)),
+        ] {
+            match self.options.topology {
+                _ if declared => self.declare(&live, parts).await?,
+                Topology::Declare | Topology::Verify => topology::verify(&live, parts).await?,
+                Topology::Nothing => {}
+            }
         }
-        info!(queue = %self.queue(), queues = queues.len(), topology = ?self.options.topology, "queues are there");
+        let parts = ours.len() + waiting.len();
+        info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are there");
         Ok(())
     }
 
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
-    pub(crate) async fn store(&self, queue: &str, copy: Message) -> Result<(), TransportError> {
+    pub(crate) async fn store(&self, way: &Way, copy: Message) -> Result<(), TransportError> {
         self.until_grown_up().await;
-        self.publish_to_queue(queue, copy, true).await
+        self.publish_to(way, copy, true).await
     }
 
-    /// Publishes to a queue, and waits until it lies there. A queue of ours that is not there (yet, or any more) is
-    /// declared, where that is ours to do.
-    pub(crate) async fn publish_to_queue(
+    /// Publishes this way, and waits until it lies in a queue. What is ours and not there (yet, or any more) is declared,
+    /// where that is ours to do.
+    pub(crate) async fn publish_to(
         &self,
-        queue: &str,
+        way: &Way,
         message: Message,
         persistent: bool,
     ) -> Result<(), TransportError> {
-        let target = Target::queue(queue);
-        let answer = self.publisher.publish(target, message.clone(), persistent).await?;
-        let answer = match answer {
-            Answer::Returned(_) if self.options.topology == Topology::Declare && self.is_ours(queue) => {
-                // Those that are live now are subscribed to a queue that is gone; not those that come after.
-                let sessions = if queue == self.queue() { self.sessions() } else { Vec::new() };
-                self.declare_again(queue).await.map_err(|error| {
-                    let message = format!("the message was not stored: {error}");
-                    TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
-                })?;
-                // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
-                sessions.iter().for_each(|session| session.end());
-                self.until_grown_up().await;
-                self.publisher.publish(target, message, persistent).await?
-            }
-            answer => answer,
+        let target = Target { exchange: &way.exchange, routing_key: &way.routing_key };
+        let answer = self.publisher.publish(target, message.clone(), persistent).await;
+        let missing = match &answer {
+            Ok(answer) => matches!(answer, Answer::Returned(_)),
+            Err(error) => error::is_missing_exchange(error),
         };
-        stored(answer, queue)
+        if !(missing && self.is_ours_to_declare(way)) {
+            return stored(answer?, way.shown());
+        }
+        // Those that are live now are subscribed to a queue that is gone; not those that come after.
+        let sessions = if *way == Way::queue(self.queue()) { self.sessions() } else { Vec::new() };
+        self.declare_again(way).await.map_err(|error| {
+            let message = format!("the message was not stored: {error}");
+            TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
+        })?;
+        // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
+        sessions.iter().for_each(|session| session.end());
+        self.until_grown_up().await;
+        stored(self.publisher.publish(target, message, persistent).await?, way.shown())
     }
 
-    /// The queue that holds a message back for `wait`.
-    pub(crate) fn queue_for(&self, wait: Duration) -> Result<String, TransportError> {
+    /// Where a copy goes to be held back for `wait`.
+    pub(crate) fn way(&self, wait: Duration, copy: &mut Message) -> Result<Way, TransportError> {
         if wait.is_zero() {
-            return Ok(self.queue().to_owned());
+            return Ok(Way::queue(self.queue()));
         }
-        let rung = self.ladder().rung_for(wait).map(|rung| self.plan.names.rung(rung));
-        rung.ok_or_else(|| {
+        self.mode().way(wait, copy).ok_or_else(|| {
             let message = format!(
                 "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
                  `Options::wait`",
@@ -217,22 +232,20 @@ impl Broker {
     }
 
     /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted.
-    async fn declare_again(&self, queue: &str) -> Result<(), TransportError> {
-        let rungs: Vec<_> = self.ladder().all().collect();
-        let spare = |ours: &topology::Queue| ours.name == queue && !self.declared_at_start(queue);
-        if let Some(spare) = self.plan.queues(&rungs).into_iter().find(spare) {
-            info!(%queue, "declaring a delay queue for a wait that was not known at the start");
+    async fn declare_again(&self, way: &Way) -> Result<(), TransportError> {
+        if let Some(spare) = self.mode().spare(way) {
+            info!(queue = way.shown(), "declaring a delay queue for a wait that was not known at the start");
             let _one_at_a_time = self.declaring.lock().await;
             return self.declare(&*self.consuming.live().await?, &[spare]).await;
         }
-        warn!(%queue, "the queue is not there: declaring it");
+        warn!(queue = way.shown(), "the queue is not there: declaring it");
         self.prepare().await
     }
 
-    async fn declare(&self, live: &Live, queues: &[topology::Queue]) -> Result<(), TransportError> {
-        if topology::declare(live, queues).await? == Declared::SomeQuorumQueueIsNew {
+    async fn declare(&self, live: &Live, parts: &[Part]) -> Result<(), TransportError> {
+        if topology::declare(live, parts).await? == Declared::SomeQuorumQueueIsNew {
             let mut young_until = self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
-            *young_until = Some(Instant::now() + YOUNG);
+            *young_until = Some(Instant::now() + self.options.new_queue_wait);
         }
         Ok(())
     }
@@ -244,13 +257,19 @@ impl Broker {
         }
     }
 
-    fn declared_at_start(&self, queue: &str) -> bool {
-        self.plan.queues(self.ladder().rungs()).iter().any(|ours| ours.name == queue)
-    }
-
-    fn is_ours(&self, queue: &str) -> bool {
-        let rungs: Vec<_> = self.ladder().all().collect();
-        self.plan.queues(&rungs).iter().any(|ours| ours.name == queue)
+    /// True when this way leads to what redrive declares.
+    fn is_ours_to_declare(&self, way: &Way) -> bool {
+        let leads_here = |part: &Part| match part {
+            Part::Queue(queue) => *way == Way::queue(&queue.name),
+            Part::Exchange(exchange) => way.exchange == exchange.name,
+            Part::Binding(_) => false,
+        };
+        let queues = self.plan.queues();
+        let ours = queues.iter().any(|queue| *way == Way::queue(&queue.name));
+        let mode = self.mode();
+        let waiting = mode.parts().iter().any(leads_here) || mode.spare(way).is_some();
+        ours && self.options.topology == Topology::Declare
+            || waiting && self.options.delay.is_declared(self.options.topology)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

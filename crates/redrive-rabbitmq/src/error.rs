@@ -90,6 +90,67 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
+/// An exchange could not be declared.
+pub(crate) fn declaring_exchange(exchange: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((406, text)) => (
+            TransportErrorKind::Topology,
+            format!(
+                "exchange `{exchange}` exists as another one, or RabbitMQ refuses it: {text}. Configure the consumer as the \
+                 exchange is, or use Topology::Verify"
+            ),
+        ),
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "RabbitMQ does not let this user declare exchange `{exchange}`: {text}. Grant the configure permission, or \
+                 have it declared by somebody else and use Topology::Verify"
+            ),
+        ),
+        Some((320 | 541, _)) | None => {
+            (TransportErrorKind::Unreachable, format!("exchange `{exchange}` could not be declared: {error}"))
+        }
+        Some((_, text)) => {
+            (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be declared: {text}"))
+        }
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// An exchange is not there.
+pub(crate) fn verifying_exchange(exchange: &str, error: Error) -> TransportError {
+    let (kind, message) = match refusal(&error) {
+        Some((404, _)) => (
+            TransportErrorKind::Topology,
+            format!("exchange `{exchange}` does not exist: declare it, or use Topology::Declare"),
+        ),
+        Some((_, text)) => {
+            (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be used: {text}"))
+        }
+        None => (
+            TransportErrorKind::Unreachable,
+            format!("exchange `{exchange}` could not be looked at: {error}"),
+        ),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
+/// A queue could not be bound.
+pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportError {
+    let what = format!("queue `{queue}` could not be bound to exchange `{exchange}`");
+    let (kind, message) = match refusal(&error) {
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "{what}: {text}. Grant write on the queue and read on the exchange, or use Topology::Verify"
+            ),
+        ),
+        Some((320 | 541, _)) | None => (TransportErrorKind::Unreachable, format!("{what}: {error}")),
+        Some((_, text)) => (TransportErrorKind::Topology, format!("{what}: {text}")),
+    };
+    TransportError::new(kind, message).with_source(error)
+}
+
 /// A queue is not as it must be.
 pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
@@ -126,6 +187,12 @@ pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
         ),
     };
     TransportError::new(kind, message).with_source(error)
+}
+
+/// True when a copy was not stored because the exchange is not there. The broker closes the channel over that.
+pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    source.and_then(refusal).is_some_and(|(code, text)| code == 404 && text.contains("exchange"))
 }
 
 /// The delivery is not ours any more.

@@ -32,6 +32,7 @@ mod transport;
 mod version;
 
 pub use credentials::{Credentials, CredentialsProvider};
+pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
 pub use options::Options;
 pub use session::Receipt;
 pub use shelves::RabbitMqShelves;

@@ -41,12 +41,7 @@ pub(crate) struct Target<'a> {
     pub(crate) routing_key: &'a str,
 }
 
-impl<'a> Target<'a> {
-    /// Straight into this queue.
-    pub(crate) fn queue(name: &'a str) -> Self {
-        Self { exchange: "", routing_key: name }
-    }
-
+impl Target<'_> {
     fn shown(self) -> String {
         match self.exchange {
             "" => self.routing_key.to_owned(),

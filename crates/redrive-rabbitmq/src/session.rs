@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use lapin::options::{BasicAckOptions, BasicNackOptions};
+use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::{Acker, Channel};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
@@ -140,6 +140,20 @@ impl Receipt {
         let answer = answered_on(self.session.channel(), nack).await;
         fail_point(FailPoint::NackFlushed);
         self.settled_with(answer)
+    }
+
+    /// Gives the delivery back as failed: a quorum queue of 4.3 counts it, and holds it back if it is configured to.
+    pub(crate) async fn reject_to_retry(mut self) -> Result<(), TransportError> {
+        self.check()?;
+        self.settled = true;
+        let reject = self.acker.reject(BasicRejectOptions { requeue: true });
+        let answer = answered_on(self.session.channel(), reject).await;
+        self.settled_with(answer)
+    }
+
+    /// The version of the broker that handed it out.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.session.version
     }
 
     fn settled_with(&self, answer: lapin::Result<bool>) -> Result<(), TransportError> {

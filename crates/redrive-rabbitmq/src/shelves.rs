@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use crate::broker::Broker;
 use crate::connection::{answered, answered_on};
 use crate::convert::{self, short};
+use crate::delay::Way;
 use crate::error;
 use crate::session::{Receipt, Session};
 use crate::topology;
@@ -31,7 +32,8 @@ pub struct RabbitMqShelves {
 
 /// What is done with a message that is meant.
 enum Deed {
-    StoreIn(Option<String>, fn(&Message) -> Message),
+    Redrive,
+    StoreIn(String),
     Remove,
 }
 
@@ -71,12 +73,13 @@ impl RabbitMqShelves {
                 visit.held.push(acker);
                 continue;
             }
-            if let Deed::StoreIn(queue, copy) = deed {
-                let queue = match queue {
-                    Some(queue) => queue.clone(),
-                    None => self.way_back(&shelved).await?,
-                };
-                if let Err(error) = self.broker.store(&queue, copy(&shelved.message)).await {
+            let stored = match deed {
+                Deed::Redrive => Some((self.way_back(&shelved).await?, self.redriven(&shelved.message))),
+                Deed::StoreIn(queue) => Some((queue.clone(), for_good(&shelved.message))),
+                Deed::Remove => None,
+            };
+            if let Some((queue, copy)) = stored {
+                if let Err(error) = self.broker.store(&Way::queue(queue), copy).await {
                     visit.held.push(acker);
                     return Err(error);
                 }
@@ -89,6 +92,12 @@ impl RabbitMqShelves {
 }
 
 impl RabbitMqShelves {
+    fn redriven(&self, shelved: &Message) -> Message {
+        let mut copy = redriven(shelved);
+        self.broker.mode().redriven(&mut copy);
+        copy
+    }
+
     /// The queue whose consumer failed. On a message that the broker itself put here the header is the publisher's, who
     /// may name a queue that is not there: such a message must not keep those behind it from being redriven.
     async fn way_back(&self, shelved: &Shelved) -> Result<String, TransportError> {
@@ -142,12 +151,12 @@ impl Shelves for RabbitMqShelves {
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {
-        self.work(shelf, which, &Deed::StoreIn(None, redriven)).await
+        self.work(shelf, which, &Deed::Redrive).await
     }
 
     async fn park(&self, which: &Selection) -> Result<u64, TransportError> {
         let parking = self.broker.plan.names.parking.clone();
-        self.work(Shelf::DeadLetter, which, &Deed::StoreIn(Some(parking), for_good)).await
+        self.work(Shelf::DeadLetter, which, &Deed::StoreIn(parking)).await
     }
 
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {

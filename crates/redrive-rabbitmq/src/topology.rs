@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lapin::options::QueueDeclareOptions;
+use lapin::ExchangeKind;
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
 use crate::connection::{Live, answered};
 use crate::convert::short;
+use crate::delay::{Delay, Native};
 use crate::error;
 
 /// What is done about the queues at the start.
@@ -38,6 +40,36 @@ pub enum QueueType {
 /// The largest delivery limit that both 3.10 and 4.3 take: a shelf loses nothing for being looked at.
 pub(crate) const NO_DELIVERY_LIMIT: i64 = i32::MAX as i64;
 
+/// The names of the queues, as far as the options say them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GivenNames {
+    pub(crate) work: String,
+    pub(crate) dead_letters: Option<String>,
+    pub(crate) parking: String,
+    pub(crate) retry_prefix: String,
+}
+
+impl GivenNames {
+    pub(crate) fn of(work: &str) -> Self {
+        Self {
+            work: work.to_owned(),
+            dead_letters: None,
+            parking: format!("{work}--parking-lot"),
+            retry_prefix: format!("{work}--retry"),
+        }
+    }
+
+    pub(crate) fn settled(&self, delay: &Delay) -> Names {
+        let Self { work, dead_letters, parking, retry_prefix } = self.clone();
+        let default = match delay {
+            // There the other name is that of the queue where messages wait.
+            Delay::SingleQueue(_) => format!("{work}--failed"),
+            _ => format!("{work}--dead-letters"),
+        };
+        Names { dead_letters: dead_letters.unwrap_or(default), work, parking, retry_prefix }
+    }
+}
+
 /// The names of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
@@ -48,15 +80,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn of(work: &str) -> Self {
-        Self {
-            work: work.to_owned(),
-            dead_letters: format!("{work}--dead-letters"),
-            parking: format!("{work}--parking-lot"),
-            retry_prefix: format!("{work}--retry"),
-        }
-    }
-
     pub(crate) fn rung(&self, wait: Duration) -> String {
         format!("{}-{}ms", self.retry_prefix, wait.as_millis())
     }
@@ -73,11 +96,50 @@ impl Names {
     }
 }
 
+/// What is declared or verified.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    Queue(Queue),
+    Exchange(Exchange),
+    /// A queue gets what is published to an exchange.
+    Binding(Binding),
+}
+
 /// A queue as it must be.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Queue {
     pub(crate) name: String,
+    pub(crate) lifetime: Lifetime,
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
+}
+
+/// An exchange as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) name: String,
+    pub(crate) kind: ExchangeKind,
+    pub(crate) lifetime: Lifetime,
+}
+
+/// A binding as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) queue: String,
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+}
+
+/// How long a queue or exchange is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    pub(crate) durable: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) auto_delete: bool,
+}
+
+impl Lifetime {
+    /// Until somebody deletes it.
+    pub(crate) const DURABLE: Self = Self { durable: true, exclusive: false, auto_delete: false };
 }
 
 /// All that is needed to describe the queues.
@@ -87,16 +149,20 @@ pub(crate) struct Plan {
     pub(crate) queue_type: QueueType,
     /// The type of the delay queues.
     pub(crate) retry_queue_type: QueueType,
+    pub(crate) topology: Topology,
     pub(crate) delivery_limit: u32,
+    /// Where the work queue itself holds messages back.
+    pub(crate) native: Option<Native>,
     /// For the work queue, besides our own.
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
 }
 
 impl Plan {
-    /// The queues, in the order in which they are declared: where a message goes exists before where it comes from.
-    pub(crate) fn queues(&self, rungs: &[Duration]) -> Vec<Queue> {
+    /// The work queue and its shelves, in the order in which they are declared: where a message goes exists before where it
+    /// comes from. What the delay mode needs comes after.
+    pub(crate) fn queues(&self) -> Vec<Queue> {
         let shelves = [&self.names.dead_letters, &self.names.parking].map(|name| self.shelf(name));
-        shelves.into_iter().chain([self.work()]).chain(rungs.iter().map(|&wait| self.rung(wait))).collect()
+        shelves.into_iter().chain([self.work()]).collect()
     }
 
     fn work(&self) -> Queue {
@@ -104,11 +170,15 @@ impl Plan {
         if self.queue_type == QueueType::Quorum {
             queue.set("x-delivery-limit", i64::from(self.delivery_limit));
         }
+        if let Some(native) = self.native {
+            native.set_arguments(&mut queue);
+        }
         queue.arguments.extend(self.arguments.clone());
         queue
     }
 
-    fn rung(&self, wait: Duration) -> Queue {
+    /// The delay queue of a wait.
+    pub(crate) fn rung(&self, wait: Duration) -> Queue {
         let mut queue = dead_lettering(&self.names.rung(wait), &self.names.work, self.retry_queue_type);
         queue.set("x-message-ttl", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
         queue
@@ -135,8 +205,8 @@ fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
     queue
 }
 
-fn plain(name: &str, queue_type: QueueType) -> Queue {
-    let mut queue = Queue { name: name.to_owned(), arguments: BTreeMap::new() };
+pub(crate) fn plain(name: &str, queue_type: QueueType) -> Queue {
+    let mut queue = Queue { name: name.to_owned(), lifetime: Lifetime::DURABLE, arguments: BTreeMap::new() };
     // Always said: a virtual host may have another default.
     queue.set(
         "x-queue-type",
@@ -153,7 +223,7 @@ impl Queue {
         self.arguments.get("x-queue-type") == Some(&AMQPValue::LongString("quorum".into()))
     }
 
-    fn set(&mut self, name: &str, value: impl IntoArgument) {
+    pub(crate) fn set(&mut self, name: &str, value: impl IntoArgument) {
         self.arguments.insert(name.to_owned(), value.into_argument());
     }
 }
@@ -165,26 +235,59 @@ pub(crate) enum Declared {
     SomeQuorumQueueIsNew,
 }
 
-/// Declares the queues.
-pub(crate) async fn declare(live: &Live, queues: &[Queue]) -> Result<Declared, TransportError> {
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+/// Declares the parts.
+pub(crate) async fn declare(live: &Live, parts: &[Part]) -> Result<Declared, TransportError> {
     let mut declared = Declared::NothingIsNew;
-    for queue in queues {
-        // The answer to a declaration does not tell whether the queue was there.
-        if queue.is_quorum() && !is_there(live, &queue.name).await? {
-            declared = Declared::SomeQuorumQueueIsNew;
+    for part in parts {
+        match part {
+            Part::Queue(queue) => {
+                // The answer to a declaration does not tell whether the queue was there.
+                if queue.is_quorum() && !is_there(live, &queue.name).await? {
+                    declared = Declared::SomeQuorumQueueIsNew;
+                }
+                declare_queue(live, queue).await?;
+            }
+            Part::Exchange(exchange) => declare_exchange(live, exchange, false).await?,
+            Part::Binding(binding) => bind(live, binding).await?,
         }
-        let mut arguments = FieldTable::default();
-        for (name, value) in &queue.arguments {
-            arguments.insert(short(name, "the name of a queue argument")?, value.clone());
-        }
-        // A refusal closes the channel: each queue has one of its own.
-        let channel = live.channel().await?;
-        let name = short(&queue.name, "the name of a queue")?;
-        let answer = answered(channel.queue_declare(name, options, arguments)).await;
-        answer.map_err(|error| error::declaring(&queue.name, error))?;
     }
     Ok(declared)
+}
+
+async fn declare_queue(live: &Live, queue: &Queue) -> Result<(), TransportError> {
+    let Lifetime { durable, exclusive, auto_delete } = queue.lifetime;
+    let options = QueueDeclareOptions { durable, exclusive, auto_delete, ..QueueDeclareOptions::default() };
+    let mut arguments = FieldTable::default();
+    for (name, value) in &queue.arguments {
+        arguments.insert(short(name, "the name of a queue argument")?, value.clone());
+    }
+    // A refusal closes the channel: each queue has one of its own.
+    let channel = live.channel().await?;
+    let name = short(&queue.name, "the name of a queue")?;
+    let answer = answered(channel.queue_declare(name, options, arguments)).await;
+    answer.map_err(|error| error::declaring(&queue.name, error))?;
+    Ok(())
+}
+
+async fn declare_exchange(live: &Live, exchange: &Exchange, passive: bool) -> Result<(), TransportError> {
+    let Lifetime { durable, auto_delete, .. } = exchange.lifetime;
+    let options =
+        ExchangeDeclareOptions { passive, durable, auto_delete, ..ExchangeDeclareOptions::default() };
+    let channel = live.channel().await?;
+    let name = short(&exchange.name, "the name of an exchange")?;
+    let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
+    let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
+    answered(declaring).await.map_err(|cause| wording(&exchange.name, cause))
+}
+
+async fn bind(live: &Live, binding: &Binding) -> Result<(), TransportError> {
+    let channel = live.channel().await?;
+    let queue = short(&binding.queue, "the name of a queue")?;
+    let exchange = short(&binding.exchange, "the name of an exchange")?;
+    let key = short(&binding.routing_key, "a routing key")?;
+    let binding_it =
+        channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
+    answered(binding_it).await.map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
 
 async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
@@ -196,10 +299,14 @@ async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
     }
 }
 
-/// Looks whether the queues are there.
-pub(crate) async fn verify(live: &Live, queues: &[Queue]) -> Result<(), TransportError> {
-    for queue in queues {
-        count(live, &queue.name).await?;
+/// Looks whether queues and exchanges are there. Bindings cannot be looked at.
+pub(crate) async fn verify(live: &Live, parts: &[Part]) -> Result<(), TransportError> {
+    for part in parts {
+        match part {
+            Part::Queue(queue) => drop(count(live, &queue.name).await?),
+            Part::Exchange(exchange) => declare_exchange(live, exchange, true).await?,
+            Part::Binding(_) => {}
+        }
     }
     Ok(())
 }
@@ -214,7 +321,7 @@ pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportErro
     Ok(found.message_count())
 }
 
-trait IntoArgument {
+pub(crate) trait IntoArgument {
     fn into_argument(self) -> AMQPValue;
 }
 
@@ -235,8 +342,17 @@ mod tests {
     use super::*;
 
     fn plan(queue_type: QueueType, retry_queue_type: QueueType) -> Plan {
-        let names = Names::of("orders");
-        Plan { names, queue_type, retry_queue_type, delivery_limit: 7, arguments: BTreeMap::new() }
+        let names = GivenNames::of("orders").settled(&Delay::Ladder);
+        let topology = Topology::Declare;
+        Plan {
+            names,
+            queue_type,
+            retry_queue_type,
+            topology,
+            delivery_limit: 7,
+            native: None,
+            arguments: BTreeMap::new(),
+        }
     }
 
     fn described(plan: &Plan) -> Vec<(String, Vec<String>)> {
@@ -245,7 +361,7 @@ mod tests {
             AMQPValue::LongLongInt(number) => format!("{name}={number}"),
             other => format!("{name}={other:?}"),
         };
-        let queues = plan.queues(&[Duration::from_secs(1)]);
+        let queues: Vec<_> = plan.queues().into_iter().chain([plan.rung(Duration::from_secs(1))]).collect();
         queues.iter().map(|queue| (queue.name.clone(), queue.arguments.iter().map(say).collect())).collect()
     }
 

@@ -10,14 +10,14 @@ use redrive_core::{
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::address::{Addresses, url_from_env};
 use crate::broker::{Broker, stored};
 use crate::connection::{Link, Role};
 use crate::consume::{self, Wanted};
 use crate::convert;
-use crate::delay::Ladder;
+use crate::delay::Way;
 use crate::error;
 use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
@@ -25,7 +25,6 @@ use crate::options::Options;
 use crate::publish::{Publisher, Target};
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
-use crate::topology::Topology;
 
 /// The transport of one RabbitMQ queue.
 ///
@@ -77,6 +76,9 @@ impl RabbitMq {
         let broker = Broker::new(options, plan, consuming, publisher);
         let live = broker.consuming.live().await?;
         broker.note_connection(&live);
+        if let Some(refused) = broker.options.delay.refused_by(live.version) {
+            return Err(TransportError::new(TransportErrorKind::Unsupported, refused));
+        }
         broker.publisher.link().live().await?;
         let (wanted, _) = watch::channel(Wanted::Pause);
         Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
@@ -84,7 +86,7 @@ impl RabbitMq {
 
     /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
     /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first; it then waits
-    /// three seconds, until a broker that is killed no longer loses what it confirms.
+    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms.
     ///
     /// # Errors
     ///
@@ -92,7 +94,7 @@ impl RabbitMq {
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         // Persistent unless the message says otherwise.
         let persistent = message.properties().persistent.unwrap_or(true);
-        self.broker.publish_to_queue(self.broker.queue(), message, persistent).await
+        self.broker.publish_to(&Way::queue(self.broker.queue()), message, persistent).await
     }
 
     /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
@@ -120,16 +122,20 @@ impl RabbitMq {
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
         let Arrived { delivery, session } = arrived;
-        let message = convert::message(&delivery.properties, delivery.data);
+        let mut message = convert::message(&delivery.properties, delivery.data);
+        self.broker.mode().arrived(&mut message);
         let times = hand_outs::count(
             message.headers(),
             delivery.redelivered,
             self.broker.options.queue_type,
             session.version,
         );
+        // Where failures are counted by the broker, each hand-out before this one was one.
+        let failures = if self.broker.plan.native.is_some() { times - 1 } else { 0 };
         let received = Delivery::new(message, self.broker.queue(), self.now())
             .published_to(delivery.exchange.as_str(), delivery.routing_key.as_str())
             .handed_out_times(times)
+            .failed_in_place(failures)
             .marked_redelivered(delivery.redelivered)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         Received { delivery: received, receipt: Receipt::new(delivery.acker, session) }
@@ -165,12 +171,11 @@ impl Transport for RabbitMq {
         if !unmet.is_empty() {
             return Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")));
         }
-        let waits = needs.waits.iter().chain(&self.broker.options.more_waits).copied();
-        let ladder = Ladder::for_waits(waits);
-        let may_declare = self.broker.options.topology == Topology::Declare;
-        let ladder = if may_declare { ladder.with_spare_rungs() } else { ladder };
-        self.broker.set_needs(ladder, needs.prefetch);
+        self.broker.set_needs(needs);
         self.broker.prepare().await?;
+        for caveat in self.broker.mode().caveats() {
+            warn!(queue = %self.broker.queue(), delay = self.broker.options.delay.name(), "{caveat}");
+        }
         self.want(Wanted::Deliveries);
         let mut intake = self.intake();
         if intake.is_none() {
@@ -187,7 +192,7 @@ impl Transport for RabbitMq {
     async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
         // Nothing is copied for a delivery that comes again anyway.
         receipt.check().map_err(SettleError::lost)?;
-        let (queue, copy) = match settlement {
+        let (way, copy) = match settlement {
             Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
             Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),
             Settlement::Reject if self.broker.capabilities().native_dead_letter => {
@@ -199,13 +204,19 @@ impl Transport for RabbitMq {
                 let error = TransportError::new(TransportErrorKind::Unsupported, message);
                 return Err(SettleError::held(error, receipt));
             }
-            Settlement::Reschedule { wait, copy } => (self.broker.queue_for(wait), copy),
-            Settlement::Move { shelf, copy } => {
-                (self.broker.plan.names.shelf(shelf).map(str::to_owned), copy)
-            }
+            // On an older broker it would come again at once, and again.
+            Settlement::HoldBack { .. } => match self.broker.options.delay.refused_by(receipt.version()) {
+                None => return receipt.reject_to_retry().await.map_err(SettleError::lost),
+                Some(refused) => {
+                    let error = TransportError::new(TransportErrorKind::Unsupported, refused);
+                    return Err(SettleError::held(error, receipt));
+                }
+            },
+            Settlement::Reschedule { wait, mut copy } => (self.broker.way(wait, &mut copy), copy),
+            Settlement::Move { shelf, copy } => (self.broker.plan.names.shelf(shelf).map(Way::queue), copy),
         };
-        let stored = match queue {
-            Ok(queue) => self.broker.store(&queue, copy).await,
+        let stored = match way {
+            Ok(way) => self.broker.store(&way, copy).await,
             Err(error) => Err(error),
         };
         match stored {

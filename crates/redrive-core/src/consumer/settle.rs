@@ -140,7 +140,7 @@ impl<T: Transport> Context<T> {
             // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
             Settlement::Reschedule { wait, .. } => wait.is_zero() || self.capabilities.keeps_delayed_copies,
             // The message stays with the broker: when it comes again, it is not done.
-            Settlement::Release | Settlement::Reject => false,
+            Settlement::Release | Settlement::HoldBack { .. } | Settlement::Reject => false,
         };
         if let (true, Some(recent)) = (done, &self.recent) {
             recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remember(delivery);

@@ -100,9 +100,9 @@ impl Stage for Backoff {
 
     fn needs(&self) -> Needs {
         let mut needs = Needs::none();
-        needs.waits = self.policy.waits();
-        if let Some(policy) = &self.throttled_policy {
+        for policy in std::iter::once(&self.policy).chain(&self.throttled_policy) {
             needs.waits.extend(policy.waits());
+            needs.attempts = needs.attempts.max(Some(policy.most_attempts().unwrap_or(u32::MAX)));
         }
         needs
     }

@@ -128,6 +128,10 @@ macro_rules! limited {
             fn waits(&self) -> BTreeSet<Duration> {
                 self.limits.waits(|attempt| self.base_wait(attempt))
             }
+
+            fn most_attempts(&self) -> Option<u32> {
+                Some(self.limits.attempts.max(1))
+            }
         }
     };
 }

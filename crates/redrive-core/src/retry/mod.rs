@@ -74,6 +74,15 @@ pub trait RetryPolicy: Send + Sync + 'static {
         const PROBED: u32 = 64;
         (1..=PROBED).map_while(|attempt| self.next_retry(&failed_attempt(attempt))).collect()
     }
+
+    /// How often a message is handled at most, the first time included; `None` when there is no end, or none is known.
+    ///
+    /// The default asks for attempt 1, 2, … until there is no more retry, 64 times at most.
+    fn most_attempts(&self) -> Option<u32> {
+        /// Attempts that are asked for.
+        const PROBED: u32 = 64;
+        (1..=PROBED).find(|&attempt| self.next_retry(&failed_attempt(attempt)).is_none())
+    }
 }
 
 impl<P: RetryPolicy + ?Sized> RetryPolicy for Arc<P> {
@@ -84,6 +93,10 @@ impl<P: RetryPolicy + ?Sized> RetryPolicy for Arc<P> {
     fn waits(&self) -> BTreeSet<Duration> {
         (**self).waits()
     }
+
+    fn most_attempts(&self) -> Option<u32> {
+        (**self).most_attempts()
+    }
 }
 
 impl RetryPolicy for Box<dyn RetryPolicy> {
@@ -93,6 +106,10 @@ impl RetryPolicy for Box<dyn RetryPolicy> {
 
     fn waits(&self) -> BTreeSet<Duration> {
         (**self).waits()
+    }
+
+    fn most_attempts(&self) -> Option<u32> {
+        (**self).most_attempts()
     }
 }
 
@@ -125,6 +142,9 @@ mod tests {
         assert_eq!(policy.waits(), BTreeSet::from([secs(7), secs(8), secs(9)]));
         let endless = |attempt: u32| Some(secs(attempt.into()));
         assert_eq!(endless.waits().len(), 64);
+        assert_eq!((policy.most_attempts(), endless.most_attempts()), (Some(4), None));
+        assert_eq!(NoRetry.most_attempts(), Some(1));
+        assert_eq!(Exponential::from(secs(1)).attempts(200).most_attempts(), Some(200));
     }
 
     #[test]

@@ -27,6 +27,13 @@ pub enum Settlement {
         /// What comes back.
         copy: Message,
     },
+    /// Hold the message itself back, for `wait` at least, and hand it out again, counted as failed. Nothing is copied and
+    /// nothing written on it. Only where [`Capabilities::in_place`] says so, and `wait` is not longer than the broker will
+    /// hold it by that.
+    HoldBack {
+        /// How long to hold it back.
+        wait: Duration,
+    },
     /// Store `copy` on the shelf, then remove the original.
     Move {
         /// The shelf.
@@ -79,10 +86,20 @@ impl Settlement {
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
+            Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
+                Self::HoldBack { wait }
+            }
             Disposition::Retry(wait, failure) => {
                 let mut copy = failed_copy(delivery, &failure, Some(wait), planning.now);
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
+            }
+            // By the broker's own means, as the transport was asked to.
+            Disposition::DeadLetter(_)
+                if planning.capabilities.native_dead_letter
+                    && planning.capabilities.prefers_native_dead_letter =>
+            {
+                Self::Reject
             }
             Disposition::DeadLetter(failure) => shelve(Shelf::DeadLetter, delivery, &failure, planning),
             Disposition::Park(failure) => shelve(Shelf::Parking, delivery, &failure, planning),
@@ -115,6 +132,7 @@ impl Settlement {
         match self {
             Self::Complete => "complete",
             Self::Reschedule { .. } => "reschedule",
+            Self::HoldBack { .. } => "hold-back",
             Self::Move { .. } => "move",
             Self::Release => "release",
             Self::Reject => "reject",
@@ -141,6 +159,16 @@ pub fn redriven(shelved: &Message) -> Message {
     headers.insert(names::HOP, i64::from(story.hop.saturating_add(1)));
     headers.insert(names::REDRIVES, i64::from(story.redrives.or_highest().saturating_add(1)));
     copy
+}
+
+/// Where the broker would hold the message back long enough by itself. Copied, once, is a message whose id was assigned on
+/// arrival: without a copy that carries it the id would be another with every attempt; and one with an expiration, which
+/// would go on to count: a copy carries it as a deadline.
+fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
+    let failures = delivery.failures_in_place().saturating_add(1);
+    let held = planning.capabilities.in_place.map(|in_place| in_place.wait_after(failures));
+    let must_be_copied = delivery.story().id_assigned || delivery.message().properties().expiration.is_some();
+    held.is_some_and(|held| held >= wait) && !must_be_copied
 }
 
 /// Where giving back raises the broker's count of hand-outs, a message that is given back again and again would
@@ -210,6 +238,11 @@ fn next_copy(delivery: &Delivery) -> Message {
     }
     headers.insert(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
+    // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
+    if let (Count::Known(failures), counted @ 1..) = (delivery.story().attempt, delivery.failures_in_place())
+    {
+        headers.insert(names::ATTEMPT, i64::from(failures.saturating_add(counted)));
+    }
     write_source(delivery, headers);
     copy
 }
@@ -234,8 +267,8 @@ fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, n
     let mut copy = next_copy(delivery);
     let headers = copy.headers_mut();
     // An unreadable count stays as it is, for people to look at.
-    if let Count::Known(failures) = story.attempt {
-        headers.insert(names::ATTEMPT, i64::from(failures.saturating_add(1)));
+    if let Count::Known(_) = story.attempt {
+        headers.insert(names::ATTEMPT, i64::from(delivery.attempt()));
     }
     headers.insert(names::FIRST_FAILED_AT, write_time(story.first_failed_at.unwrap_or(now)));
     headers.insert(names::LAST_FAILED_AT, write_time(now));

@@ -3,6 +3,7 @@
 use redrive_core::{TransportError, TransportErrorKind};
 
 use super::Options;
+use crate::delay::DeadLetters;
 
 /// Names longer than this are no AMQP names; the rungs need room for their wait.
 const LONGEST_NAME: usize = 255;
@@ -11,7 +12,8 @@ const LONGEST_RUNG_SUFFIX: usize = "-315360000000ms".len();
 impl Options {
     pub(crate) fn check(&self) -> Result<(), TransportError> {
         let refuse = |message: String| Err(TransportError::new(TransportErrorKind::Unsupported, message));
-        let names = &self.names;
+        let plan = self.plan()?;
+        let names = &plan.names;
         for name in [&names.work, &names.dead_letters, &names.parking] {
             if name.is_empty() || name.len() > LONGEST_NAME {
                 return refuse(format!(
@@ -53,7 +55,14 @@ impl Options {
                 "a delivery limit of 0 hands each message out once: ask for at least 1".to_owned(),
             );
         }
-        Ok(())
+        if self.dead_letters == DeadLetters::Broker && !self.broker_dead_letters() {
+            return refuse(format!(
+                "DeadLetters::Broker needs a work queue that dead-letters into `{}`, and `{}` is not known to: say \
+                 `native_dead_letter(true)` if it does, by an argument or a policy",
+                names.dead_letters, names.work
+            ));
+        }
+        self.delay.contradiction(&plan, &self.more_waits).map_or(Ok(()), refuse)
     }
 }
 

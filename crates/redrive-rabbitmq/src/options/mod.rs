@@ -15,10 +15,14 @@ use redrive_core::{TransportError, Value};
 use crate::address::Addresses;
 use crate::convert::value_to;
 use crate::credentials::CredentialsProvider;
-use crate::topology::{Names, Plan, QueueType, Topology};
+use crate::delay::{DeadLetters, Delay};
+use crate::topology::{GivenNames, Plan, QueueType, Topology};
 use crate::transport::RabbitMq;
 
 const DEFAULT_DELIVERY_LIMIT: u32 = 20;
+/// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
+/// included; and it may refuse what is published in that time.
+const DEFAULT_NEW_QUEUE_WAIT: Duration = Duration::from_secs(3);
 
 /// How to connect and which queues to use; made by [`RabbitMq::options`].
 ///
@@ -36,9 +40,12 @@ const DEFAULT_DELIVERY_LIMIT: u32 = 20;
 #[derive(Clone)]
 #[must_use = "options do nothing until `connect`"]
 pub struct Options {
-    pub(crate) names: Names,
+    pub(crate) names: GivenNames,
     pub(crate) queue_type: QueueType,
     pub(crate) retry_queue_type: Option<QueueType>,
+    pub(crate) delay: Delay,
+    pub(crate) dead_letters: DeadLetters,
+    pub(crate) new_queue_wait: Duration,
     pub(crate) topology: Topology,
     pub(crate) delivery_limit: Option<u32>,
     pub(crate) native_dead_letter: Option<bool>,
@@ -57,9 +64,12 @@ pub struct Options {
 impl Options {
     pub(crate) fn new(queue: &str) -> Self {
         Self {
-            names: Names::of(queue),
+            names: GivenNames::of(queue),
             queue_type: QueueType::default(),
             retry_queue_type: None,
+            delay: Delay::default(),
+            dead_letters: DeadLetters::default(),
+            new_queue_wait: DEFAULT_NEW_QUEUE_WAIT,
             topology: Topology::default(),
             delivery_limit: None,
             native_dead_letter: None,
@@ -109,17 +119,30 @@ impl Options {
 
     pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
         let arguments = self.arguments.iter().map(|(name, value)| Ok((name.clone(), value_to(value)?)));
+        let retry_queue_type = self.retry_queue_type.unwrap_or_else(|| self.delay.default_retry_queue_type());
         Ok(Plan {
-            names: self.names.clone(),
+            names: self.names.settled(&self.delay),
             queue_type: self.queue_type,
-            retry_queue_type: self.retry_queue_type.unwrap_or_default(),
+            retry_queue_type,
+            topology: self.topology,
+            native: match self.delay {
+                Delay::Native(native) => Some(native),
+                _ => None,
+            },
             delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
             arguments: arguments.collect::<Result<_, TransportError>>()?,
         })
     }
 
+    /// True when what is rejected is known to reach the dead-letter queue. Rejected where the dead letters go elsewhere, or
+    /// nowhere, a message would be gone.
+    pub(crate) fn broker_dead_letters(&self) -> bool {
+        let as_declared = self.topology == Topology::Declare && !self.changes_dead_lettering();
+        self.native_dead_letter.unwrap_or(as_declared)
+    }
+
     /// True when an argument changes where the dead letters of the work queue go, or whether they arrive.
-    pub(crate) fn changes_dead_lettering(&self) -> bool {
+    fn changes_dead_lettering(&self) -> bool {
         self.arguments.keys().any(|name| name.starts_with("x-dead-letter-") || name == "x-overflow")
     }
 }
@@ -131,6 +154,8 @@ impl fmt::Debug for Options {
             .field("names", &self.names)
             .field("queue_type", &self.queue_type)
             .field("topology", &self.topology)
+            .field("delay", &self.delay)
+            .field("dead_letters", &self.dead_letters)
             .field("delivery_limit", &self.delivery_limit)
             .field("arguments", &self.arguments)
             .field("heartbeat", &self.heartbeat)

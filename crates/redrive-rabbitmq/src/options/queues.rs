@@ -5,6 +5,7 @@ use std::time::Duration;
 use redrive_core::Value;
 
 use super::Options;
+use crate::delay::{DeadLetters, Delay, SingleQueue};
 use crate::topology::{QueueType, Topology};
 
 impl Options {
@@ -42,9 +43,38 @@ impl Options {
         self
     }
 
-    /// The queue of dead letters: `{queue}--dead-letters`, unless told otherwise.
+    /// How a retried message waits: in a ladder of delay queues, unless told otherwise.
+    pub fn delay(mut self, delay: impl Into<Delay>) -> Self {
+        self.delay = delay.into();
+        self
+    }
+
+    /// The classic topology with one queue for all waits, all of it durable: short for
+    /// `delay(SingleQueue::durable())`, under the name that those who run it know.
+    pub fn with_durable_dead_letter_backoff(self) -> Self {
+        self.delay(SingleQueue::durable())
+    }
+
+    /// What becomes of a message that is dead-lettered: a copy with its story, unless told otherwise.
+    /// [`DeadLetters::Broker`] needs a work queue that dead-letters into the dead-letter queue: declared ones do; of others
+    /// say it with [`native_dead_letter`](Self::native_dead_letter).
+    pub fn dead_letters(mut self, dead_letters: DeadLetters) -> Self {
+        self.dead_letters = dead_letters;
+        self
+    }
+
+    /// How long no copy is entrusted to a quorum queue that was just declared for the first time: 3 s, unless told
+    /// otherwise. A broker that is killed in the first second of a quorum queue comes back without the messages that it
+    /// had confirmed there, and RabbitMQ 3.10 may refuse messages in that time. Less is for tests that kill no broker.
+    pub fn new_queue_wait(mut self, wait: Duration) -> Self {
+        self.new_queue_wait = wait;
+        self
+    }
+
+    /// The queue of dead letters: `{queue}--dead-letters`, unless told otherwise; with
+    /// [`Delay::SingleQueue`], where messages wait in a queue of that name, `{queue}--failed`.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
-        self.names.dead_letters = name.into();
+        self.names.dead_letters = Some(name.into());
         self
     }
 

@@ -1,7 +1,55 @@
 //! The ladder of delay queues: which waits there are, and which one a wait takes. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+
+use redrive_core::Message;
+
+use super::{Mode, Way};
+use crate::topology::{Part, Plan, Topology};
+
+/// The mode at work.
+#[derive(Debug)]
+pub(super) struct AtWork {
+    plan: Arc<Plan>,
+    ladder: Ladder,
+}
+
+impl AtWork {
+    /// Rungs that were not known at the start can be added where redrive declares.
+    pub(super) fn new(plan: &Arc<Plan>, ladder: Ladder) -> Self {
+        let ladder = match plan.topology {
+            Topology::Declare => ladder.with_spare_rungs(),
+            Topology::Verify | Topology::Nothing => ladder,
+        };
+        Self::with(plan, ladder)
+    }
+
+    pub(super) fn with(plan: &Arc<Plan>, ladder: Ladder) -> Self {
+        Self { plan: Arc::clone(plan), ladder }
+    }
+}
+
+impl Mode for AtWork {
+    fn hops(&self) -> Vec<Duration> {
+        self.ladder.all().collect()
+    }
+
+    fn way(&self, wait: Duration, _: &mut Message) -> Option<Way> {
+        self.ladder.rung_for(wait).map(|rung| Way::queue(self.plan.names.rung(rung)))
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.ladder.rungs().iter().map(|&wait| Part::Queue(self.plan.rung(wait))).collect()
+    }
+
+    fn spare(&self, way: &Way) -> Option<Part> {
+        let mut spare = self.ladder.spare.iter();
+        let wait = spare.find(|&&wait| *way == Way::queue(self.plan.names.rung(wait)))?;
+        Some(Part::Queue(self.plan.rung(*wait)))
+    }
+}
 
 /// The longest time to live that RabbitMQ accepts: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
@@ -48,6 +96,21 @@ impl Ladder {
         self
     }
 
+    /// All rungs of the default ladder, and those beyond, each declared when it is needed for the first time; those for
+    /// `waits` at the start.
+    pub(crate) fn on_demand(waits: impl IntoIterator<Item = Duration>) -> Self {
+        let rungs = Self::exactly(waits).rungs;
+        let spare =
+            default_rungs().into_iter().chain(SPARE.into_iter().filter(|&spare| spare > DEFAULT_LONGEST));
+        Self { spare: spare.filter(|spare| !rungs.contains(spare)).collect(), rungs }
+    }
+
+    /// A rung for each of these waits, and no default.
+    pub(crate) fn exactly(waits: impl IntoIterator<Item = Duration>) -> Self {
+        let mut waits = waits.into_iter().peekable();
+        if waits.peek().is_some() { Self::for_waits(waits) } else { Self::default() }
+    }
+
     /// The shortest rung that is not shorter than `wait`; `None` when all are.
     pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
         self.all().find(|&rung| rung >= wait)
@@ -55,7 +118,8 @@ impl Ladder {
 
     /// All rungs, shortest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = Duration> {
-        self.rungs.iter().chain(&self.spare).copied()
+        let all: BTreeSet<_> = self.rungs.iter().chain(&self.spare).copied().collect();
+        all.into_iter()
     }
 
     pub(crate) fn rungs(&self) -> &[Duration] {
@@ -64,7 +128,7 @@ impl Ladder {
 }
 
 /// RabbitMQ counts in milliseconds: rounded up, so that no wait is cut short.
-fn whole_millis(wait: Duration) -> Duration {
+pub(super) fn whole_millis(wait: Duration) -> Duration {
     let millis = wait.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), LONGEST)
 }

@@ -1,0 +1,163 @@
+//! Delayed retry by the broker itself: RabbitMQ 4.3 and newer, quorum queues. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::{Capabilities, InPlace, Message, Needs};
+
+use super::ladder::{self, Ladder};
+use super::{Mode, Way};
+use crate::topology::{Part, Plan, Queue, QueueType, Topology};
+use crate::version::Version;
+
+/// Delayed retry by the broker, without copies: RabbitMQ 4.3 and newer, quorum queues.
+///
+/// The broker holds a message that failed back for `min` after its first failure, `2 * min` after its second, and so on, up
+/// to `max`. A retry that asks for more than that (a policy that grows faster, an error that says when to come back, a
+/// snooze) goes by a copy through a delay queue, so that none comes early.
+///
+/// ```
+/// use std::time::Duration;
+/// use redrive_rabbitmq::{Delay, Native};
+///
+/// let delay: Delay = Native::between(Duration::from_secs(1), Duration::from_secs(60)).into();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Native {
+    min: Duration,
+    max: Duration,
+}
+
+impl Native {
+    /// Holds a message back for `min` times its number of failures, for `max` at most. Whole milliseconds.
+    #[must_use]
+    pub fn between(min: Duration, max: Duration) -> Self {
+        Self { min, max }
+    }
+
+    /// The arguments of the work queue. Always all three: without a shortest wait the broker silently has none.
+    pub(crate) fn set_arguments(self, queue: &mut Queue) {
+        let millis = |wait: Duration| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        queue.set("x-delayed-retry-type", "failed");
+        queue.set("x-delayed-retry-min", millis(self.min));
+        queue.set("x-delayed-retry-max", millis(self.max));
+    }
+
+    pub(super) fn contradiction(self, plan: &Plan, more_waits: &[Duration]) -> Option<String> {
+        if plan.queue_type != QueueType::Quorum {
+            return Some(
+                "Delay::Native needs a quorum queue: classic queues of RabbitMQ have no delayed retry; use \
+                 QueueType::Quorum, or Delay::Ladder"
+                    .to_owned(),
+            );
+        }
+        if self.min < Duration::from_millis(1) || self.max < self.min || self.max > ladder::LONGEST {
+            return Some(format!(
+                "Delay::Native holds a message back for at least 1 ms and at most ten years, and no shorter at most than at \
+                 least; asked for were {} to {}",
+                humantime::format_duration(self.min),
+                humantime::format_duration(self.max)
+            ));
+        }
+        if plan.topology != Topology::Declare && more_waits.is_empty() {
+            return Some(
+                "with Delay::Native a snooze, and a wait longer than the broker's, go through a delay queue, and none may be \
+                 declared: have at least one declared, and name its wait with `wait`"
+                    .to_owned(),
+            );
+        }
+        if let Some(argument) = plan.arguments.keys().find(|name| name.starts_with("x-delayed-retry-")) {
+            return Some(format!(
+                "redrive must know `{argument}`, and cannot when it is an argument: set it with Delay::Native"
+            ));
+        }
+        None
+    }
+}
+
+/// The broker takes the arguments silently, whatever its version: only the version tells whether it knows them.
+pub(super) fn refused_by(version: Option<Version>) -> Option<String> {
+    match version {
+        Some(version) if version >= Version::V4_3 => None,
+        Some(version) => Some(format!(
+            "Delay::Native needs RabbitMQ 4.3 or newer, and this is {version}, which would hand a failed message out again at \
+             once: use Delay::Ladder"
+        )),
+        None => Some(
+            "Delay::Native needs RabbitMQ 4.3 or newer, and this broker does not tell its version: use Delay::Ladder"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The mode at work.
+#[derive(Debug)]
+pub(super) struct AtWork {
+    native: Native,
+    /// For what the broker cannot hold back itself.
+    copies: ladder::AtWork,
+    mismatch: Option<String>,
+}
+
+impl AtWork {
+    pub(super) fn new(native: Native, plan: &Arc<Plan>, needs: &Needs, more_waits: &[Duration]) -> Self {
+        let ladder = match plan.topology {
+            Topology::Declare => Ladder::on_demand(more_waits.iter().copied()),
+            Topology::Verify | Topology::Nothing => Ladder::exactly(more_waits.iter().copied()),
+        };
+        let copies = ladder::AtWork::with(plan, ladder);
+        Self { native, copies, mismatch: mismatch(native, needs) }
+    }
+
+    fn in_place(&self) -> InPlace {
+        InPlace::linear(self.native.min, self.native.max)
+    }
+}
+
+impl Mode for AtWork {
+    fn hops(&self) -> Vec<Duration> {
+        self.copies.hops()
+    }
+
+    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
+        self.copies.way(wait, copy)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.copies.parts()
+    }
+
+    fn spare(&self, way: &Way) -> Option<Part> {
+        self.copies.spare(way)
+    }
+
+    fn describe(&self, capabilities: &mut Capabilities) {
+        capabilities.in_place = Some(self.in_place());
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        let kept = "retries are made by the broker, without a copy: what failed and when is not written on the message until \
+                    it is shelved; a crash of the process, or a lost connection, costs the messages in hand an attempt";
+        std::iter::once(kept.to_owned()).chain(self.mismatch.clone()).collect()
+    }
+}
+
+/// Waits of the policies that the broker does not hold exactly.
+fn mismatch(native: Native, needs: &Needs) -> Option<String> {
+    let longer = needs.waits.iter().filter(|&&wait| wait > native.max).count();
+    let first = needs.waits.first().copied().filter(|&wait| wait > native.min);
+    let (min, max) = (humantime::format_duration(native.min), humantime::format_duration(native.max));
+    if longer > 0 {
+        return Some(format!(
+            "{longer} of the waits that the retry policy names are longer than the {max} that the queue holds a message back \
+             for: those retries go by copies through delay queues"
+        ));
+    }
+    first.map(|first| {
+        format!(
+            "the shortest wait of the retry policy is {}, and the queue holds a message back for {min} after its first \
+             failure: that retry goes by a copy through a delay queue",
+            humantime::format_duration(first)
+        )
+    })
+}

@@ -1,0 +1,332 @@
+//! One queue for all waits, between two fanout exchanges; each message has an expiration of its own. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::ExchangeKind;
+use redrive_core::{Capabilities, Exponential, Message, Story, Value, header_names};
+
+use super::{Mode, Way, ladder};
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
+
+/// How often a message came back, as kithara and this mode write it.
+const RETRIES: &str = "x-kithara-retries";
+
+/// One queue for all waits: the topology that kithara's `with-dead-letter-backoff` makes, for those who run it already.
+///
+/// A copy of the failed message goes to the exchange `{queue}--backoff`, and from there into the queue
+/// `{queue}--dead-letters`, with an expiration of its own. Expired, it goes to the exchange `{queue}--retry`, to which the
+/// work queue is bound. Both exchanges are fanouts.
+///
+/// **RabbitMQ expires messages at the head of a queue only: a message waits at least as long as those before it.** No wait
+/// takes more than `max` in one hop, so that none is held up for longer than that. [`Delay::Ladder`](super::Delay::Ladder)
+/// does not have this.
+///
+/// ```
+/// use std::time::Duration;
+/// use redrive_rabbitmq::{Entity, SingleQueue};
+///
+/// let delay = SingleQueue::durable()
+///     .between(Duration::from_millis(100), Duration::from_secs(30))
+///     .queue(Entity::durable().named("orders-waiting"));
+/// let policy = delay.backoff().attempts(10);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SingleQueue {
+    queue: Entity,
+    backoff_exchange: Entity,
+    retry_exchange: Entity,
+    min: Duration,
+    max: Duration,
+}
+
+/// A queue or exchange of [`SingleQueue`]: its name, and how long it is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entity {
+    name: Option<String>,
+    lifetime: Lifetime,
+}
+
+impl Entity {
+    /// There until somebody deletes it: survives a restart of the broker.
+    #[must_use]
+    pub fn durable() -> Self {
+        Self { name: None, lifetime: Lifetime::DURABLE }
+    }
+
+    /// Gone with a restart of the broker, and when nobody uses it any more.
+    #[must_use]
+    pub fn transient() -> Self {
+        Self { name: None, lifetime: Lifetime { durable: false, exclusive: false, auto_delete: true } }
+    }
+
+    /// With this name; without one it is called after the work queue.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Whether it survives a restart of the broker.
+    #[must_use]
+    pub fn survives_restarts(mut self, durable: bool) -> Self {
+        self.lifetime.durable = durable;
+        self
+    }
+
+    /// Whether the queue belongs to one connection, and is deleted with it, messages included. Exchanges cannot be exclusive.
+    #[must_use]
+    pub fn exclusive(mut self, exclusive: bool) -> Self {
+        self.lifetime.exclusive = exclusive;
+        self
+    }
+
+    /// Whether it is deleted when nobody uses it any more.
+    #[must_use]
+    pub fn auto_delete(mut self, auto_delete: bool) -> Self {
+        self.lifetime.auto_delete = auto_delete;
+        self
+    }
+}
+
+impl SingleQueue {
+    /// The shortest wait when nothing else is said.
+    pub const DEFAULT_MIN: Duration = Duration::from_millis(50);
+    /// The longest wait of one hop when nothing else is said.
+    pub const DEFAULT_MAX: Duration = Duration::from_secs(60);
+
+    /// All parts durable: kithara's `with-durable-dead-letter-backoff`.
+    #[must_use]
+    pub fn durable() -> Self {
+        Self::of(Entity::durable(), Entity::durable())
+    }
+
+    /// As kithara's `with-dead-letter-backoff` makes them when nothing is said: nothing is durable, and the queue belongs to
+    /// one connection. **What waits is lost with the connection.** With more than one consumer use
+    /// [`durable`](Self::durable).
+    #[must_use]
+    pub fn transient() -> Self {
+        Self::of(Entity::transient().exclusive(true), Entity::transient())
+    }
+
+    fn of(queue: Entity, exchange: Entity) -> Self {
+        Self {
+            queue,
+            backoff_exchange: exchange.clone(),
+            retry_exchange: exchange,
+            min: Self::DEFAULT_MIN,
+            max: Self::DEFAULT_MAX,
+        }
+    }
+
+    /// The queue where messages wait; `{queue}--dead-letters`, unless it is named.
+    #[must_use]
+    pub fn queue(mut self, queue: Entity) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// The exchange that messages are sent to, to wait; `{queue}--backoff`, unless it is named.
+    #[must_use]
+    pub fn backoff_exchange(mut self, exchange: Entity) -> Self {
+        self.backoff_exchange = exchange;
+        self
+    }
+
+    /// The exchange that they come back through; `{queue}--retry`, unless it is named.
+    #[must_use]
+    pub fn retry_exchange(mut self, exchange: Entity) -> Self {
+        self.retry_exchange = exchange;
+        self
+    }
+
+    /// No wait is shorter than `min` (a wait of zero is none), and none takes more than `max` in one hop. Whole
+    /// milliseconds.
+    #[must_use]
+    pub fn between(mut self, min: Duration, max: Duration) -> Self {
+        (self.min, self.max) = (min, max);
+        self
+    }
+
+    /// The retry policy that belongs to it: from `min` doubled up to `max`. Unlike there, it ends: after 6 attempts, unless
+    /// told otherwise.
+    pub fn backoff(&self) -> Exponential {
+        Exponential::from(self.min).cap(self.max)
+    }
+
+    fn names(&self, work: &str) -> Names {
+        let name =
+            |entity: &Entity, suffix| entity.name.clone().unwrap_or_else(|| format!("{work}--{suffix}"));
+        Names {
+            queue: name(&self.queue, "dead-letters"),
+            backoff_exchange: name(&self.backoff_exchange, "backoff"),
+            retry_exchange: name(&self.retry_exchange, "retry"),
+        }
+    }
+
+    /// What waits may be gone when it should come back.
+    fn loses_what_waits(&self) -> bool {
+        [&self.queue, &self.backoff_exchange, &self.retry_exchange]
+            .iter()
+            .any(|entity| entity.lifetime != Lifetime::DURABLE)
+    }
+
+    pub(super) fn contradiction(&self, plan: &Plan) -> Option<String> {
+        let names = self.names(&plan.names.work);
+        for name in [&names.queue, &names.backoff_exchange, &names.retry_exchange] {
+            if name.is_empty() || name.len() > 255 {
+                return Some(format!(
+                    "`{name}` is no name for a queue or exchange: it must have 1 to 255 bytes"
+                ));
+            }
+        }
+        let theirs = [&plan.names.work, &plan.names.dead_letters, &plan.names.parking];
+        if theirs.contains(&&names.queue) {
+            return Some(format!(
+                "with Delay::SingleQueue messages wait in `{}`, which must not be the work queue or a shelf: give the shelf \
+                 another name with `dead_letter_queue`",
+                names.queue
+            ));
+        }
+        if names.backoff_exchange == names.retry_exchange {
+            return Some(format!(
+                "Delay::SingleQueue needs two exchanges, and both are `{}`: messages would go round without a wait",
+                names.retry_exchange
+            ));
+        }
+        if self.min < Duration::from_millis(1) || self.max < self.min || self.max > ladder::LONGEST {
+            return Some(format!(
+                "Delay::SingleQueue holds a message back for at least 1 ms and at most ten years, and no shorter at most than \
+                 at least; asked for were {} to {}",
+                humantime::format_duration(self.min),
+                humantime::format_duration(self.max)
+            ));
+        }
+        if plan.retry_queue_type == QueueType::Quorum && self.queue.lifetime != Lifetime::DURABLE {
+            return Some(format!(
+                "a quorum queue is durable and nobody's own, so that `{}` cannot be transient: use SingleQueue::durable(), or \
+                 retry_queue_type(QueueType::Classic)",
+                names.queue
+            ));
+        }
+        None
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Names {
+    queue: String,
+    backoff_exchange: String,
+    retry_exchange: String,
+}
+
+/// The mode at work.
+#[derive(Debug)]
+pub(super) struct AtWork {
+    plan: Arc<Plan>,
+    single_queue: SingleQueue,
+    names: Names,
+}
+
+impl AtWork {
+    pub(super) fn new(single_queue: &SingleQueue, plan: &Arc<Plan>) -> Self {
+        let names = single_queue.names(&plan.names.work);
+        Self { plan: Arc::clone(plan), single_queue: single_queue.clone(), names }
+    }
+
+    fn queue(&self) -> topology::Queue {
+        let mut queue = topology::plain(&self.names.queue, self.plan.retry_queue_type);
+        queue.lifetime = self.single_queue.queue.lifetime;
+        queue.set("x-dead-letter-exchange", self.names.retry_exchange.as_str());
+        if self.plan.retry_queue_type == QueueType::Quorum {
+            queue.set("x-dead-letter-strategy", "at-least-once");
+            queue.set("x-overflow", "reject-publish");
+        }
+        queue
+    }
+}
+
+impl Mode for AtWork {
+    fn hops(&self) -> Vec<Duration> {
+        vec![self.single_queue.max]
+    }
+
+    /// With the routing key that it had, so that it has it still when it comes back.
+    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
+        let (min, max) = (self.single_queue.min, self.single_queue.max);
+        if wait > max {
+            return None;
+        }
+        copy.properties_mut().expiration = Some(ladder::whole_millis(wait.max(min)));
+        let failures = Story::read(copy).attempt;
+        if let redrive_core::Count::Known(failures @ 1..) = failures {
+            copy.headers_mut().insert(RETRIES, i64::from(failures));
+        }
+        let routing_key = super::original_key(copy).unwrap_or_default();
+        Some(Way { exchange: self.names.backoff_exchange.clone(), routing_key })
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let fanout = |name: &str, entity: &Entity| {
+            let lifetime = Lifetime { exclusive: false, ..entity.lifetime };
+            Part::Exchange(Exchange { name: name.to_owned(), kind: ExchangeKind::Fanout, lifetime })
+        };
+        let binding = |queue: &str, exchange: &str| {
+            let (queue, exchange) = (queue.to_owned(), exchange.to_owned());
+            Part::Binding(Binding { queue, exchange, routing_key: "#".to_owned() })
+        };
+        let Names { queue, backoff_exchange, retry_exchange } = &self.names;
+        vec![
+            fanout(retry_exchange, &self.single_queue.retry_exchange),
+            binding(&self.plan.names.work, retry_exchange),
+            fanout(backoff_exchange, &self.single_queue.backoff_exchange),
+            Part::Queue(self.queue()),
+            binding(queue, backoff_exchange),
+        ]
+    }
+
+    /// What another consumer wrote counts as our own count, where it is higher.
+    fn arrived(&self, message: &mut Message) {
+        let Some(theirs) = message.headers().get(RETRIES).cloned() else { return };
+        let ours = Story::read(message).attempt;
+        let theirs = match theirs.to_integer() {
+            Some(count) if count >= 0 => Value::I64(i64::try_from(count).unwrap_or(i64::MAX)),
+            // Not to be read is not to be taken for none: it is dead-lettered as such.
+            _ => theirs,
+        };
+        let higher = match (ours, theirs.to_integer()) {
+            (redrive_core::Count::Known(ours), Some(count)) => count > ours.into(),
+            (redrive_core::Count::Known(_), None) => true,
+            (redrive_core::Count::Unreadable, _) => false,
+        };
+        if higher {
+            message.headers_mut().insert(header_names::ATTEMPT, theirs);
+        }
+    }
+
+    fn redriven(&self, message: &mut Message) {
+        message.headers_mut().remove(RETRIES);
+    }
+
+    fn describe(&self, capabilities: &mut Capabilities) {
+        capabilities.waits_in_line = true;
+        capabilities.keeps_delayed_copies &= !self.single_queue.loses_what_waits();
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        let in_line = format!(
+            "all waits share the queue `{}`, and RabbitMQ expires messages at its head only: a message waits at least as long \
+             as those before it, {} at most for each hop; Delay::Ladder does not have this",
+            self.names.queue,
+            humantime::format_duration(self.single_queue.max)
+        );
+        let lost = self.single_queue.loses_what_waits().then(|| {
+            format!(
+                "`{}` or its exchanges are not durable, or belong to a connection: what waits can be lost with a restart or a \
+                 connection; SingleQueue::durable() does not have this",
+                self.names.queue
+            )
+        });
+        std::iter::once(in_line).chain(lost).collect()
+    }
+}

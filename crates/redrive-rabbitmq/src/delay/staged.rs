@@ -1,0 +1,206 @@
+//! Delay queues that the user names, and that somebody else owns. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::ExchangeKind;
+use redrive_core::{Capabilities, Message, header_names};
+
+use super::{Mode, Way, ladder};
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
+
+/// A chain of delay queues with growing times to live that you name, for topologies that another team owns. They are
+/// verified, not declared, unless [`declared`](Self::declared) says so.
+///
+/// Each stage is an exchange and the queue behind it. A copy is published to the exchange with the routing key that the
+/// message was published with at first. When its time is over the broker sends it to your main exchange with that key: **to
+/// all queues that are bound there, not to this one alone.**
+///
+/// ```
+/// use std::time::Duration;
+/// use redrive_rabbitmq::Staged;
+///
+/// let delay = Staged::back_to("shop")
+///     .stage("orders.wait.30s", Duration::from_secs(30))
+///     .stage("orders.wait.10m", Duration::from_secs(600))
+///     .through("orders.retry.10m");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    main_exchange: String,
+    other_key: Option<String>,
+    stages: Vec<Stage>,
+    declared: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stage {
+    exchange: String,
+    queue: String,
+    wait: Duration,
+}
+
+impl Staged {
+    /// Delay queues whose dead-letter exchange is the one that messages were published to, without a dead-letter routing
+    /// key. It must not be the default exchange.
+    #[must_use]
+    pub fn back_to(main_exchange: impl Into<String>) -> Self {
+        Self { main_exchange: main_exchange.into(), other_key: None, stages: Vec::new(), declared: false }
+    }
+
+    /// One more stage: this queue, with this time to live, behind an exchange of the same name that gives it everything.
+    #[must_use]
+    pub fn stage(mut self, queue: impl Into<String>, wait: Duration) -> Self {
+        let queue = queue.into();
+        self.stages.push(Stage { exchange: queue.clone(), queue, wait });
+        self
+    }
+
+    /// The exchange of the stage named last, where it is not called like its queue.
+    #[must_use]
+    pub fn through(mut self, exchange: impl Into<String>) -> Self {
+        if let Some(stage) = self.stages.last_mut() {
+            stage.exchange = exchange.into();
+        }
+        self
+    }
+
+    /// The routing key that leads from the main exchange into the work queue, for messages that did not come through the
+    /// main exchange (published straight into the queue); the name of the work queue, unless told otherwise.
+    #[must_use]
+    pub fn other_key(mut self, routing_key: impl Into<String>) -> Self {
+        self.other_key = Some(routing_key.into());
+        self
+    }
+
+    /// Whether redrive declares exchanges and queues of the stages, and binds the work queue to the main exchange with
+    /// [`other_key`](Self::other_key). The main exchange itself it never declares.
+    #[must_use]
+    pub fn declared(mut self, declared: bool) -> Self {
+        self.declared = declared;
+        self
+    }
+
+    pub(super) fn is_declared(&self) -> bool {
+        self.declared
+    }
+
+    pub(super) fn contradiction(&self, plan: &Plan) -> Option<String> {
+        if self.main_exchange.is_empty() {
+            return Some(
+                "Delay::Staged needs the exchange that leads back to the work queue, and it has no name: the default exchange \
+                 would take the original routing key for the name of a queue"
+                    .to_owned(),
+            );
+        }
+        if self.stages.is_empty() {
+            return Some("Delay::Staged has no stage: name at least one delay queue with `stage`".to_owned());
+        }
+        if let Some(pair) = self.stages.windows(2).find(|pair| pair[0].wait >= pair[1].wait) {
+            return Some(format!(
+                "the stages of Delay::Staged must grow, and `{}` waits no longer than `{}`",
+                pair[1].queue, pair[0].queue
+            ));
+        }
+        let ours = [&plan.names.work, &plan.names.dead_letters, &plan.names.parking];
+        if let Some(stage) = self.stages.iter().find(|stage| ours.contains(&&stage.queue)) {
+            return Some(format!("`{}` cannot be a stage: it is the work queue or a shelf", stage.queue));
+        }
+        let first = self.stages.first().map_or(Duration::ZERO, |stage| stage.wait);
+        let last = self.stages.last().map_or(Duration::ZERO, |stage| stage.wait);
+        if first < Duration::from_millis(1) || last > ladder::LONGEST {
+            return Some("a stage of Delay::Staged waits at least 1 ms and at most ten years".to_owned());
+        }
+        if let Some(stage) = self.stages.iter().find(|stage| stage.exchange == self.main_exchange) {
+            return Some(format!(
+                "`{}` is the main exchange and cannot lead into the delay queue `{}`: everything would wait",
+                stage.exchange, stage.queue
+            ));
+        }
+        None
+    }
+}
+
+/// The mode at work.
+#[derive(Debug)]
+pub(super) struct AtWork {
+    plan: Arc<Plan>,
+    staged: Staged,
+}
+
+impl AtWork {
+    pub(super) fn new(staged: &Staged, plan: &Arc<Plan>) -> Self {
+        Self { plan: Arc::clone(plan), staged: staged.clone() }
+    }
+
+    fn queue(&self, stage: &Stage) -> topology::Queue {
+        let mut queue = topology::plain(&stage.queue, self.plan.retry_queue_type);
+        queue.set("x-message-ttl", i64::try_from(stage.wait.as_millis()).unwrap_or(i64::MAX));
+        queue.set("x-dead-letter-exchange", self.staged.main_exchange.as_str());
+        if self.plan.retry_queue_type == QueueType::Quorum {
+            queue.set("x-dead-letter-strategy", "at-least-once");
+            queue.set("x-overflow", "reject-publish");
+        }
+        queue
+    }
+
+    fn other_key(&self) -> &str {
+        self.staged.other_key.as_deref().unwrap_or(&self.plan.names.work)
+    }
+}
+
+impl Mode for AtWork {
+    fn hops(&self) -> Vec<Duration> {
+        self.staged.stages.iter().map(|stage| stage.wait).collect()
+    }
+
+    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
+        let stage = self.staged.stages.iter().find(|stage| stage.wait >= wait)?;
+        // A key that was meant for another exchange need not lead anywhere from this one, and the message would be gone.
+        let came_through_main =
+            copy.headers().get(header_names::SOURCE_EXCHANGE).and_then(|name| name.as_str())
+                == Some(self.staged.main_exchange.as_str());
+        let original = came_through_main.then(|| super::original_key(copy)).flatten();
+        let routing_key = original.unwrap_or_else(|| self.other_key().to_owned());
+        Some(Way { exchange: stage.exchange.clone(), routing_key })
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if self.staged.declared {
+            parts.push(Part::Binding(Binding {
+                queue: self.plan.names.work.clone(),
+                exchange: self.staged.main_exchange.clone(),
+                routing_key: self.other_key().to_owned(),
+            }));
+        }
+        for stage in &self.staged.stages {
+            parts.extend([
+                Part::Queue(self.queue(stage)),
+                Part::Exchange(Exchange {
+                    name: stage.exchange.clone(),
+                    kind: ExchangeKind::Fanout,
+                    lifetime: Lifetime::DURABLE,
+                }),
+                Part::Binding(Binding {
+                    queue: stage.queue.clone(),
+                    exchange: stage.exchange.clone(),
+                    routing_key: String::new(),
+                }),
+            ]);
+        }
+        parts
+    }
+
+    fn describe(&self, capabilities: &mut Capabilities) {
+        capabilities.keeps_delayed_copies &= self.plan.retry_queue_type == QueueType::Quorum;
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        vec![format!(
+            "retries come back through the exchange `{}` with their original routing key: every queue that is bound there for \
+             that key gets them, not `{}` alone; and one whose key leads nowhere is lost by the broker",
+            self.staged.main_exchange, self.plan.names.work
+        )]
+    }
+}
