@@ -2,8 +2,9 @@
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
-//! of `cargo test` says, [`closing`] the report at the end.
+//! of `cargo test` says, [`closing`] the report at the end. [`bench`] is `cargo xtask bench`.
 
+mod bench;
 mod closing;
 mod servers;
 mod step;
@@ -31,6 +32,15 @@ enum Command {
         #[arg(long, value_name = "3.10|4.3")]
         broker: Option<Version>,
     },
+    /// How fast redrive is, beside what can be written by hand: `cargo xtask bench run --help`.
+    Bench {
+        /// Only on this RabbitMQ; may be repeated.
+        #[arg(long, value_name = "3.10|4.3")]
+        broker: Vec<Version>,
+        /// What to measure, and how.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "run")]
+        arguments: Vec<String>,
+    },
     /// Starts the brokers for `cargo test`, prints their URLs as shell lines, and keeps them until Ctrl-C.
     Brokers {
         /// Only this RabbitMQ.
@@ -50,6 +60,10 @@ fn run(command: &Command) -> Result<ExitCode> {
     let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
     match command {
         Command::Test { broker } => test::run(&chosen(*broker)),
+        Command::Bench { broker, arguments } => {
+            let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };
+            bench::run(versions, arguments)
+        }
         Command::Brokers { broker } => {
             let servers = servers::find(&chosen(*broker))?;
             for server in &servers {

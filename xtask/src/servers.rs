@@ -40,10 +40,15 @@ impl Server {
 
 /// Finds or starts a broker of each version.
 pub(crate) fn find(versions: &[Version]) -> Result<Vec<Server>> {
-    versions.iter().map(|&version| find_one(version)).collect()
+    find_with(versions, &[])
 }
 
-fn find_one(version: Version) -> Result<Server> {
+/// The same; a broker that has to be started gets these lines of `rabbitmq.conf`, too.
+pub(crate) fn find_with(versions: &[Version], config: &[&str]) -> Result<Vec<Server>> {
+    versions.iter().map(|&version| find_one(version, config)).collect()
+}
+
+fn find_one(version: Version, config: &[&str]) -> Result<Server> {
     if let Some(url) = shared_url(version) {
         let release = release_at(&url).with_context(|| {
             format!(
@@ -72,7 +77,7 @@ fn find_one(version: Version) -> Result<Server> {
                 image = install::image(version),
             )
         })
-        .and_then(|_| Node::start(version))?;
+        .and_then(|_| Node::with_config(version, config))?;
     Ok(Server { version, release: node.release().to_owned(), source: Source::Node(node) })
 }
 

@@ -1,0 +1,166 @@
+//! Fills the queues, starts the contestants one after the other, measures, checks, reports.
+
+mod cpu;
+mod figures;
+mod heat;
+mod plan;
+mod queues;
+mod report;
+mod table;
+
+use std::net::ToSocketAddrs as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use redrive_brokers::{Version, handshake, shared_url};
+
+use crate::contestant;
+use crate::task::{QueueType, Task, Work};
+use figures::{Course, Entry, Sample};
+use heat::{Heat, Program};
+pub(crate) use plan::Plan;
+use queues::Queues;
+
+/// Runs everything that is asked for, and reports.
+pub(crate) async fn run(plan: &Plan) -> Result<ExitCode> {
+    let plan = plan.clone().unfolded();
+    report::announce(&plan);
+    let mut courses = Vec::new();
+    for server in servers(&plan)? {
+        for &queue_type in &plan.queue_type {
+            let queues = Queues::make(&server.url, queue_type).await?;
+            for &work in &plan.work {
+                for &prefetch in &plan.prefetch {
+                    let course = run_course(&plan, &server, &queues, queue_type, work, prefetch).await?;
+                    println!("\n{}\n{}", course.title(), table::of(&course));
+                    courses.push(course);
+                    // After each: a long run that is broken off has not been for nothing.
+                    report::write(&plan, &courses)?;
+                }
+            }
+            queues.remove_all().await?;
+        }
+    }
+    let failed = courses.iter().flat_map(|course| &course.entries).any(|entry| entry.failure.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A broker that is running.
+struct Server {
+    url: String,
+    release: String,
+    /// Its process, if it is on this machine.
+    process: Option<u32>,
+}
+
+fn servers(plan: &Plan) -> Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for version in Version::ALL {
+        let chosen = plan.broker.is_empty() || plan.broker.contains(&version);
+        let Some(url) = shared_url(version).filter(|_| chosen) else { continue };
+        let authority = url.trim_start_matches("amqp://").split('/').next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        let address = host.to_socket_addrs().with_context(|| format!("cannot resolve {host}"))?.next();
+        let address = address.with_context(|| format!("{host} has no address"))?;
+        let release = handshake::greet(address, Duration::from_secs(5))?.release;
+        servers.push(Server { release, process: cpu::listener(address.port()), url });
+    }
+    if servers.is_empty() {
+        let variables = Version::ALL.map(Version::url_variable).join(" or ");
+        bail!(
+            "no broker is known: run this as `cargo xtask bench`, or set {variables} to amqp://user:password@host:port/vhost"
+        );
+    }
+    Ok(servers)
+}
+
+async fn run_course(
+    plan: &Plan,
+    server: &Server,
+    queues: &Queues,
+    queue_type: QueueType,
+    work: Work,
+    prefetch: u16,
+) -> Result<Course> {
+    let contestants = contestants(plan, work)?;
+    let entry = |(variant, _): &(String, Program)| Entry {
+        variant: variant.clone(),
+        count: plan.count_for(work, variant),
+        samples: Vec::new(),
+        failure: None,
+    };
+    let mut entries: Vec<Entry> = contestants.iter().map(entry).collect();
+    for round in 0..plan.rounds as usize {
+        // Not always in the same order: the broker has just done what came before.
+        for turn in 0..contestants.len() {
+            let place = (turn + round) % contestants.len();
+            let (entry, (variant, program)) = (&mut entries[place], &contestants[place]);
+            if entry.failure.is_some() {
+                continue;
+            }
+            let task = Task {
+                variant: variant.clone(),
+                work,
+                url: server.url.clone(),
+                queue: queues.work().to_owned(),
+                queue_type,
+                count: entry.count,
+                prefetch,
+            };
+            match run_heat(queues, program, &task, server.process).await {
+                Ok(heat) => entry.samples.push(sample(&heat)),
+                Err(error) => {
+                    eprintln!("{variant}: {error:#}");
+                    entry.failure = Some(format!("{error:#}"));
+                }
+            }
+        }
+        eprintln!("round {} of {} done: {} {}", round + 1, plan.rounds, work.name(), queue_type.name());
+    }
+    let broker = server.release.clone();
+    Ok(Course { work, broker, queue_type, prefetch, entries })
+}
+
+/// A contestant that leaves a message behind, or takes one twice, has not done the work.
+async fn run_heat(queues: &Queues, program: &Program, task: &Task, broker: Option<u32>) -> Result<Heat> {
+    queues.fill(task.work, task.count).await.context("cannot fill the queue")?;
+    if let Some(broker) = broker {
+        cpu::until_quiet(broker).await;
+    }
+    let heat = heat::run(program, task, broker).await?;
+    queues.check(task.work, task.count).await.context("not all messages are where they belong")?;
+    Ok(heat)
+}
+
+fn sample(heat: &Heat) -> Sample {
+    let messages = heat.finish.messages as f64;
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / messages;
+    Sample {
+        messages_per_second: messages / heat.finish.seconds,
+        client_us: each(heat.client),
+        broker_us: heat.broker.map(each),
+    }
+}
+
+fn contestants(plan: &Plan, work: Work) -> Result<Vec<(String, Program)>> {
+    let own = std::env::current_exe().context("this program does not find itself")?;
+    let ours = |variant: &&str| {
+        let arguments = vec!["contestant".to_owned()];
+        ((*variant).to_owned(), Program { path: own.clone(), arguments })
+    };
+    let mut all: Vec<(String, Program)> = contestant::variants(work).iter().map(ours).collect();
+    all.retain(|(variant, _)| plan.variant.is_empty() || plan.variant.contains(variant));
+    if all.is_empty() {
+        bail!("none of {:?} does `{}`", plan.variant, work.name());
+    }
+    Ok(all)
+}
+
+/// Where results are written.
+fn folder() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+    target.join("bench")
+}

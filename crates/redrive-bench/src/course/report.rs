@@ -1,0 +1,52 @@
+//! What was run, on which machine, and what came of it: on the screen, and as a file.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use super::figures::Course;
+use super::{Plan, folder};
+
+/// The file that a run leaves.
+#[derive(Serialize)]
+struct Report<'a> {
+    machine: Machine,
+    rounds: u32,
+    courses: &'a [Course],
+}
+
+#[derive(Serialize)]
+struct Machine {
+    processor: String,
+    cores: usize,
+    /// How busy it was just now, others included: the load average of the last minute.
+    load: f64,
+}
+
+pub(super) fn announce(plan: &Plan) {
+    let Machine { processor, cores, load } = machine();
+    println!("{cores} cores of {processor}; load {load:.2}; {} rounds", plan.rounds);
+    if load > 0.5 {
+        println!("The machine is busy with something else: trust the ratios, not the rates.");
+    }
+}
+
+pub(super) fn write(plan: &Plan, courses: &[Course]) -> Result<()> {
+    let report = Report { machine: machine(), rounds: plan.rounds, courses };
+    let path = folder().join(format!("{}.json", plan.name));
+    fs::create_dir_all(folder()).context("cannot create the folder of the results")?;
+    fs::write(&path, serde_json::to_string_pretty(&report)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn machine() -> Machine {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    Machine {
+        processor: model.unwrap_or(" unknown processor").trim().to_owned(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,48 @@
+//! How fast redrive is, beside what can be written by hand. `cargo xtask bench` starts brokers and runs this.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`task`] | what one contestant is to do, as a plain value |
+//! | [`contestant`] | the programs that are measured, each in a process of its own |
+//! | [`course`] | fills the queues, starts the contestants one after the other, measures, checks, reports |
+
+mod contestant;
+mod course;
+mod task;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::course::Plan;
+use crate::task::Task;
+
+/// Measures redrive beside other consumers of the same queues.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// All contestants on all courses, interleaved, in several rounds.
+    Run(Plan),
+    /// One contestant; started by `run`, which tells it when to go.
+    #[command(hide = true)]
+    Contestant(Task),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
+    let ended = match arguments.command {
+        Command::Run(plan) => runtime.block_on(course::run(&plan)),
+        Command::Contestant(task) => runtime.block_on(contestant::run(task)).map(|()| ExitCode::SUCCESS),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

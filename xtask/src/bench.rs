@@ -1,0 +1,26 @@
+//! `cargo xtask bench`: starts brokers that are set up for load, builds the benchmark, and hands over to it.
+
+use crate::servers;
+use anyhow::{Context as _, Result};
+use redrive_brokers::Version;
+use std::process::{Command, ExitCode};
+
+/// As on servers: more memory than the small nodes of the tests have, and RabbitMQ's own size of the write-ahead log.
+const CONFIGURATION: [&str; 2] =
+    ["vm_memory_high_watermark.absolute = 6GB", "raft.wal_max_size_bytes = 512000000"];
+
+/// Runs `redrive-bench` with these arguments on brokers of these `versions`.
+pub(crate) fn run(versions: &[Version], arguments: &[String]) -> Result<ExitCode> {
+    let servers = servers::find_with(versions, &CONFIGURATION)?;
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["run", "--quiet", "--release", "--package", "redrive-bench", "--"]).args(arguments);
+    for version in Version::ALL {
+        command.env_remove(version.url_variable());
+    }
+    for server in &servers {
+        println!("{}", server.describe());
+        command.env(server.version.url_variable(), server.url());
+    }
+    let status = command.status().context("could not run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
