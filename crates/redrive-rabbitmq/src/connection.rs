@@ -18,7 +18,8 @@ use crate::address::{Address, Addresses};
 use crate::credentials::{self, Credentials, CredentialsProvider};
 use crate::error;
 use crate::options::Options;
-use crate::version::{self, Version};
+use crate::screen;
+use crate::version::Version;
 
 /// How long closing in order may take; a broker that does not answer is left alone.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ pub(crate) struct Link {
 pub(crate) struct Live {
     pub(crate) connection: Connection,
     pub(crate) epoch: u64,
-    /// The broker's version; only the consuming connection asks.
+    /// The broker's version, when it tells.
     pub(crate) version: Option<Version>,
 }
 
@@ -159,21 +160,12 @@ impl Link {
         let (address, credentials) = self.signed(address).await?;
         let user = address.user();
         let connecting = |error| error::connecting(&shown, user, credentials.is_some(), error);
-        let version = match self.role {
-            Role::Consuming => {
-                let greeting = version::greet(&address, &self.tls).await;
-                greeting.map_err(|error| connecting(error.into()))?
-            }
-            Role::Publishing => None,
-        };
         let properties = ConnectionProperties::default()
             .with_connection_name(self.name.as_str().into())
             .with_client_property("product".into(), "redrive".into())
             .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into());
-        let runtime = lapin::runtime::default_runtime().map_err(connecting)?;
-        let uri = address.uri().clone();
-        let connection = Connection::connect_uri_with_config(uri, properties, self.tls.clone(), runtime);
-        let connection = connection.await.map_err(connecting)?;
+        let opening = screen::connect(address.uri().clone(), self.tls.clone(), properties);
+        let (connection, version) = opening.await.map_err(connecting)?;
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         info!(
             connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),

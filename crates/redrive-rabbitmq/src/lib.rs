@@ -25,6 +25,7 @@ mod hand_outs;
 mod inbox;
 mod options;
 mod publish;
+mod screen;
 mod session;
 mod shelves;
 mod topology;

@@ -1,13 +1,9 @@
 //! Which RabbitMQ answers. The client library does not tell, and what a redelivery counts depends on it: so the
-//! greeting is read once, on a connection of its own.
+//! greeting is read on its way to the library.
 
 use std::fmt;
 
-use futures::{AsyncReadExt, AsyncWriteExt};
-use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::types::{AMQPValue, FieldTable, parsing::parse_field_table};
-
-use crate::address::Address;
 
 /// A version of RabbitMQ, as far as behaviour depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,28 +29,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// Says hello and reads the version from the answer. `None` when the answer does not tell it.
-pub(crate) async fn greet(address: &Address, tls: &OwnedTLSConfig) -> std::io::Result<Option<Version>> {
-    let runtime = lapin::runtime::default_runtime().map_err(std::io::Error::other)?;
-    let mut stream = address.uri().connect_with_config_async(tls.as_ref(), &runtime).await?;
-    stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
-    stream.flush().await?;
-    let mut head = [0_u8; 7];
-    stream.read_exact(&mut head).await?;
-    // The greeting of a broker of any size; anything longer is none.
-    const LONGEST: u32 = 1 << 16;
-    let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
-    if head[0] != 1 || length > LONGEST {
-        return Ok(None);
-    }
-    let mut greeting = vec![0_u8; length as usize];
-    stream.read_exact(&mut greeting).await?;
-    stream.close().await.ok();
-    Ok(read_greeting(&greeting))
-}
-
 /// `connection.start`: class 10, method 10, two version numbers, the server's properties.
-fn read_greeting(greeting: &[u8]) -> Option<Version> {
+pub(crate) fn read_greeting(greeting: &[u8]) -> Option<Version> {
     let table = greeting.strip_prefix(&[0, 10, 0, 10, 0, 9])?;
     let (_, properties): (_, FieldTable) = parse_field_table(table).ok()?;
     match properties.inner().get("version")? {

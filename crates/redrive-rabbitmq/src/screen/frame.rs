@@ -1,0 +1,190 @@
+//! What the client library can read of a frame. Pure; changes a frame in place and never its length.
+
+/// A method frame and the header of a content; bodies and heartbeats are of no interest.
+pub(crate) const METHOD: u8 = 1;
+pub(crate) const HEADER: u8 = 2;
+pub(crate) const BODY: u8 = 3;
+pub(crate) const HEARTBEAT: u8 = 8;
+
+/// Deeper than this, tables and arrays are left as the bytes they are. The library reads them by recursion: in a debug
+/// build a stack of 2 MiB is used up at 156 to 195 levels.
+const DEEPEST: usize = 64;
+/// Stands for a byte that is part of no UTF-8 character.
+const UNREADABLE: u8 = b'?';
+
+/// What had to be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Text that was not UTF-8.
+    pub(crate) text: bool,
+    /// Tables or arrays that were nested too deeply.
+    pub(crate) depth: bool,
+}
+
+impl Changed {
+    pub(crate) fn anything(self) -> bool {
+        self.text || self.depth
+    }
+}
+
+/// Makes the payload of a frame readable. What is malformed beyond that is left for the library to refuse.
+pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
+    let mut walk = Walk { rest: payload, changed: Changed::default() };
+    // Ends early where the frame does; what was changed until then stays changed.
+    let _ = match frame_type {
+        METHOD => walk.method(),
+        HEADER => walk.header(),
+        _ => None,
+    };
+    walk.changed
+}
+
+/// The way along a payload.
+struct Walk<'a> {
+    rest: &'a mut [u8],
+    changed: Changed,
+}
+
+impl<'a> Walk<'a> {
+    /// The methods with text of somebody's making.
+    fn method(&mut self) -> Option<()> {
+        const CONNECTION_CLOSE: (u16, u16) = (10, 50);
+        const CHANNEL_CLOSE: (u16, u16) = (20, 40);
+        const BASIC_RETURN: (u16, u16) = (60, 50);
+        const BASIC_DELIVER: (u16, u16) = (60, 60);
+        const BASIC_GET_OK: (u16, u16) = (60, 71);
+        const CODE: usize = 2;
+        const TAG_AND_REDELIVERED: usize = 9;
+        match (self.u16()?, self.u16()?) {
+            CONNECTION_CLOSE | CHANNEL_CLOSE => {
+                self.skip(CODE)?;
+                self.short_text()
+            }
+            BASIC_RETURN => {
+                self.skip(CODE)?;
+                self.short_text()?;
+                self.exchange_and_routing_key()
+            }
+            BASIC_DELIVER => {
+                self.short_text()?;
+                self.skip(TAG_AND_REDELIVERED)?;
+                self.exchange_and_routing_key()
+            }
+            BASIC_GET_OK => {
+                self.skip(TAG_AND_REDELIVERED)?;
+                self.exchange_and_routing_key()
+            }
+            _ => Some(()),
+        }
+    }
+
+    fn exchange_and_routing_key(&mut self) -> Option<()> {
+        self.short_text()?;
+        self.short_text()
+    }
+
+    /// Class, weight and size of the body; then the flags, and the properties that they announce.
+    fn header(&mut self) -> Option<()> {
+        self.skip(2 + 2 + 8)?;
+        let flags = self.u16()?;
+        // The lowest bit would announce more flags; there are no more properties that need them.
+        for bit in (1..16).rev().filter(|bit| flags & (1 << bit) != 0) {
+            match bit {
+                13 => self.table(0)?,
+                // Delivery mode and priority, and the timestamp.
+                12 | 11 => self.skip(1)?,
+                6 => self.skip(8)?,
+                1 => return None,
+                _ => self.short_text()?,
+            }
+        }
+        Some(())
+    }
+
+    fn table(&mut self, depth: usize) -> Option<()> {
+        let mut inside = self.part()?;
+        while !inside.rest.is_empty() {
+            inside.short_text()?;
+            inside.value(depth)?;
+        }
+        self.changed = inside.changed;
+        Some(())
+    }
+
+    fn array(&mut self, depth: usize) -> Option<()> {
+        let mut inside = self.part()?;
+        while !inside.rest.is_empty() {
+            inside.value(depth)?;
+        }
+        self.changed = inside.changed;
+        Some(())
+    }
+
+    /// A value within a table or array that is itself `depth` deep.
+    fn value(&mut self, depth: usize) -> Option<()> {
+        let field_type = self.rest.first_mut()?;
+        if matches!(field_type, b'F' | b'A') && depth + 1 >= DEEPEST {
+            // The same length and content, as bytes.
+            *field_type = b'x';
+            self.changed.depth = true;
+        }
+        let field_type = *field_type;
+        self.skip(1)?;
+        match field_type {
+            b'F' => self.table(depth + 1),
+            b'A' => self.array(depth + 1),
+            b'S' | b'x' => self.part().map(|_| ()),
+            b't' | b'b' | b'B' => self.skip(1),
+            b's' | b'U' | b'u' => self.skip(2),
+            b'I' | b'i' | b'f' => self.skip(4),
+            b'D' => self.skip(5),
+            b'L' | b'l' | b'd' | b'T' => self.skip(8),
+            b'V' => Some(()),
+            _ => None,
+        }
+    }
+
+    fn short_text(&mut self) -> Option<()> {
+        let length = usize::from(*self.rest.first()?);
+        self.skip(1)?;
+        let text = self.take(length)?;
+        if text.is_ascii() {
+            return Some(());
+        }
+        let mut from = 0;
+        while let Err(unreadable) = std::str::from_utf8(&text[from..]) {
+            let start = from + unreadable.valid_up_to();
+            let end = unreadable.error_len().map_or(text.len(), |length| start + length);
+            text[start..end].fill(UNREADABLE);
+            self.changed.text = true;
+            from = end;
+        }
+        Some(())
+    }
+
+    /// What follows a length of four bytes. The changes so far go along.
+    fn part(&mut self) -> Option<Walk<'a>> {
+        let length = u32::from_be_bytes(*self.rest.first_chunk()?);
+        self.skip(4)?;
+        let rest = self.take(usize::try_from(length).ok()?)?;
+        Some(Walk { rest, changed: self.changed })
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        let number = u16::from_be_bytes(*self.rest.first_chunk()?);
+        self.skip(2)?;
+        Some(number)
+    }
+
+    fn skip(&mut self, length: usize) -> Option<()> {
+        self.take(length).map(|_| ())
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a mut [u8]> {
+        self.rest.split_off_mut(..length)
+    }
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

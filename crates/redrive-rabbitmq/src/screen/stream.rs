@@ -1,0 +1,235 @@
+//! A stream of which only whole, readable frames are handed on.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use futures::io::{AsyncRead, AsyncWrite};
+
+use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
+use crate::version::{self, Version};
+
+/// Type, channel and size before the payload, and the end mark after it.
+const HEAD: usize = 7;
+const END: usize = 1;
+/// What is read at once at least.
+const READ: usize = 32 * 1024;
+/// A method or header longer than this is none of RabbitMQ's: handed on unseen, for the library to refuse.
+const LONGEST: usize = 16 * 1024 * 1024;
+
+/// What the greeting told; `None` inside when it tells no version.
+pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
+
+/// The stream of one connection, decrypted.
+pub(crate) struct Screened<S> {
+    inner: S,
+    cutter: Cutter,
+}
+
+impl<S> Screened<S> {
+    pub(crate) fn new(inner: S, greeting: Greeting) -> Self {
+        Self { inner, cutter: Cutter::new(greeting) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Screened<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if out.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        while this.cutter.readable().is_empty() {
+            let read = ready!(Pin::new(&mut this.inner).poll_read(cx, this.cutter.room()))?;
+            if read == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            this.cutter.take_in(read);
+        }
+        Poll::Ready(Ok(this.cutter.hand_on(out)))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Screened<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_close(cx)
+    }
+}
+
+/// Cuts what was read into frames. No I/O.
+struct Cutter {
+    buffer: Vec<u8>,
+    /// `buffer[start..ready]` can be handed on, `buffer[ready..end]` was not looked at yet.
+    start: usize,
+    ready: usize,
+    end: usize,
+    /// How much of what comes next needs no look.
+    unseen: usize,
+    greeting: Greeting,
+}
+
+impl Cutter {
+    fn new(greeting: Greeting) -> Self {
+        Self { buffer: vec![0; READ], start: 0, ready: 0, end: 0, unseen: 0, greeting }
+    }
+
+    fn readable(&self) -> &[u8] {
+        &self.buffer[self.start..self.ready]
+    }
+
+    fn hand_on(&mut self, out: &mut [u8]) -> usize {
+        let length = self.readable().len().min(out.len());
+        out[..length].copy_from_slice(&self.readable()[..length]);
+        self.start += length;
+        length
+    }
+
+    /// Room to read into; there is always some.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start > 0 {
+            // Most often nothing, or the beginning of one frame.
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.ready, self.end) = (self.ready - self.start, self.end - self.start);
+            self.start = 0;
+        }
+        if self.buffer.len() - self.end < READ / 2 {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    /// Looks at what was read into the room.
+    fn take_in(&mut self, read: usize) {
+        self.end += read;
+        while self.ready < self.end {
+            let waiting = self.end - self.ready;
+            if self.unseen > 0 {
+                let passed = self.unseen.min(waiting);
+                (self.ready, self.unseen) = (self.ready + passed, self.unseen - passed);
+                continue;
+            }
+            let Some(&[frame_type, _, _, size @ ..]) =
+                self.buffer[self.ready..self.end].first_chunk::<HEAD>()
+            else {
+                return;
+            };
+            let size = u32::from_be_bytes(size) as usize;
+            match frame_type {
+                METHOD | HEADER if size <= LONGEST => {
+                    let whole = HEAD + size + END;
+                    if waiting < whole {
+                        return;
+                    }
+                    let payload = self.ready + HEAD..self.ready + HEAD + size;
+                    self.look_at(frame_type, payload);
+                    self.ready += whole;
+                }
+                METHOD | HEADER | BODY | HEARTBEAT => self.unseen = HEAD + size + END,
+                // Not the protocol that we speak (or another version of it): nothing more to look at.
+                _ => self.unseen = usize::MAX,
+            }
+        }
+    }
+
+    fn look_at(&mut self, frame_type: u8, payload: std::ops::Range<usize>) {
+        let payload = &mut self.buffer[payload];
+        if frame_type == METHOD && self.greeting.get().is_none() {
+            // The first of all frames is the greeting.
+            let _ = self.greeting.set(version::read_greeting(payload));
+        }
+        let changed = frame::make_readable(frame_type, payload);
+        if changed.anything() {
+            tracing::warn!(
+                not_utf_8 = changed.text,
+                nested_too_deeply = changed.depth,
+                "RabbitMQ hands out a message that cannot be read as it is: what is not UTF-8 in its properties and \
+                 header names is shown as `?`, what is nested too deeply as bytes"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(frame_type: u8, payload: &[u8]) -> Vec<u8> {
+        let size = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&[frame_type, 0, 1], &size[..], payload, &[0xce]].concat()
+    }
+
+    /// The header of a content with a message id that is not UTF-8.
+    fn header(message_id: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(message_id.len()).unwrap();
+        let payload = [&[0; 12][..], &(1_u16 << 7).to_be_bytes(), &[length], message_id].concat();
+        frame(HEADER, &payload)
+    }
+
+    /// What comes out when the stream arrives in pieces of these sizes.
+    fn through(stream: &[u8], pieces: &[usize]) -> Vec<u8> {
+        let mut cutter = Cutter::new(Greeting::default());
+        let (mut rest, mut out) = (stream, Vec::new());
+        let mut piece = [0; 100];
+        for size in pieces.iter().cycle() {
+            let read = rest.len().min(*size).min(cutter.room().len());
+            cutter.room()[..read].copy_from_slice(&rest[..read]);
+            rest = &rest[read..];
+            cutter.take_in(read);
+            while !cutter.readable().is_empty() {
+                let length = cutter.hand_on(&mut piece);
+                out.extend(&piece[..length]);
+            }
+            if rest.is_empty() {
+                return out;
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn however_it_is_cut_each_frame_is_made_readable(
+            pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8), body in 0..20_000_usize,
+        ) {
+            let stream = |id: &[u8]| [
+                frame(METHOD, &[0, 60, 0, 80]), header(id), frame(BODY, &vec![0xfc; body]), frame(HEARTBEAT, b""),
+                header(id),
+            ].concat();
+            prop_assert_eq!(through(&stream(b"Gr\xfc\xdfe"), &pieces), stream(b"Gr??e"));
+        }
+
+        #[test]
+        fn what_is_no_amqp_is_handed_on_as_it_is(
+            text in proptest::collection::vec(9..=255_u8, 1..1000), pieces in proptest::collection::vec(1..300_usize, 1..8),
+        ) {
+            prop_assume!(text.len() >= HEAD);
+            prop_assert_eq!(through(&text, &pieces), text);
+        }
+    }
+
+    #[test]
+    fn a_long_header_arrives_whole() {
+        let long = frame(
+            HEADER,
+            &[&[0; 12][..], &(1_u16 << 13).to_be_bytes(), &(0_u32.to_be_bytes()), &vec![7; 130_000]].concat(),
+        );
+        assert_eq!(through(&long, &[1000]), long);
+    }
+}
