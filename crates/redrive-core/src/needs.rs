@@ -20,6 +20,8 @@ pub struct Needs {
     pub hand_outs: Option<u32>,
     /// How many deliveries to hold at most, being handled or about to be.
     pub prefetch: u32,
+    /// How long a delivery is held at most, from its hand-out to its settlement; `None`: not known.
+    pub longest_hold: Option<Duration>,
 }
 
 impl Needs {
@@ -36,6 +38,7 @@ impl Needs {
         self.attempts = self.attempts.max(other.attempts);
         self.hand_outs = self.hand_outs.max(other.hand_outs);
         self.prefetch = self.prefetch.max(other.prefetch);
+        self.longest_hold = self.longest_hold.max(other.longest_hold);
         self
     }
 
@@ -96,12 +99,50 @@ impl Needs {
         }
         unmet
     }
+
+    /// What of these needs the broker may not honour at all times: one sentence each, with what to do. Not worth refusing
+    /// to start.
+    #[must_use]
+    pub fn doubtful(&self, capabilities: &Capabilities) -> Vec<String> {
+        let Capabilities { system, queue, .. } = capabilities;
+        let mut doubtful = Vec::new();
+        if let (Some(asked), Some(limit)) = (self.longest_hold, capabilities.hold_limit)
+            && asked >= limit
+        {
+            doubtful.push(format!(
+                "a delivery of queue `{queue}` may be held for {}, but {system} takes back after {} what is not settled, \
+                 and hands it out again: raise the broker's limit, lower the prefetch, or put a timeout around the handler",
+                humantime::format_duration(asked),
+                humantime::format_duration(limit),
+            ));
+        }
+        if self.hand_outs.is_some() && !capabilities.counts_hand_outs {
+            doubtful.push(format!(
+                "queue `{queue}` does not count how often it hands a message out: one that kills the process will come \
+                 again without end; use a queue that counts (on RabbitMQ: a quorum queue)"
+            ));
+        }
+        doubtful
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::in_place::InPlace;
+
+    #[test]
+    fn a_handler_that_takes_longer_than_the_broker_waits_is_named() {
+        let mut capabilities = Capabilities::new("test", "orders");
+        let mut needs = Needs::none();
+        needs.longest_hold = Some(Duration::from_secs(60));
+        assert!(needs.doubtful(&capabilities).is_empty(), "no limit is known");
+        capabilities.hold_limit = Some(Duration::from_secs(61));
+        assert!(needs.doubtful(&capabilities).is_empty());
+        capabilities.hold_limit = Some(Duration::from_secs(60));
+        let said = needs.doubtful(&capabilities).remove(0);
+        assert!(said.contains("orders") && said.contains("1m"), "{said}");
+    }
 
     #[test]
     fn retries_in_place_must_fit_what_limits_hand_outs() {

@@ -150,6 +150,8 @@ pub struct Capabilities {
     pub release_counts: bool,
     /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known.
     pub hand_out_limit: Option<u32>,
+    /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known.
+    pub hold_limit: Option<Duration>,
     /// Whether [`Settlement::Reject`] reaches the dead-letter shelf without a copy being published.
     pub native_dead_letter: bool,
     /// Whether what is dead-lettered shall go that way: without a copy, hence without its story. Only with
@@ -180,6 +182,7 @@ impl Capabilities {
             counts_hand_outs: true,
             release_counts: false,
             hand_out_limit: None,
+            hold_limit: None,
             native_dead_letter: false,
             prefers_native_dead_letter: false,
             in_place: None,

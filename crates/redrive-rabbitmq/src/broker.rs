@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Link, Live};
+use crate::consume::hold_limit;
 use crate::delay::{DeadLetters, LONGEST, Mode, Way};
 use crate::error;
 use crate::inbox::Inbox;
@@ -92,6 +93,7 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
+        capabilities.hold_limit = hold_limit(&self.options, known.version);
         capabilities.native_dead_letter = self.options.broker_dead_letters();
         capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
         // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::StreamExt;
 use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::FieldTable;
-use redrive_core::{TransportError, TransportErrorKind};
+use lapin::types::{AMQPValue, FieldTable};
+use redrive_core::{TransportError, TransportErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
@@ -17,8 +17,10 @@ use crate::connection::{Backoff, answered};
 use crate::convert::short;
 use crate::error;
 use crate::inbox::{Arrived, Phase};
+use crate::options::Options;
 use crate::session::Session;
-use crate::topology::Topology;
+use crate::topology::{QueueType, Topology};
+use crate::version::Version;
 
 /// What the consumer wants of the intake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +164,8 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
     limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
     let queue = short(broker.queue(), "the name of a queue").map_err(Refused::Other)?;
     let options = BasicConsumeOptions::default();
-    let consuming = channel.basic_consume(queue, CONSUMER_TAG.into(), options, FieldTable::default());
+    let arguments = arguments(&broker.options, live.version);
+    let consuming = channel.basic_consume(queue, CONSUMER_TAG.into(), options, arguments);
     let consumer = answered(consuming).await.map_err(|cause| {
         let missing = error::is_missing_queue(&cause);
         let error = error::consuming(broker.queue(), cause);
@@ -216,4 +219,63 @@ async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -
     }
     debug!(queue = %broker.queue(), epoch = session.epoch, "takes no more deliveries");
     Ended::AsWanted
+}
+
+/// What the subscription asks of the broker.
+fn arguments(options: &Options, version: Option<Version>) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    if let Some(priority) = options.consumer_priority {
+        arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
+    }
+    // A classic queue refuses it, and older brokers do not know it.
+    let takes_timeout = options.queue_type == QueueType::Quorum && version >= Some(Version::V4_3);
+    if let Some(timeout) = options.consumer_timeout.filter(|_| takes_timeout) {
+        let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+        arguments.insert("x-consumer-timeout".into(), AMQPValue::LongLongInt(millis));
+    }
+    arguments
+}
+
+/// After how long the broker takes back what is not settled, as far as it is known.
+pub(crate) fn hold_limit(options: &Options, version: Option<Version>) -> Option<Duration> {
+    const DEFAULT: Duration = Duration::from_secs(30 * 60);
+    // From 4.3 on classic queues wait for ever.
+    if options.queue_type == QueueType::Classic && version >= Some(Version::V4_3) {
+        return None;
+    }
+    let argument = options.arguments.get("x-consumer-timeout").and_then(Value::to_integer);
+    let argument = argument.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+    options.consumer_timeout.or(argument).or(Some(DEFAULT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_asked_for_only_where_it_is_understood() {
+        let asked = |options: Options, version| {
+            let options = options.consumer_timeout(Duration::from_secs(9));
+            arguments(&options, version).inner().get("x-consumer-timeout").cloned()
+        };
+        let nine_seconds = Some(AMQPValue::LongLongInt(9000));
+        let quorum = || Options::new("orders");
+        assert_eq!(asked(quorum(), Some(Version::V4_3)), nine_seconds);
+        assert_eq!(asked(quorum(), Some(Version::V4_0)), None);
+        assert_eq!(asked(quorum(), None), None);
+        assert_eq!(asked(quorum().queue_type(QueueType::Classic), Some(Version::V4_3)), None);
+    }
+
+    #[test]
+    fn what_is_known_of_the_hold_limit() {
+        let limit =
+            |options: Options, version| hold_limit(&options, Some(version)).map(|limit| limit.as_secs());
+        let options = || Options::new("orders");
+        assert_eq!(limit(options(), Version::V4_3), Some(1800));
+        assert_eq!(limit(options().queue_type(QueueType::Classic), Version::V4_0), Some(1800));
+        assert_eq!(limit(options().queue_type(QueueType::Classic), Version::V4_3), None);
+        let with_argument = || options().argument("x-consumer-timeout", 60_000_i64);
+        assert_eq!(limit(with_argument(), Version::V4_3), Some(60));
+        assert_eq!(limit(with_argument().consumer_timeout(Duration::from_secs(9)), Version::V4_3), Some(9));
+    }
 }

@@ -196,18 +196,20 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
 }
 
 /// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
-/// leaving the channel open; 3.10 closes the channel, but looks once a minute only.
+/// leaving the channel open; 3.10 closes the channel, and looks once a minute, unless told otherwise.
 async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
     common::show_logs();
     let node =
         redrive_brokers::Node::start_async(version, &["consumer_timeout = 2000"]).await.expect("a node");
+    let often = ["eval", "application:set_env(rabbit, channel_tick_interval, 500)."];
+    node.aside(move |node| node.ctl(&often)).await.expect("rabbitmqctl works");
     let transport =
         RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
     transport.start(&needs(&[200], 8)).await.expect("started");
     transport.publish(message("a")).await.expect("published");
     let held = next(&transport).await;
     let again = next(&transport).await;
-    assert_eq!(again.delivery.id(), "a");
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
     let settlement = retry(&transport, &held.delivery, Duration::from_millis(200));
     let lost = transport.settle(held.receipt, settlement).await.expect_err("taken back");
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
@@ -240,7 +242,8 @@ macro_rules! own_node_tests {
 }
 
 mod restarts {
-    own_node_tests!(v3_10, V3_10, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;);
+    own_node_tests!(v3_10, V3_10, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;
+        Classic classic_consumer_timeout, Quorum quorum_consumer_timeout);
     own_node_tests!(v4_3, V4_3, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;
         Quorum quorum_consumer_timeout);
 }

@@ -69,6 +69,7 @@ pub struct Consumer<T, L = Identity> {
 pub(crate) struct Settings {
     pub(crate) concurrency: usize,
     pub(crate) prefetch: Option<u32>,
+    pub(crate) longest_handling: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) needs: Needs,
     pub(crate) header_budget: usize,
@@ -82,6 +83,14 @@ pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
 impl<T: Transport> Consumer<T> {
     /// How many deliveries are handled at the same time when nothing else is said.
     pub const DEFAULT_CONCURRENCY: usize = 16;
+    /// How long handling one delivery takes at most: for example what the timeout around the handler says. Where the
+    /// broker takes deliveries back sooner than they can all be handled, the consumer warns at its start. Nothing is cut
+    /// short by this.
+    pub fn longest_handling(mut self, time: Duration) -> Self {
+        self.settings.longest_handling = Some(time);
+        self
+    }
+
     /// How long handlers may take to finish after a shutdown was asked for, when nothing else is said.
     pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
     /// How many recently settled deliveries are remembered when nothing else is said.
@@ -92,6 +101,7 @@ impl<T: Transport> Consumer<T> {
         let settings = Settings {
             concurrency: Self::DEFAULT_CONCURRENCY,
             prefetch: None,
+            longest_handling: None,
             grace: Self::DEFAULT_GRACE,
             needs: Needs::none(),
             header_budget: DEFAULT_HEADER_BUDGET,
@@ -267,6 +277,7 @@ impl<T: Transport> Runner<T> {
         let derived = u32::try_from(settings.concurrency.saturating_mul(2)).unwrap_or(u32::MAX);
         // Below the concurrency, handlers would wait for nothing.
         settings.needs.prefetch = settings.prefetch.unwrap_or(derived);
+        settings.needs.longest_hold = settings.longest_hold();
         Self { transport: Arc::new(transport), service, settings, control: control::Control::new() }
     }
 
@@ -308,6 +319,12 @@ impl<T> fmt::Debug for Runner<T> {
 }
 
 impl Settings {
+    /// What was handed out last waits for all that was handed out before it.
+    fn longest_hold(&self) -> Option<Duration> {
+        let concurrency = u32::try_from(self.concurrency).unwrap_or(u32::MAX);
+        Some(self.longest_handling?.saturating_mul(self.needs.prefetch.div_ceil(concurrency).max(1)))
+    }
+
     pub(crate) fn remembered(&self) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.remembered)
     }

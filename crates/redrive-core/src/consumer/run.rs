@@ -57,12 +57,9 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
         transport.close().await;
         return Err(ConsumerError::Start { queue, error });
     }
-    if settings.needs.hand_outs.is_some() && !capabilities.counts_hand_outs {
-        tracing::warn!(
-            queue,
-            "this queue does not count how often it hands a message out: one that kills the process will come again \
-             without end; use a queue that counts (on RabbitMQ: a quorum queue)"
-        );
+    // Some of it is known only now.
+    for doubt in settings.needs.doubtful(&transport.capabilities()) {
+        tracing::warn!(queue, "{doubt}");
     }
     Ok(Context::new(transport, settings))
 }

@@ -57,6 +57,8 @@ pub struct Options {
     pub(crate) confirm_timeout: Duration,
     pub(crate) publish_channels: usize,
     pub(crate) tls: OwnedTLSConfig,
+    pub(crate) consumer_priority: Option<i32>,
+    pub(crate) consumer_timeout: Option<Duration>,
     pub(crate) shuffle_addresses: bool,
     pub(crate) credentials: Option<Arc<dyn CredentialsProvider>>,
 }
@@ -81,6 +83,8 @@ impl Options {
             confirm_timeout: Duration::from_secs(30),
             publish_channels: 32,
             tls: OwnedTLSConfig::default(),
+            consumer_priority: None,
+            consumer_timeout: None,
             shuffle_addresses: false,
             credentials: None,
         }

@@ -97,6 +97,28 @@ impl Options {
         self
     }
 
+    /// Has the broker hand the work queue to one of its consumers only, and to the next one when that is gone
+    /// (`x-single-active-consumer`). It keeps the order only together with a concurrency and a prefetch of 1, and without
+    /// retries: see the page on RabbitMQ.
+    pub fn single_active_consumer(self) -> Self {
+        self.argument("x-single-active-consumer", true)
+    }
+
+    /// Which consumers of the queue are served first: those with the highest number that have room (`x-priority`). 0,
+    /// unless told otherwise.
+    pub fn consumer_priority(mut self, priority: i32) -> Self {
+        self.consumer_priority = Some(priority);
+        self
+    }
+
+    /// After how long the broker takes back a delivery that is not settled. A quorum queue of RabbitMQ 4.3 is asked to do
+    /// so; elsewhere it says how the broker is configured. When nothing is said: the `x-consumer-timeout` among the
+    /// arguments, or else RabbitMQ's own default of 30 min.
+    pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
+        self.consumer_timeout = Some(timeout);
+        self
+    }
+
     /// A delay queue for one more wait, besides those that the retry policies ask for: for snoozes, and for waits that
     /// errors ask for.
     pub fn wait(mut self, wait: Duration) -> Self {

@@ -1,0 +1,160 @@
+//! What the subscription asks of the broker, and what of a message survives a hop.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Scene, message, needs, next, retry};
+use lapin::BasicProperties;
+use lapin::options::BasicGetOptions;
+use lapin::types::{AMQPValue, FieldArray, FieldTable};
+use redrive_core::{Settlement, Timestamp, Transport, header_names};
+use redrive_rabbitmq::{QueueType, RabbitMq};
+
+tests!(
+    one_consumer_is_active_and_the_next_takes_over,
+    the_consumer_with_priority_is_served_first,
+    a_hop_keeps_what_it_can,
+    a_delivery_that_is_held_too_long_is_taken_back,
+);
+
+async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
+    let needs = needs(&[100], 1);
+    let start = async || {
+        let transport =
+            scene.options().single_active_consumer().connect(&scene.url).await.expect("connected");
+        transport.start(&needs).await.expect("started");
+        transport
+    };
+    let first = start().await;
+    first.publish(message("before")).await.expect("published");
+    complete(&first, "before").await;
+    let second = start().await;
+    for n in 0..10 {
+        let id = format!("m{n}");
+        first.publish(message(&id)).await.expect("published");
+        complete(&first, &id).await;
+    }
+    // Handed out more often than the prefetch allows: nothing of it to the second.
+    first.close().await;
+    second.publish(message("after")).await.expect("published");
+    complete(&second, "after").await;
+    second.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn the_consumer_with_priority_is_served_first(scene: Scene) {
+    let needs = needs(&[100], 3);
+    let start = async |priority| {
+        let transport =
+            scene.options().consumer_priority(priority).connect(&scene.url).await.expect("connected");
+        transport.start(&needs).await.expect("started");
+        // Subscribed, once something was handed out.
+        transport.publish(message("first")).await.expect("published");
+        complete(&transport, "first").await;
+        transport
+    };
+    let low = start(1).await;
+    let high = start(7).await;
+    let mut hands = Vec::new();
+    for n in 0..3 {
+        low.publish(message(format!("m{n}"))).await.expect("published");
+        hands.push(next(&high).await);
+    }
+    low.publish(message("one too many")).await.expect("published");
+    complete(&low, "one too many").await;
+    for hand in hands {
+        high.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    high.close().await;
+    low.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_hop_keeps_what_it_can(scene: Scene) {
+    let needs = needs(&[100], 3);
+    // With priorities, where they must be asked for; a quorum queue refuses the argument.
+    let options = match scene.queue_type {
+        QueueType::Classic => scene.options().argument("x-max-priority", 9_i64),
+        QueueType::Quorum => scene.options(),
+    };
+    let transport = options.connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    let bystanders = [format!("{}-cc", scene.queue), format!("{}-bcc", scene.queue)];
+    let mut headers = FieldTable::default();
+    for (name, queue) in ["CC", "BCC"].into_iter().zip(&bystanders) {
+        scene.declare_raw(queue, &[]).await;
+        let list = FieldArray::from(vec![AMQPValue::LongString(queue.as_str().into())]);
+        headers.insert(name.into(), AMQPValue::FieldArray(list));
+    }
+    let made = 1_600_000_000;
+    let properties = BasicProperties::default()
+        .with_headers(headers)
+        .with_user_id("guest".into())
+        .with_priority(7)
+        .with_timestamp(made)
+        .with_expiration("3600000".into());
+    scene.publish_raw(&scene.queue, b"body", properties).await;
+    let hand = next(&transport).await;
+    assert!(hand.delivery.message().headers().contains("CC"));
+    let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));
+    transport.settle(hand.receipt, settlement).await.expect("stored");
+
+    let again = next(&transport).await;
+    let (headers, properties) = (again.delivery.message().headers(), again.delivery.message().properties());
+    assert_eq!(properties.user_id.as_deref(), Some("guest"), "ours: the broker takes it");
+    assert_eq!(properties.priority, Some(7));
+    assert_eq!(properties.timestamp, Some(Timestamp::from_unix_seconds(made)));
+    assert_eq!(properties.expiration, None);
+    assert_eq!(
+        headers.get(header_names::EXPIRATION).and_then(redrive_core::Value::as_integer),
+        Some(3_600_000)
+    );
+    let deadline =
+        again.delivery.deadline().and_then(|deadline| deadline.duration_since(std::time::UNIX_EPOCH).ok());
+    assert_eq!(deadline, Some(Duration::from_secs(made + 1 + 3600)));
+    assert!(!headers.contains("CC") && !headers.contains("BCC"));
+    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    for queue in &bystanders {
+        let get = || scene.raw.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true });
+        assert!(get().await.expect("an answer").is_some(), "{queue} has the publisher's copy");
+        assert!(get().await.expect("an answer").is_none(), "{queue} has a copy of redrive's too");
+        scene.delete(queue).await;
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
+    let needs = needs(&[100], 1);
+    let limit = Duration::from_secs(2);
+    let transport = scene.options().consumer_timeout(limit).connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    let capabilities = transport.capabilities();
+    let counts_acquired = !capabilities.release_counts;
+    let by_request = scene.queue_type == QueueType::Quorum && counts_acquired;
+    let never = scene.queue_type == QueueType::Classic && is_4_3(&scene);
+    assert_eq!(capabilities.hold_limit, (!never).then_some(limit));
+    // Elsewhere it is only what the broker is said to be configured with.
+    if by_request {
+        transport.publish(message("a")).await.expect("published");
+        let held = next(&transport).await;
+        let again = next(&transport).await;
+        assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
+        assert_eq!(again.delivery.handed_out(), 1, "nor a hand-out");
+        drop(held);
+        transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+fn is_4_3(scene: &Scene) -> bool {
+    redrive_brokers::shared_url(redrive_brokers::Version::V4_3).is_some_and(|url| url == scene.url)
+}
+
+async fn complete(transport: &RabbitMq, id: &str) {
+    let hand = next(transport).await;
+    assert_eq!(hand.delivery.id(), id);
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+}
