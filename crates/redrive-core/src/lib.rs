@@ -30,7 +30,7 @@ pub use classify::{
     ByMarker, ByPattern, ByType, ErrorClass, ErrorClassifier, MarkError, Permanent, Throttled, chain,
     into_box_error,
 };
-pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner};
+pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner, Suspects};
 pub use deaths::{Death, DeathHistory};
 pub use delivery::Delivery;
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};

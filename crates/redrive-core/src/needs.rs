@@ -119,7 +119,7 @@ impl Needs {
         if self.hand_outs.is_some() && !capabilities.counts_hand_outs {
             doubtful.push(format!(
                 "queue `{queue}` does not count how often it hands a message out: one that kills the process will come \
-                 again without end; use a queue that counts (on RabbitMQ: a quorum queue)"
+                 again without end; use a queue that counts (on RabbitMQ: a quorum queue), or give the consumer a ledger"
             ));
         }
         doubtful

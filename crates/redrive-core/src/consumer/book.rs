@@ -46,7 +46,8 @@ impl Key {
 
     fn read(text: &str) -> Option<Self> {
         let (hop, id) = text.split_once(' ')?;
-        let whole = hop.parse::<u32>().is_ok() && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
+        let whole =
+            hop.parse::<u32>().is_ok() && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
         whole.then(|| Self(text.to_owned()))
     }
 }

@@ -110,7 +110,9 @@ impl Ledger {
                 "the ledger cannot be written: messages are handled all the same, but one that kills the process now is \
                  not counted there; make room, or give the consumer another path"
             ),
-            Ok(()) if failed_before => tracing::info!(path = %self.path.display(), "the ledger is written again"),
+            Ok(()) if failed_before => {
+                tracing::info!(path = %self.path.display(), "the ledger is written again");
+            }
             _ => {}
         }
     }

@@ -1,18 +1,23 @@
 //! The consumer: built from a transport, layers and a handler, then run.
 
 mod backoff;
+mod book;
 mod control;
+mod isolate;
+mod ledger;
 mod observe;
 mod recent;
 mod report;
 mod run;
 mod settle;
+mod suspects;
 mod telemetry;
 mod work;
 
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +27,7 @@ use tower_service::Service;
 pub use control::ConsumerHandle;
 pub use observe::{Event, Observer};
 pub use report::{ConsumerError, Report};
+pub use suspects::Suspects;
 
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
@@ -74,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) needs: Needs,
     pub(crate) header_budget: usize,
     pub(crate) remembered: usize,
+    pub(crate) suspects: Suspects,
+    pub(crate) ledger: Option<PathBuf>,
     pub(crate) redactor: Option<Arc<Redactor>>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
 }
@@ -106,6 +114,8 @@ impl<T: Transport> Consumer<T> {
             needs: Needs::none(),
             header_budget: DEFAULT_HEADER_BUDGET,
             remembered: Self::DEFAULT_REMEMBERED,
+            suspects: Suspects::default(),
+            ledger: None,
             redactor: None,
             observers: Vec::new(),
         };
@@ -151,6 +161,29 @@ impl<T: Transport, L> Consumer<T, L> {
     /// sight when it comes again, and not handled a second time. `0` remembers none.
     pub fn remember(mut self, deliveries: usize) -> Self {
         self.settings.remembered = deliveries;
+        self
+    }
+
+    /// Which deliveries may be the reason why a process died, and are handled alone: [`Suspects::by_count`] when
+    /// nothing is said. A consumer therefore begins with one delivery in hand, and takes as many as configured once
+    /// that one turns out to be new.
+    pub fn suspects(mut self, suspects: Suspects) -> Self {
+        self.settings.suspects = suspects;
+        self
+    }
+
+    /// Keeps a ledger in this file: one line when a handler begins with a message, one when it ends. What a process
+    /// that died had begun with, and nothing else, is a [suspect](Self::suspects) when it comes to the next process with
+    /// the same ledger; and how often that happened counts as hand-outs of the message, so that also a queue that does
+    /// not count (a classic queue of RabbitMQ) is rid of a message that kills every process.
+    ///
+    /// Each consumer of each process needs a file of its own, in a folder that outlives the process, on a local disk; two
+    /// more are written beside it (`.lock`, `.new`). It costs two small writes per message, to the operating system
+    /// and not to the disk: they outlive the process, not always the machine. Messages without an id are not recorded. When
+    /// it cannot be opened the consumer does not start; when it cannot be written later, an error is logged and messages
+    /// are handled all the same.
+    pub fn ledger(mut self, path: impl Into<PathBuf>) -> Self {
+        self.settings.ledger = Some(path.into());
         self
     }
 

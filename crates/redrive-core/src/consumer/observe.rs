@@ -74,6 +74,23 @@ pub enum Event<'a> {
         /// True when the delivery is still in hand, and the settlement is tried again; false when it comes again.
         held: bool,
     },
+    /// A delivery arrived that was handed out before without coming to an end: a process may have died of it. From now on
+    /// deliveries are handled one at a time, with nothing else in hand.
+    IsolationBegan {
+        /// The first of them.
+        delivery: &'a Delivery,
+    },
+    /// Such a delivery is about to be handled, alone. Should the process die before anything else is told of it, this
+    /// message is the reason.
+    Suspect {
+        /// The delivery.
+        delivery: &'a Delivery,
+    },
+    /// A delivery arrived that nobody had in hand before: deliveries are handled side by side again.
+    IsolationEnded {
+        /// How many suspects came to an end.
+        suspects: u64,
+    },
     /// The consumer takes no more messages, because copies cannot be stored. Those in hand are tried again.
     IntakePaused,
     /// The consumer takes messages again.

@@ -27,6 +27,8 @@ pub struct Report {
     pub settled_on_sight: u64,
     /// Not settled: lost with a connection, to come again.
     pub lost: u64,
+    /// Handled alone, because a process may have died of them; they are among the others too.
+    pub suspects: u64,
 }
 
 /// The counters behind a [`Report`].
@@ -41,6 +43,7 @@ pub(crate) struct Counters {
     released: AtomicU64,
     settled_on_sight: AtomicU64,
     lost: AtomicU64,
+    suspects: AtomicU64,
 }
 
 impl Counters {
@@ -65,6 +68,10 @@ impl Counters {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn suspect(&self) {
+        self.suspects.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn report(&self) -> Report {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Report {
@@ -77,6 +84,7 @@ impl Counters {
             released: read(&self.released),
             settled_on_sight: read(&self.settled_on_sight),
             lost: read(&self.lost),
+            suspects: read(&self.suspects),
         }
     }
 }
@@ -92,6 +100,14 @@ pub enum ConsumerError {
         queue: String,
         /// What cannot be honoured, and what to do: one sentence each.
         unmet: Vec<String>,
+    },
+    /// The ledger cannot be used. No message was taken.
+    #[error("the consumer of queue `{queue}` did not start: {what}")]
+    Ledger {
+        /// The queue.
+        queue: String,
+        /// What is wrong, on which file, and what to do.
+        what: String,
     },
     /// The transport did not start. No message was taken.
     #[error("the consumer of queue `{queue}` did not start: {error}")]

@@ -9,6 +9,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
 use super::control::{Asked, Control};
+use super::isolate::Isolation;
+use super::ledger::Ledger;
+use super::suspects::{Rule, Step};
 use super::work::Context;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
@@ -53,15 +56,32 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
     if !unmet.is_empty() {
         return Err(ConsumerError::Refused { queue, unmet });
     }
+    let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
+    let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
+    let rule = Rule::of(settings.suspects, &settings.needs, &capabilities, ledger.is_some());
+    if !rule.is_off() {
+        // The first delivery shows whether a process died before; nothing else is in hand until then.
+        transport.narrow(Some(1));
+    }
     if let Err(error) = transport.start(&settings.needs).await {
         transport.close().await;
         return Err(ConsumerError::Start { queue, error });
     }
+    let mut needs = settings.needs.clone();
+    // What the ledger counts need not be counted by the broker.
+    needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
     // Some of it is known only now.
-    for doubt in settings.needs.doubtful(&transport.capabilities()) {
+    for doubt in needs.doubtful(&transport.capabilities()) {
         tracing::warn!(queue, "{doubt}");
     }
-    Ok(Context::new(transport, settings))
+    if let Some(named) = ledger.as_ref().map(Ledger::counted).filter(|&named| named > 0) {
+        tracing::warn!(
+            queue,
+            named,
+            "by its ledger, a process died with these messages: each is handled alone"
+        );
+    }
+    Ok(Context::new(transport, settings, rule, ledger))
 }
 
 /// Until the end is asked for, or something is broken for good.
@@ -72,15 +92,28 @@ async fn consume<T: Transport>(
     workers: &mut JoinSet<()>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
-    let queue = || context.capabilities.queue.clone();
+    let isolation = Isolation::begin(context);
+    let mut intake = Intake { paused: false, shut: false, service, next: None, isolation };
+    let ended = take_in(context, &mut intake, control, workers, shutdown).await;
+    intake.isolation.give_back_kept(context).await;
+    ended
+}
+
+async fn take_in<T: Transport>(
+    context: &Arc<Context<T>>,
+    intake: &mut Intake<T::Receipt>,
+    control: &Control,
+    workers: &mut JoinSet<()>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ConsumerError> {
+    let broken = |error| ConsumerError::Transport { queue: context.capabilities.queue.clone(), error };
     let mut shutdown = pin!(shutdown);
     let mut asked = control.subscribe();
     // It may have been asked for before the start.
     asked.mark_changed();
     let mut trouble = context.trouble.0.subscribe();
-    let mut intake = Intake { paused: false, shut: false, service, next: None };
     loop {
-        let room = workers.len() < context.settings.concurrency;
+        let room = workers.len() < intake.isolation.room(context.settings.concurrency);
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
@@ -89,16 +122,26 @@ async fn consume<T: Transport>(
                 match wanted {
                     Asked::Stop => return Ok(()),
                     Asked::Pause => intake.pause(context).await,
-                    Asked::Run => intake.resume(context).await
-                        .map_err(|error| ConsumerError::Transport { queue: queue(), error })?,
+                    Asked::Run => intake.resume(context).await.map_err(broken)?,
                 }
             }
             Some(worker) = workers.join_next() => reap(worker),
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             taken = intake.take(context), if room && intake.open() => match taken {
                 Ok(Some((ready, received))) => {
-                    let context = Arc::clone(context);
-                    workers.spawn(async move { context.work(ready, received).await });
+                    let isolation = &mut intake.isolation;
+                    let (step, received) = if isolation.ordinary(context, &received.delivery) {
+                        (Step::Handle, Some(received))
+                    } else {
+                        isolation.sort(context, received).await
+                    };
+                    if let Some(received) = received {
+                        let context = Arc::clone(context);
+                        workers.spawn(async move { context.work(ready, received).await });
+                    }
+                    if let Step::Widen { suspects } = step {
+                        isolation.widen(context, suspects).await.map_err(broken)?;
+                    }
                 }
                 // Closed by somebody else.
                 Ok(None) => return Ok(()),
@@ -109,7 +152,7 @@ async fn consume<T: Transport>(
 }
 
 /// What stands between the transport and the workers.
-struct Intake {
+struct Intake<R> {
     /// As asked.
     paused: bool,
     /// While copies cannot be stored.
@@ -117,48 +160,58 @@ struct Intake {
     service: ErasedService,
     /// A clone of the stack that is, or is becoming, ready for the next delivery.
     next: Option<ErasedService>,
+    isolation: Isolation<R>,
 }
 
-impl Intake {
+impl<R: Send + 'static> Intake<R> {
     fn open(&self) -> bool {
         !self.paused && !self.shut
     }
 
     /// Takes no message that there is no room for: first the stack is ready, then a delivery is received. Cancel safe.
-    async fn take<T: Transport>(
+    async fn take<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
-    ) -> Result<Option<(ErasedService, Received<T::Receipt>)>, ConsumerError> {
+    ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
         let queue = || context.capabilities.queue.clone();
         let next = self.next.get_or_insert_with(|| self.service.clone());
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
-        let received = context.transport.receive().await;
+        let received = match self.isolation.take_kept() {
+            Some(kept) => Ok(Some(kept)),
+            None => self.isolation.receive(context).await,
+        };
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }
 
-    async fn pause<T: Transport>(&mut self, context: &Context<T>) {
+    async fn pause<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
         if self.paused {
             return;
         }
         self.paused = true;
         // What is ready holds permits of the layers.
         self.next = None;
+        self.isolation.give_back_kept(context).await;
         give_back_unstarted(context).await;
         tracing::info!(queue = context.capabilities.queue, "paused, as asked");
     }
 
-    async fn resume<T: Transport>(&mut self, context: &Context<T>) -> Result<(), TransportError> {
+    async fn resume<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), TransportError> {
         if !self.paused {
             return Ok(());
         }
-        context.transport.resume().await?;
+        if !self.isolation.stays_stopped() {
+            context.transport.resume().await?;
+        }
         self.paused = false;
         tracing::info!(queue = context.capabilities.queue, "resumed, as asked");
         Ok(())
     }
 
-    fn shut_while<T: Transport>(&mut self, shut: bool, context: &Context<T>) {
+    fn shut_while<T: Transport<Receipt = R>>(&mut self, shut: bool, context: &Context<T>) {
         if shut == self.shut {
             return;
         }
@@ -175,14 +228,17 @@ impl Intake {
     }
 }
 
-/// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with.
-async fn give_back_unstarted<T: Transport>(context: &Context<T>) {
+/// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
+/// of these it had handed out before.
+pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
+    let mut handed_out_before = 0_u32;
     let parting = async {
         if let Err(error) = context.transport.pause().await {
             // Without a connection the broker hands out nothing either.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
         while let Ok(Some(received)) = context.transport.receive().await {
+            handed_out_before += u32::from(received.delivery.handed_out() > 1);
             context.release(received).await;
         }
     };
@@ -191,6 +247,7 @@ async fn give_back_unstarted<T: Transport>(context: &Context<T>) {
             "not everything could be given back in time: the broker does it when the connection ends"
         );
     }
+    handed_out_before
 }
 
 /// Lets the workers finish within the grace period, then has them give back, then parts from the broker.

@@ -6,9 +6,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use super::ledger::Ledger;
 use super::recent::RecentlySettled;
 use super::report::Counters;
 use super::settle::Ended;
+use super::suspects::Rule;
 use super::{Event, Settings, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
@@ -26,16 +28,20 @@ pub(crate) struct Context<T> {
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<RecentlySettled>>,
+    pub(crate) rule: Rule,
+    pub(crate) ledger: Option<Ledger>,
     pub(crate) trouble: Trouble,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
 }
 
 impl<T: Transport> Context<T> {
-    pub(crate) fn new(transport: Arc<T>, settings: Settings) -> Self {
+    pub(crate) fn new(transport: Arc<T>, settings: Settings, rule: Rule, ledger: Option<Ledger>) -> Self {
         Self {
             capabilities: transport.capabilities(),
             transport,
+            rule,
+            ledger,
             counters: Counters::default(),
             recent: settings.remembered().map(|capacity| Mutex::new(RecentlySettled::new(capacity))),
             trouble: Trouble(watch::Sender::new(0)),
@@ -69,6 +75,7 @@ impl<T: Transport> Context<T> {
             return;
         }
         self.tell(&Event::Received { delivery: &delivery });
+        let begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = Instant::now();
         let disposition = self.redacted(self.decide(service, &delivery).await);
         self.tell(&Event::Decided {
@@ -78,7 +85,10 @@ impl<T: Transport> Context<T> {
         });
         telemetry::decided(span, &delivery, &disposition);
         fail_point(FailPoint::Decided);
+        // What was turned away stays counted until it is on its shelf.
+        let begun = begun.filter(|_| is_poison(&disposition));
         self.carry_out(&delivery, receipt, disposition).await;
+        drop(begun);
     }
 
     async fn settle_on_sight(&self, delivery: &Delivery, receipt: T::Receipt) {
@@ -150,7 +160,7 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    fn knows(&self, delivery: &Delivery) -> bool {
+    pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
         self.recent.as_ref().is_some_and(|recent| {
             recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).knows(delivery)
         })
@@ -180,6 +190,10 @@ impl<T: Transport> Context<T> {
             other => other,
         }
     }
+}
+
+fn is_poison(disposition: &Disposition) -> bool {
+    disposition.failure().is_some_and(|failure| *failure.reason() == Reason::PoisonMessage)
 }
 
 /// The handler's panics are caught around the handler; this catches those of foreign layers.

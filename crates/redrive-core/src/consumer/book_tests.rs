@@ -1,0 +1,116 @@
+use std::time::UNIX_EPOCH;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Message, header_names};
+
+fn key(id: &str) -> Key {
+    Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH)).unwrap()
+}
+
+fn read(lines: &[&str]) -> Result<Book, String> {
+    let mut text = format!("{TITLE}\n");
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    Book::read(&text)
+}
+
+#[test]
+fn what_began_and_never_ended_is_counted() {
+    let book = read(&["+ 0 a", "+ 0 b", "- 0 a", "+ 0 c"]).unwrap();
+    assert_eq!((book.deaths(&key("a")), book.deaths(&key("b")), book.deaths(&key("c"))), (0, 1, 1));
+    assert_eq!(book.counted(), 2);
+}
+
+#[test]
+fn every_process_that_dies_counts_and_an_end_clears() {
+    let mut book = Book::default();
+    for deaths in 0..3 {
+        assert_eq!(book.deaths(&key("a")), deaths);
+        book.begin(&key("a"));
+        book = Book::read(&book.write()).unwrap();
+    }
+    book.begin(&key("a"));
+    book.end(&key("a"));
+    assert_eq!((book.deaths(&key("a")), book.counted()), (0, 0));
+    assert_eq!(book.write(), format!("{TITLE}\n"));
+}
+
+#[test]
+fn a_copy_is_another_message() {
+    let copy = Message::new("").with_id("a").with_header(header_names::HOP, 1_i64);
+    let copy = Key::of(&Delivery::new(copy, "q", UNIX_EPOCH)).unwrap();
+    assert_eq!(read(&["+ 0 a"]).unwrap().deaths(&copy), 0);
+}
+
+#[test]
+fn an_id_that_is_handled_twice_at_once_dies_once() {
+    let mut book = Book::default();
+    book.begin(&key("a"));
+    book.begin(&key("a"));
+    assert_eq!(Book::read(&book.write()).unwrap().deaths(&key("a")), 1);
+    book.end(&key("a"));
+    assert_eq!(Book::read(&book.write()).unwrap().deaths(&key("a")), 1, "the other one is still at it");
+}
+
+#[test]
+fn the_end_of_the_file_may_be_missing() {
+    assert_eq!(Book::read("").unwrap(), Book::default());
+    assert_eq!(Book::read("redrive le").unwrap(), Book::default());
+    let book = Book::read(&format!("{TITLE}\n+ 0 a\n- 0 ")).unwrap();
+    assert_eq!(book.deaths(&key("a")), 1);
+}
+
+#[test]
+fn what_redrive_does_not_write_is_no_ledger() {
+    assert!(Book::read("dear diary\n").unwrap_err().contains("no ledger of redrive"));
+    assert!(Book::read("dear diary").is_err());
+    for line in ["", "+", "+ a", "+ 0 ", "! 0 0 a", "! x 0 a", "* 0 a", "+ 0 a b"] {
+        assert!(read(&["+ 0 a", line]).unwrap_err().contains("line 3"), "{line:?}");
+    }
+}
+
+#[test]
+fn a_message_without_an_id_is_not_recorded() {
+    let nameless = Delivery::new(Message::new(""), "q", UNIX_EPOCH);
+    assert_eq!(Key::of(&nameless), None);
+    assert_eq!(Key::of(&nameless.with_assigned_id(|| "assigned".into())), None);
+}
+
+#[test]
+fn of_those_that_never_come_again_the_oldest_are_forgotten() {
+    let mut book = Book::default();
+    for number in 0..=MOST_COUNTED {
+        book.begin(&key(&number.to_string()));
+    }
+    let book = Book::read(&book.write()).unwrap();
+    assert_eq!(book.counted(), MOST_COUNTED);
+    assert_eq!((book.deaths(&key("0")), book.deaths(&key("1"))), (0, 1));
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(ids in prop::collection::vec(("\\PC{1,20}", any::<bool>()), 0..30)) {
+        let mut book = Book::default();
+        let mut text = format!("{TITLE}\n");
+        for (id, ends) in &ids {
+            text.push_str(&book.begin(&key(id)));
+            if *ends {
+                text.push_str(&book.end(&key(id)));
+            }
+        }
+        let (from_lines, from_book) = (Book::read(&text).unwrap(), Book::read(&book.write()).unwrap());
+        for (id, _) in &ids {
+            prop_assert_eq!(from_lines.deaths(&key(id)), from_book.deaths(&key(id)));
+        }
+        prop_assert_eq!(from_lines.counted(), from_book.counted());
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC*|(redrive ledger 1\n)([-+!] [0-9]{1,3} [a-z ]{0,5}\n){0,9}") {
+        let _ = Book::read(&text);
+    }
+}

@@ -1,0 +1,191 @@
+//! Has the broker hand out one at a time and takes it back again: the acting side of [`suspects`](super::suspects).
+
+use std::time::Duration;
+
+use super::Event;
+use super::ledger::Ledger;
+use super::suspects::{Rule, Step, Watch};
+use super::work::Context;
+use crate::delivery::Delivery;
+use crate::transport::{Received, Transport, TransportError, TransportErrorKind};
+
+/// What was in hand when a connection of this process was lost comes again within this time: RabbitMQ notices a dead
+/// connection after two heartbeats, and hands it out again then.
+const PARDON: Duration = Duration::from_secs(60);
+
+/// What the loop asks about each delivery. On the way of an ordinary one: two comparisons.
+pub(crate) struct Isolation<R> {
+    rule: Rule,
+    watch: Watch,
+    /// More may be in hand than is handled: it matters how many the broker hands out.
+    narrows: bool,
+    /// The suspect that is kept until nothing else is in hand.
+    kept: Option<Received<R>>,
+    /// The intake is stopped until `kept` has come to an end.
+    stopped: bool,
+}
+
+impl<R: Send + 'static> Isolation<R> {
+    /// Before the transport starts.
+    pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
+        let rule = context.rule;
+        let narrows = !rule.is_off() && context.settings.needs.prefetch > 1;
+        Self { rule, watch: Watch::new(rule), narrows, kept: None, stopped: false }
+    }
+
+    /// How many deliveries may be handled at the same time.
+    pub(crate) fn room(&self, concurrency: usize) -> usize {
+        self.watch.room(concurrency)
+    }
+
+    /// Whether handling it changes nothing: it is no suspect, and nobody looks for one.
+    pub(crate) fn ordinary<T: Transport<Receipt = R>>(
+        &self,
+        context: &Context<T>,
+        delivery: &Delivery,
+    ) -> bool {
+        self.watch.together()
+            && self.rule.ordinary(delivery)
+            && !context.ledger.as_ref().is_some_and(Ledger::names_any)
+    }
+
+    /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later. When it is
+    /// to be handled, that is to be begun before [`widen`](Self::widen) is called.
+    pub(crate) async fn sort<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+        mut received: Received<R>,
+    ) -> (Step, Option<Received<R>>) {
+        let deaths = context.ledger.as_ref().map_or(0, |ledger| ledger.deaths(&received.delivery));
+        if deaths > 0 {
+            received.delivery = received.delivery.handed_out_at_least(deaths.saturating_add(1));
+        }
+        let delivery = &received.delivery;
+        let suspect = self.suspects(context, delivery, deaths);
+        let alone = self.watch.isolates();
+        let step = self.watch.arrived(suspect);
+        if self.watch.isolates() && !alone {
+            announce(context, delivery);
+        }
+        if step == Step::Isolate {
+            self.isolate(context, received).await;
+            return (step, None);
+        }
+        if suspect {
+            tracing::warn!(
+                queue = context.capabilities.queue,
+                id = delivery.id(),
+                handed_out = delivery.handed_out(),
+                "handled alone: it was handed out before and did not come to an end; should the process die now, this \
+                 message is the reason"
+            );
+            context.counters.suspect();
+            context.tell(&Event::Suspect { delivery });
+        }
+        (step, Some(received))
+    }
+
+    /// The kept suspect, once nothing else is in hand.
+    pub(crate) fn take_kept(&mut self) -> Option<Received<R>> {
+        self.kept.take()
+    }
+
+    /// The next delivery. Where the intake was stopped for the kept suspect it is taken up again first, for one delivery
+    /// at a time: nothing else was in hand beside the suspect. Cancel safe.
+    pub(crate) async fn receive<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<Option<Received<R>>, TransportError> {
+        if self.stopped {
+            resume(context).await?;
+            self.stopped = false;
+        }
+        context.transport.receive().await
+    }
+
+    /// A resume that was asked for: true when the intake stays stopped for now, and is taken up later.
+    pub(crate) fn stays_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// As many as configured are in hand again from now on.
+    pub(crate) async fn widen<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+        suspects: u64,
+    ) -> Result<(), TransportError> {
+        if suspects > 0 {
+            tracing::info!(
+                queue = context.capabilities.queue,
+                suspects,
+                "what was handed out before has come to an end: messages are handled side by side again"
+            );
+            context.tell(&Event::IsolationEnded { suspects });
+        }
+        if !self.narrows {
+            return Ok(());
+        }
+        context.transport.narrow(None);
+        super::run::give_back_unstarted(context).await;
+        self.stopped = false;
+        resume(context).await
+    }
+
+    /// Nothing is kept any more.
+    pub(crate) async fn give_back_kept<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
+        if let Some(kept) = self.kept.take() {
+            context.release(kept).await;
+        }
+    }
+
+    /// Stops the intake and gives back all that no handler has begun with, but this one.
+    async fn isolate<T: Transport<Receipt = R>>(&mut self, context: &Context<T>, received: Received<R>) {
+        if self.narrows {
+            context.transport.narrow(Some(1));
+            let given_back = super::run::give_back_unstarted(context).await;
+            if context.capabilities.release_counts {
+                self.watch.gave_back_copies(given_back);
+            }
+            self.stopped = true;
+        }
+        self.kept = Some(received);
+    }
+
+    fn suspects<T: Transport<Receipt = R>>(
+        &self,
+        context: &Context<T>,
+        delivery: &Delivery,
+        deaths: u32,
+    ) -> bool {
+        // It is settled on sight: no handler runs.
+        if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
+            return false;
+        }
+        let since_interruption = || {
+            let at = context.transport.interrupted_at()?;
+            // A clock that was set back says nothing against it.
+            Some(context.transport.now().duration_since(at).unwrap_or_default())
+        };
+        let pardoned = delivery.redelivered() && since_interruption().is_some_and(|since| since < PARDON);
+        self.rule.suspects(delivery, pardoned, deaths)
+    }
+}
+
+fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
+    tracing::warn!(
+        queue = context.capabilities.queue,
+        id = delivery.id(),
+        handed_out = delivery.handed_out(),
+        "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
+         at a time, until one arrives that nobody had in hand"
+    );
+    context.tell(&Event::IsolationBegan { delivery });
+}
+
+/// Closed by somebody else in the meantime, there is nothing to resume: receiving says so.
+async fn resume<T: Transport>(context: &Context<T>) -> Result<(), TransportError> {
+    match context.transport.resume().await {
+        Err(error) if error.kind() == TransportErrorKind::Closed => Ok(()),
+        other => other,
+    }
+}

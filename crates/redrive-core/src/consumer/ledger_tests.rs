@@ -1,0 +1,111 @@
+use std::time::UNIX_EPOCH;
+
+use super::*;
+use crate::Message;
+
+/// A folder of its own, gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("redrive-ledger-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.0.join("orders.ledger")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn delivery(id: &str) -> Delivery {
+    Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH)
+}
+
+/// The process dies: nothing is dropped in order but what the operating system frees.
+fn die(ledger: Ledger) {
+    drop(ledger);
+}
+
+#[test]
+fn the_next_process_knows_what_the_last_one_had_begun_with() {
+    let folder = Folder::new("next");
+    for deaths in 0..3 {
+        let ledger = Ledger::open(&folder.ledger()).unwrap();
+        assert_eq!((ledger.deaths(&delivery("killer")), ledger.deaths(&delivery("other"))), (deaths, 0));
+        assert_eq!(ledger.names_any(), deaths > 0);
+        drop(ledger.begin(&delivery("other")));
+        std::mem::forget(ledger.begin(&delivery("killer")));
+        die(ledger);
+    }
+    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    drop(ledger.begin(&delivery("killer")));
+    assert!(!ledger.names_any(), "it came to an end after all");
+}
+
+#[test]
+fn two_at_once_are_refused() {
+    let folder = Folder::new("two");
+    let first = Ledger::open(&folder.ledger()).unwrap();
+    let refused = Ledger::open(&folder.ledger()).unwrap_err();
+    assert!(refused.contains("in use by another consumer"), "{refused}");
+    drop(first);
+    Ledger::open(&folder.ledger()).unwrap();
+}
+
+#[test]
+fn what_is_no_ledger_is_refused_and_left_as_it_is() {
+    let folder = Folder::new("foreign");
+    for content in [&b"dear diary\n"[..], b"redrive ledger 1\nnonsense\n", b"\xff\xfe\n"] {
+        std::fs::write(folder.ledger(), content).unwrap();
+        let refused = Ledger::open(&folder.ledger()).unwrap_err();
+        assert!(refused.contains("orders.ledger") && refused.contains("move it away"), "{refused}");
+        assert_eq!(std::fs::read(folder.ledger()).unwrap(), content);
+    }
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_refused() {
+    let folder = Folder::new("nowhere");
+    let refused = Ledger::open(&folder.0.join("missing").join("ledger")).unwrap_err();
+    assert!(refused.contains("missing") && refused.contains("a folder that is there"), "{refused}");
+}
+
+#[test]
+fn it_does_not_grow_for_ever() {
+    let folder = Folder::new("growth");
+    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    std::mem::forget(ledger.begin(&delivery("killer")));
+    let long = "x".repeat(200);
+    for _ in 0..2 * ROOM / 400 {
+        drop(ledger.begin(&delivery(&long)));
+    }
+    assert!(std::fs::metadata(folder.ledger()).unwrap().len() <= ROOM as u64 + 1000);
+    die(ledger);
+    assert_eq!(Ledger::open(&folder.ledger()).unwrap().deaths(&delivery("killer")), 1);
+}
+
+#[test]
+fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_on_disk() {
+    let folder = Folder::new("failing");
+    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    // A file that takes nothing, as on a full disk; and its place cannot be written anew.
+    ledger.written().file = File::open(folder.ledger()).unwrap();
+    let new = with_suffix(&folder.ledger(), ".new");
+    std::fs::create_dir(&new).unwrap();
+    let begun = ledger.begin(&delivery("a"));
+    assert!(ledger.written().failing);
+    std::fs::remove_dir(&new).unwrap();
+    std::mem::forget(ledger.begin(&delivery("b")));
+    assert!(!ledger.written().failing);
+    drop(begun);
+    die(ledger);
+    let next = Ledger::open(&folder.ledger()).unwrap();
+    assert_eq!((next.deaths(&delivery("a")), next.deaths(&delivery("b"))), (0, 1));
+}

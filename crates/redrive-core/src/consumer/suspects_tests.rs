@@ -1,0 +1,251 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::UNIX_EPOCH;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Message;
+
+fn capabilities(counts: bool, release_counts: bool) -> Capabilities {
+    let mut capabilities = Capabilities::new("test", "q");
+    (capabilities.counts_hand_outs, capabilities.release_counts) = (counts, release_counts);
+    capabilities
+}
+
+fn needs(allowed: Option<u32>) -> Needs {
+    let mut needs = Needs::none();
+    needs.hand_outs = allowed;
+    needs
+}
+
+fn rule(suspects: Suspects, counts: bool, release_counts: bool, ledger: bool) -> Rule {
+    Rule::of(suspects, &needs(Some(10)), &capabilities(counts, release_counts), ledger)
+}
+
+fn handed_out(times: u32) -> Delivery {
+    Delivery::new(Message::new(""), "q", UNIX_EPOCH).handed_out_times(times)
+}
+
+#[test]
+fn what_was_handed_out_before_is_a_suspect() {
+    let rule = rule(Suspects::default(), true, false, false);
+    assert!(rule.ordinary(&handed_out(1)));
+    assert!(!rule.ordinary(&handed_out(2)) && rule.suspects(&handed_out(2), false, 0));
+}
+
+#[test]
+fn where_giving_back_counts_one_return_is_no_evidence() {
+    let rule = rule(Suspects::default(), true, true, false);
+    assert!(rule.ordinary(&handed_out(2)));
+    assert!(rule.suspects(&handed_out(3), false, 0));
+}
+
+#[test]
+fn a_count_of_failures_and_deaths_together_is_no_evidence() {
+    let mut capabilities = capabilities(true, false);
+    capabilities.in_place =
+        Some(crate::InPlace::linear(std::time::Duration::ZERO, std::time::Duration::ZERO));
+    assert!(Rule::of(Suspects::default(), &needs(Some(10)), &capabilities, false).is_off());
+    let with_ledger = Rule::of(Suspects::default(), &needs(Some(10)), &capabilities, true);
+    assert!(with_ledger.suspects(&handed_out(2), false, 1) && with_ledger.ordinary(&handed_out(9)));
+}
+
+#[test]
+fn it_comes_before_the_layers_turn_it_away() {
+    let rule = Rule::of(Suspects::default(), &needs(Some(2)), &capabilities(true, true), true);
+    assert!(rule.suspects(&handed_out(2), false, 0));
+}
+
+#[test]
+fn a_lost_connection_pardons_one_hand_out() {
+    let rule = rule(Suspects::default(), true, false, false);
+    assert!(!rule.suspects(&handed_out(2), true, 0));
+    assert!(rule.suspects(&handed_out(3), true, 0));
+}
+
+#[test]
+fn a_mark_is_evidence_only_where_that_is_asked_for() {
+    let marked = handed_out(2);
+    assert!(rule(Suspects::default(), false, false, false).is_off());
+    let by_mark = rule(Suspects::by_count().also_by_mark(), false, false, false);
+    assert!(!by_mark.ordinary(&marked) && by_mark.suspects(&marked, false, 0));
+    assert!(!by_mark.suspects(&marked, true, 0), "the mark may be that of the lost connection");
+    assert!(by_mark.ordinary(&handed_out(1)));
+}
+
+#[test]
+fn a_ledger_names_suspects_on_every_queue() {
+    for counts in [true, false] {
+        let rule = rule(Suspects::default(), counts, false, true);
+        assert!(rule.suspects(&handed_out(2), false, 1));
+        assert!(rule.suspects(&handed_out(2), true, 1), "a lost connection ends no handler");
+        assert!(!rule.suspects(&handed_out(2), false, 0), "no handler had begun with it");
+    }
+}
+
+#[test]
+fn switched_off_nothing_is_a_suspect() {
+    let rule = rule(Suspects::none().also_by_mark(), true, false, true);
+    assert!(rule.is_off() && rule.ordinary(&handed_out(1000)));
+    assert!(!rule.suspects(&handed_out(1000), false, 7));
+}
+
+#[test]
+fn the_first_delivery_shows_whether_to_go_wide() {
+    let rule = rule(Suspects::default(), true, false, false);
+    let mut watch = Watch::new(rule);
+    assert_eq!(watch.room(16), 1);
+    assert_eq!(watch.arrived(false), Step::Widen { suspects: 0 });
+    assert_eq!(watch.room(16), 16);
+}
+
+#[test]
+fn suspects_are_handled_alone_until_something_new_arrives() {
+    let mut watch = Watch { mode: Mode::Together };
+    assert_eq!(watch.arrived(false), Step::Handle);
+    assert_eq!(watch.arrived(true), Step::Isolate);
+    assert_eq!(watch.room(16), 1);
+    assert_eq!([watch.arrived(true), watch.arrived(true)], [Step::Handle; 2]);
+    assert_eq!(watch.arrived(false), Step::Widen { suspects: 2 });
+    assert_eq!(watch.room(16), 16);
+}
+
+#[test]
+fn what_was_given_back_behind_others_is_waited_for_a_while() {
+    let mut watch = Watch { mode: Mode::Together };
+    watch.arrived(true);
+    watch.gave_back_copies(2);
+    assert_eq!([watch.arrived(true), watch.arrived(false), watch.arrived(false)], [Step::Handle; 3]);
+    assert_eq!(watch.arrived(false), Step::Widen { suspects: 1 });
+}
+
+/// A queue that charges everything in the hand of a dead process, and processes that consume it.
+struct World {
+    rule: Rule,
+    release_counts: bool,
+    allowed: u32,
+    prefetch: usize,
+    concurrency: usize,
+    killers: BTreeSet<u32>,
+    queue: VecDeque<(u32, u32)>,
+    handled: BTreeMap<u32, u32>,
+    shelved: BTreeSet<u32>,
+    deaths: u32,
+}
+
+/// One process; everything in it is `(message, how often handed out)`.
+struct Process {
+    watch: Watch,
+    inbox: VecDeque<(u32, u32)>,
+    running: Vec<(u32, u32)>,
+    kept: Option<(u32, u32)>,
+}
+
+impl Process {
+    fn new(rule: Rule) -> Self {
+        Self { watch: Watch::new(rule), inbox: VecDeque::new(), running: Vec::new(), kept: None }
+    }
+}
+
+impl World {
+    fn is_done(&self, processes: &[Process]) -> bool {
+        let idle = |it: &Process| it.inbox.is_empty() && it.running.is_empty() && it.kept.is_none();
+        self.queue.is_empty() && processes.iter().all(idle)
+    }
+
+    /// One thing happens in one process: a handler ends (or kills), or a delivery is taken.
+    fn step(&mut self, process: &mut Process, choice: usize) {
+        let most = if process.watch.together() { self.prefetch } else { 1 };
+        while process.kept.is_none() && process.inbox.len() + process.running.len() < most {
+            let Some((id, times)) = self.queue.pop_front() else { break };
+            process.inbox.push_back((id, times + 1));
+        }
+        let room = process.running.len() < process.watch.room(self.concurrency);
+        let may_take = room && (process.kept.is_some() || !process.inbox.is_empty());
+        if may_take && (choice.is_multiple_of(2) || process.running.is_empty()) {
+            self.take(process);
+        } else if !process.running.is_empty() {
+            let (id, times) = process.running.remove(choice / 2 % process.running.len());
+            if times > self.allowed {
+                self.shelved.insert(id);
+            } else if self.killers.contains(&id) {
+                self.die(process, (id, times));
+            } else {
+                *self.handled.entry(id).or_default() += 1;
+            }
+        }
+    }
+
+    fn take(&mut self, process: &mut Process) {
+        let (id, times) = process.kept.take().or_else(|| process.inbox.pop_front()).unwrap();
+        match process.watch.arrived(!self.rule.ordinary(&handed_out(times))) {
+            Step::Handle | Step::Widen { .. } => process.running.push((id, times)),
+            Step::Isolate => {
+                let mut copies = 0;
+                for (id, times) in process.inbox.drain(..).rev() {
+                    match (self.release_counts, times) {
+                        (false, _) => self.queue.push_front((id, times - 1)),
+                        (true, 1) => self.queue.push_front((id, times)),
+                        (true, _) => {
+                            copies += 1;
+                            self.queue.push_back((id, times - 1));
+                        }
+                    }
+                }
+                process.watch.gave_back_copies(copies);
+                process.kept = Some((id, times));
+            }
+        }
+    }
+
+    /// Everything in hand goes back to the front, charged; the process starts again.
+    fn die(&mut self, process: &mut Process, killer: (u32, u32)) {
+        self.deaths += 1;
+        let dead = std::mem::replace(process, Process::new(self.rule));
+        let in_hand = dead.running.into_iter().chain(dead.kept).chain(dead.inbox);
+        for charged in in_hand.chain([killer]) {
+            self.queue.push_front(charged);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn killers_are_turned_away_and_take_nobody_with_them(
+        release_counts: bool,
+        killers in prop::collection::btree_set(0_u32..120, 0..4),
+        prefetch in 1_usize..60,
+        concurrency in 1_usize..16,
+        processes in 1_usize..4,
+        choices in prop::collection::vec(any::<usize>(), 64),
+    ) {
+        let concurrency = concurrency.min(prefetch);
+        // One death in company to be noticed (two where giving back counts), and one more beside each new killer.
+        let allowed = 10;
+        let rule = Rule::of(
+            Suspects::default(), &needs(Some(allowed)), &capabilities(true, release_counts), false,
+        );
+        let killer_count = u32::try_from(killers.len()).unwrap();
+        let mut world = World {
+            rule, release_counts, allowed, prefetch, concurrency, killers: killers.clone(),
+            queue: (0..120).map(|id| (id, 0)).collect(),
+            handled: BTreeMap::new(), shelved: BTreeSet::new(), deaths: 0,
+        };
+        let mut fleet: Vec<Process> = (0..processes).map(|_| Process::new(rule)).collect();
+        let mut steps = 0_usize;
+        while !world.is_done(&fleet) {
+            let choice = choices[steps % choices.len()].wrapping_add(steps / choices.len());
+            let which = choice / 7 % processes;
+            world.step(&mut fleet[which], choice);
+            steps += 1;
+            prop_assert!(steps < 200_000, "it does not come to an end");
+        }
+        prop_assert_eq!(&world.shelved, &killers);
+        // Two killers in one hand are charged together.
+        prop_assert!(world.deaths <= killer_count * allowed, "{} deaths", world.deaths);
+        let innocent = (0..120).filter(|id| !killers.contains(id));
+        prop_assert!(innocent.clone().all(|id| world.handled.get(&id) == Some(&1)), "{:?}", world.handled);
+    }
+}
