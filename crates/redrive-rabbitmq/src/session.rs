@@ -57,6 +57,17 @@ impl Session {
         }
     }
 
+    /// Gives back all that is still in somebody's hand, after [`end`](Self::end): left to the end of the channel it would
+    /// count as a failure on 4.3.
+    pub(crate) async fn give_back_all(&self) {
+        if !self.channel.status().connected() {
+            return;
+        }
+        let all = BasicNackOptions { requeue: true, multiple: true };
+        // Where that fails the broker takes it back with the channel.
+        let _ = answered_on(&self.channel, self.channel.basic_nack(0, all)).await;
+    }
+
     fn note_settled(&self) {
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         if settled.len() > BURST {
@@ -147,7 +158,9 @@ impl Receipt {
         self.check()?;
         self.settled = true;
         let reject = self.acker.reject(BasicRejectOptions { requeue: true });
+        fail_point(FailPoint::NackHandedOver);
         let answer = answered_on(self.session.channel(), reject).await;
+        fail_point(FailPoint::NackFlushed);
         self.settled_with(answer)
     }
 

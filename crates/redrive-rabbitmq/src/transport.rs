@@ -276,6 +276,7 @@ impl Transport for RabbitMq {
         for session in self.broker.sessions() {
             session.settle_down().await;
             session.end();
+            session.give_back_all().await;
         }
         self.broker.publisher.close().await;
         self.broker.consuming.close().await;

@@ -1,9 +1,11 @@
-//! The RabbitMQ transport keeps every clause of the contract, on both versions and both types of queues.
+//! The RabbitMQ transport keeps every clause of the contract, with each delay mode, on both versions and both types of
+//! queues, wherever the mode is allowed.
 
 mod common;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use common::Scene;
 use lapin::ExchangeKind;
@@ -14,17 +16,31 @@ use redrive_core::{
     BoxError, Capabilities, Message, Needs, Received, SettleError, Settlement, Shelf, Shelves, Transport,
     TransportError, Value,
 };
-use redrive_rabbitmq::{QueueType, RabbitMq, Receipt};
+use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, Staged};
 use redrive_testkit::{Bench, Harness, conformance};
 
 struct Rabbit {
     version: Version,
     queue_type: QueueType,
+    delay: Kind,
 }
+
+/// The delay modes.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Ladder,
+    Native,
+    SingleQueue,
+    Staged,
+}
+
+/// No broker is killed here: a new queue need only be ready to take messages.
+const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 
 /// One work queue behind a fanout exchange, so that a neighbour can get the same messages.
 struct Queue {
     scene: Scene,
+    delay: Kind,
     exchange: String,
     neighbours: Mutex<Vec<String>>,
     producer: RabbitMq,
@@ -42,7 +58,7 @@ impl Harness for Rabbit {
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
         let broker = redrive_brokers::broker(self.version);
         let scene = Scene::new(&broker.url, clause, self.queue_type).await;
-        Queue::new(scene, None).await
+        Queue::new(scene, self.delay, None).await
     }
 
     fn carries(&self, value: &Value) -> bool {
@@ -52,16 +68,54 @@ impl Harness for Rabbit {
 }
 
 impl Queue {
-    async fn new(scene: Scene, exchange: Option<String>) -> Result<Self, BoxError> {
+    async fn new(scene: Scene, delay: Kind, exchange: Option<String>) -> Result<Self, BoxError> {
         let exchange = exchange.unwrap_or_else(|| format!("{}--topic", scene.queue));
-        let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         scene
             .raw
-            .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, options, FieldTable::default())
+            .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default())
             .await?;
-        let producer = scene.options().connect(&scene.url).await?;
-        Ok(Self { scene, exchange, neighbours: Mutex::default(), producer })
+        let producer = options(&scene, delay, &exchange).connect(&scene.url).await?;
+        Ok(Self { scene, delay, exchange, neighbours: Mutex::default(), producer })
     }
+
+    fn dead_letters(&self) -> String {
+        match self.delay {
+            Kind::SingleQueue => format!("{}--failed", self.scene.queue),
+            _ => self.scene.dead_letters(),
+        }
+    }
+}
+
+fn options(scene: &Scene, delay: Kind, exchange: &str) -> Options {
+    let options = scene.options().new_queue_wait(NEW_QUEUE_WAIT).delivery_limit(5);
+    let millis = Duration::from_millis;
+    match delay {
+        Kind::Ladder => options.wait(millis(250)),
+        Kind::Native => options.delay(Native::between(millis(100), millis(400))),
+        Kind::SingleQueue => {
+            // What those who run it have, and what the type of the work queue promises.
+            options.with_durable_dead_letter_backoff().retry_queue_type(scene.queue_type)
+        }
+        Kind::Staged => options.retry_queue_type(scene.queue_type).delay(stages().iter().fold(
+            Staged::back_to(exchange).declared(true),
+            |staged, &wait| {
+                staged.stage(stage(&scene.queue, wait), millis(wait)).through(through(&scene.queue, wait))
+            },
+        )),
+    }
+}
+
+fn stages() -> [u64; 4] {
+    [100, 250, 400, 60_000]
+}
+
+fn stage(queue: &str, wait: u64) -> String {
+    format!("{queue}.waits.{wait}")
+}
+
+fn through(queue: &str, wait: u64) -> String {
+    format!("{queue}.in.{wait}")
 }
 
 impl Bench for Queue {
@@ -70,7 +124,7 @@ impl Bench for Queue {
     async fn transport(&self) -> Result<Proxied, BoxError> {
         let proxy = Proxy::start(address(&self.scene.url)).await?;
         let url = self.scene.url.replace(&address(&self.scene.url).to_string(), &proxy.addr().to_string());
-        let options = self.scene.options().delivery_limit(5).wait(std::time::Duration::from_millis(250));
+        let options = options(&self.scene, self.delay, &self.exchange);
         Ok(Proxied { transport: options.connect(&url).await?, proxy })
     }
 
@@ -93,7 +147,7 @@ impl Bench for Queue {
         killed.proxy.cut();
         // Until the client has noticed, an acknowledgement still counts as given.
         while killed.transport.shelves().count(Shelf::DeadLetter).await.is_ok() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     }
@@ -108,7 +162,7 @@ impl Bench for Queue {
     }
 
     async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> Result<bool, BoxError> {
-        let queue = if shelf == Shelf::Parking { self.scene.parking() } else { self.scene.dead_letters() };
+        let queue = if shelf == Shelf::Parking { self.scene.parking() } else { self.dead_letters() };
         self.scene.delete(&queue).await;
         let text = |text: &str| AMQPValue::LongString(text.into());
         let arguments = match (writable, self.scene.queue_type) {
@@ -129,20 +183,35 @@ impl Bench for Queue {
     async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
         let scene = Scene::new(&self.scene.url, "neighbour", self.scene.queue_type).await;
         self.neighbours.lock().unwrap().push(scene.queue.clone());
-        Ok(Some(Self::new(scene, Some(self.exchange.clone())).await?))
+        Ok(Some(Self::new(scene, self.delay, Some(self.exchange.clone())).await?))
     }
 
     async fn tidy_up(&self) {
         self.producer.close().await;
-        let _ = self
-            .scene
-            .raw
-            .exchange_delete(self.exchange.as_str().into(), ExchangeDeleteOptions::default())
-            .await;
-        for wait in [100, 250, 400] {
-            self.scene.delete(&self.scene.rung(wait)).await;
+        let queue = &self.scene.queue;
+        let (mut queues, mut exchanges) =
+            (vec![queue.clone(), self.dead_letters(), self.scene.parking()], vec![]);
+        match self.delay {
+            Kind::Ladder => queues.extend([100, 250, 400, 60_000].map(|wait| self.scene.rung(wait))),
+            Kind::Native => {
+                queues.extend([50, 75, 113, 170, 255, 383, 575, 863].map(|wait| self.scene.rung(wait)))
+            }
+            Kind::SingleQueue => {
+                queues.push(self.scene.dead_letters());
+                exchanges.extend(["backoff", "retry"].map(|name| format!("{queue}--{name}")));
+            }
+            Kind::Staged => {
+                queues.extend(stages().map(|wait| stage(queue, wait)));
+                exchanges.extend(stages().map(|wait| through(queue, wait)));
+            }
         }
-        self.scene.tidy_up(&common::needs(&[60_000], 1)).await;
+        for queue in queues {
+            self.scene.delete(&queue).await;
+        }
+        exchanges.push(self.exchange.clone());
+        for exchange in exchanges {
+            let _ = self.scene.raw.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await;
+        }
     }
 }
 
@@ -191,14 +260,23 @@ fn address(url: &str) -> SocketAddr {
     host.parse().expect("the broker's address is an IP address and a port")
 }
 
+macro_rules! modes {
+    ($version:ident, $queue_type:ident: $($name:ident $delay:ident),*) => {
+        $(conformance!(
+            $name,
+            Rabbit { version: Version::$version, queue_type: QueueType::$queue_type, delay: Kind::$delay }
+        );)*
+    };
+}
+
 mod v3_10 {
     use super::*;
-    conformance!(classic, Rabbit { version: Version::V3_10, queue_type: QueueType::Classic });
-    conformance!(quorum, Rabbit { version: Version::V3_10, queue_type: QueueType::Quorum });
+    modes!(V3_10, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
+    modes!(V3_10, Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
 }
 
 mod v4_3 {
     use super::*;
-    conformance!(classic, Rabbit { version: Version::V4_3, queue_type: QueueType::Classic });
-    conformance!(quorum, Rabbit { version: Version::V4_3, queue_type: QueueType::Quorum });
+    modes!(V4_3, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
+    modes!(V4_3, Quorum: quorum Ladder, quorum_native Native, quorum_single_queue SingleQueue, quorum_staged Staged);
 }

@@ -30,6 +30,14 @@ pub(crate) fn plan<T: Transport>(transport: &T, delivery: &Delivery, disposition
     Settlement::plan(delivery, disposition, &planning)
 }
 
+/// A wait for which the core plans a copy, also where the broker retries in place.
+pub(crate) fn copied<T: Transport>(transport: &T) -> Duration {
+    match transport.capabilities().in_place {
+        Some(in_place) => in_place.shortest.saturating_add(Duration::from_millis(1)).max(SHORT),
+        None => SHORT,
+    }
+}
+
 /// A retry, as the core plans it.
 pub(crate) fn retry<T: Transport>(transport: &T, delivery: &Delivery, wait: Duration) -> Settlement {
     plan(transport, delivery, Disposition::Retry(wait, failure()))

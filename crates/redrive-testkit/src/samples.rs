@@ -1,6 +1,6 @@
 //! Messages that have everything, and what it means that they are the same.
 
-use redrive_core::{Bytes, Headers, Message, Settlement, Timestamp, Value};
+use redrive_core::{Bytes, Delivery, Headers, Message, Settlement, Timestamp, Value};
 
 use crate::harness::Harness;
 
@@ -84,10 +84,11 @@ fn is_written_by_a_broker(name: &str) -> bool {
         || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The copy that a settlement stores.
-pub(crate) fn copy_in(settlement: &Settlement) -> Message {
+/// What a settlement sends on: its copy, or the message itself where that is held back in place.
+pub(crate) fn sent_on(settlement: &Settlement, delivery: &Delivery) -> Message {
     match settlement {
         Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => copy.clone(),
-        other => panic!("`{}` stores no copy", other.name()),
+        Settlement::HoldBack { .. } => delivery.message().clone(),
+        other => panic!("`{}` sends nothing on", other.name()),
     }
 }

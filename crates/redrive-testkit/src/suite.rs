@@ -38,6 +38,7 @@ macro_rules! __with_clauses {
             a_message_at_the_hand_out_limit_is_shelved
             the_first_arrival_is_the_first
             attempt_and_hop_grow_with_every_retry
+            attempts_go_on_from_in_place_to_copies
             hand_outs_start_anew_with_a_copy
             a_snooze_costs_no_attempt
             the_story_survives_the_hop

@@ -150,12 +150,12 @@ async fn is_carried<H: Harness>(case: &Case<H>, message: Message) {
     let first = case.next(&transport).await;
     samples::assert_same(first.delivery.message(), &message);
     let settlement = retry(&*transport, &first.delivery, SHORT);
-    let copy = samples::copy_in(&settlement);
+    let copy = samples::sent_on(&settlement, &first.delivery);
     case.settle(&transport, first.receipt, settlement).await;
     let second = case.next(&transport).await;
     samples::assert_same(second.delivery.message(), &copy);
     let settlement = shelve(&*transport, &second.delivery, Shelf::DeadLetter);
-    let copy = samples::copy_in(&settlement);
+    let copy = samples::sent_on(&settlement, &second.delivery);
     case.settle(&transport, second.receipt, settlement).await;
     samples::assert_same(&case.on_shelf(Shelf::DeadLetter, 1).await[0], &copy);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use redrive_core::{Disposition, Settlement};
+use redrive_core::{Disposition, Settlement, Shelf, Transport};
 
 use crate::case::Case;
 use crate::harness::Harness;
-use crate::planning::{SHORT, plan, retry};
+use crate::planning::{SHORT, copied, failure, plan, retry};
 
 /// A message that nobody has seen is a first attempt, handed out once, and not marked as redelivered.
 pub async fn the_first_arrival_is_the_first<H: Harness>(case: &Case<H>) {
@@ -18,29 +18,66 @@ pub async fn the_first_arrival_is_the_first<H: Harness>(case: &Case<H>) {
     assert_eq!(delivery.story().hop, 0);
 }
 
-/// The attempt grows by one with every retry, and so does the number of hops.
+/// The attempt grows by one with every retry, and so does the number of hops where the retry is a copy.
 pub async fn attempt_and_hop_grow_with_every_retry<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
+    let mut hops = 0;
     for attempt in 1..=4 {
         let received = case.next_is(&transport, "a").await;
-        assert_eq!((received.delivery.attempt(), received.delivery.story().hop), (attempt, attempt - 1));
+        assert_eq!((received.delivery.attempt(), received.delivery.story().hop), (attempt, hops));
         let wait = if attempt % 2 == 0 { SHORT } else { Duration::ZERO };
-        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
+        let settlement = retry(&*transport, &received.delivery, wait);
+        hops += u32::from(settlement.stores_copy());
+        case.settle(&transport, received.receipt, settlement).await;
     }
+}
+
+/// Where the broker retries in place, the attempt grows by one with every failure, whether that one is held back in place
+/// or copied; neither giving back nor a snooze makes it grow, and nothing takes it back.
+pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    if transport.capabilities().in_place.is_none() {
+        return case.does_not_apply("the capabilities say `in_place: None`");
+    }
+    case.publish_ids(&["a"]).await;
+    let copied = copied(&*transport);
+    for (attempt, wait, in_place) in
+        [(1, SHORT, true), (2, SHORT, true), (3, copied * 3, false), (4, SHORT, true), (5, SHORT, true)]
+    {
+        let received = case.next_is(&transport, "a").await;
+        assert_eq!(received.delivery.attempt(), attempt);
+        case.settle(&transport, received.receipt, Settlement::Release).await;
+        let received = case.next_is(&transport, "a").await;
+        assert_eq!(received.delivery.attempt(), attempt, "giving back is not a failure");
+        let settlement = retry(&*transport, &received.delivery, wait);
+        assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{settlement:?}");
+        case.settle(&transport, received.receipt, settlement).await;
+    }
+    let received = case.next_is(&transport, "a").await;
+    let settlement = plan(&*transport, &received.delivery, Disposition::snooze(SHORT));
+    case.settle(&transport, received.receipt, settlement).await;
+    let received = case.next_is(&transport, "a").await;
+    assert_eq!((received.delivery.attempt(), received.delivery.failures_in_place()), (6, 0));
+    let settlement = plan(&*transport, &received.delivery, Disposition::DeadLetter(failure()));
+    case.settle(&transport, received.receipt, settlement).await;
+    let shelved = redrive_core::Story::read(&case.on_shelf(Shelf::DeadLetter, 1).await[0]);
+    assert_eq!(shelved.attempt, redrive_core::Count::Known(6), "the shelf tells of all attempts");
 }
 
 /// A rescheduled copy is handed out for the first time again: the count is of hand-outs since the last failure.
 pub async fn hand_outs_start_anew_with_a_copy<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
+    let wait = copied(&*transport);
+    let none = if transport.capabilities().in_place.is_some() { wait } else { Duration::ZERO };
     drop(case.next(&transport).await);
     for _ in 0..3 {
         let received = case.next_is(&transport, "a").await;
-        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, SHORT)).await;
+        case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
         let copy = case.next_is(&transport, "a").await;
         assert_eq!(copy.delivery.handed_out(), 1);
-        case.settle(&transport, copy.receipt, retry(&*transport, &copy.delivery, Duration::ZERO)).await;
+        case.settle(&transport, copy.receipt, retry(&*transport, &copy.delivery, none)).await;
     }
 }
 
@@ -60,7 +97,7 @@ pub async fn the_story_survives_the_hop<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;
-    let settlement = retry(&*transport, &received.delivery, SHORT);
+    let settlement = retry(&*transport, &received.delivery, copied(&*transport));
     let Settlement::Reschedule { copy, .. } = &settlement else { panic!("{settlement:?} is no retry") };
     let mut told = redrive_core::Story::read(copy);
     case.settle(&transport, received.receipt, settlement).await;
