@@ -22,8 +22,12 @@ const LOOK: Duration = Duration::from_millis(5);
 pub enum Mode {
     /// As [`Fate`](crate::fate::Fate) says.
     Chaos,
-    /// Aborts its process on the message with the id `killer`, one message at a time.
+    /// Aborts its process on the message with the id `killer`; it handles alone what a dead process had in hand.
     Killer,
+    /// The same with a ledger.
+    KillerWithLedger,
+    /// The same without looking for suspects: what is in hand beside the killer is counted down with it.
+    KillerInCompany,
     /// As the beginning of the message's id says; see [`flow`](crate::flow).
     Flows,
     /// Handles nothing: redrives the dead-letter shelf and ends.
@@ -61,6 +65,8 @@ impl Fleet {
         let mode = match mode {
             Mode::Chaos => "chaos",
             Mode::Killer => "killer",
+            Mode::KillerWithLedger => "killer-with-ledger",
+            Mode::KillerInCompany => "killer-in-company",
             Mode::Flows => "flows",
             Mode::Redrive => "redrive",
         };

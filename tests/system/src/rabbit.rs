@@ -32,6 +32,12 @@ impl Rabbit {
         self.connection.create_channel().await.expect("a channel")
     }
 
+    /// Ends the connection, and with it everything that was in hand, as the death of a process does.
+    pub async fn close(self) {
+        // Whoever is gone already is gone.
+        let _ = self.connection.close(200, "dead".into()).await;
+    }
+
     /// How many messages are ready in a queue; `None` when there is no such queue.
     pub async fn ready(&self, queue: &str) -> Option<u32> {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };

@@ -1,44 +1,102 @@
-//! A message that kills every process it is handed to ends on a shelf, and takes nobody with it.
-//!
-//! On quorum queues only: a classic queue does not count how often it hands a message out, so nothing bounds this there.
+//! One message among 200 in hand kills every process that handles it; the process is started again until all is done.
+//! The killer ends on the shelf, and takes nobody with it.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redrive::{Message, Shelf, Shelves as _};
-use redrive_brokers::{own_node, report};
+use lapin::options::BasicGetOptions;
+use redrive::{BoxError, Consumer, Delivery, Event, Message, NoRetry, Shelf, Shelves as _};
+use redrive_brokers::{broker, report};
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
-use redrive_system_tests::worker_log::Log;
-use redrive_system_tests::{Combination, KILLER, POISON_AFTER, numbered, on_both_versions};
+use redrive_system_tests::worker_log::{Log, Record};
+use redrive_system_tests::{
+    Combination, Diary, KILLER, POISON_AFTER, QueueType, numbered, on_both_versions, on_four_combinations,
+};
+use tokio::sync::{Notify, Semaphore};
 
-on_both_versions!(180; a_message_that_kills_its_process_is_turned_away_and_spares_the_others);
+on_both_versions!(120; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone);
 
-const QUEUE: &str = "killer";
-/// Before it, and as many behind it.
-const NEIGHBOURS: usize = 20;
+mod alone {
+    use super::*;
+    on_four_combinations!(120; the_killer_ends_on_the_shelf_and_spares_its_neighbours);
+}
 
-async fn a_message_that_kills_its_process_is_turned_away_and_spares_the_others(on: Combination) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
-    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Killer, on, &node.url(), QUEUE);
-    // The first worker declares the queues.
-    fleet.start();
-    fleet.until(deadline, "a worker starts", |log| log.started == 1).await;
-    fleet.stop().await;
-    let transport = on.options(QUEUE).connect(&node.url()).await.unwrap();
-    let neighbours: Vec<Message> = numbered(2 * NEIGHBOURS).collect();
+/// With the killer as many as are in hand.
+const NEIGHBOURS: usize = 199;
+/// So many come before the killer.
+const BEFORE: usize = 10;
+
+async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination) {
+    // A classic queue does not count: the ledger does.
+    let classic = on.queue_type == QueueType::Classic;
+    let mode = if classic { Mode::KillerWithLedger } else { Mode::Killer };
+    let ended = run_until_all_ended(on, mode).await;
+    assert_eq!(ended.deaths, POISON_AFTER, "the configured number of hand-outs, and a death for each");
+    assert_eq!(ended.shelved, [KILLER.to_owned()].into());
+    let mut again = 0;
+    for record in &ended.neighbours {
+        assert!(record.acked >= 1 && record.shelved == 0, "{record:?}");
+        again += record.handled - 1;
+    }
+    // Handled when the process died, and not yet acknowledged.
+    assert!(again < 16, "{again} were handled again");
+    report(&format!(
+        "1 killer among {} in hand, concurrency 16, on {on}{}: {} deaths, then on the shelf as PoisonMessage; \
+         {NEIGHBOURS} others handled, {again} of them twice, handed out {} times at most; {:.1} s",
+        NEIGHBOURS + 1,
+        if classic { " with a ledger" } else { "" },
+        ended.deaths,
+        ended.neighbours.iter().map(|record| record.handed_out).max().unwrap(),
+        ended.took.as_secs_f64()
+    ));
+}
+
+async fn without_suspects_the_killer_drags_its_neighbours_along(on: Combination) {
+    let ended = run_until_all_ended(on, Mode::KillerInCompany).await;
+    assert_eq!(ended.deaths, POISON_AFTER);
+    assert!(ended.shelved.contains(KILLER));
+    let dragged = ended.shelved.len() - 1;
+    // Those behind the killer that none of the handlers beside it had begun with.
+    assert!(dragged > NEIGHBOURS / 2, "{dragged} innocents on the shelf");
+    report(&format!(
+        "the same on {on} without looking for suspects: {} deaths, {dragged} of {NEIGHBOURS} innocents on the shelf with \
+         the killer; {:.1} s",
+        ended.deaths,
+        ended.took.as_secs_f64()
+    ));
+}
+
+/// What was left when everything had ended.
+struct Ended {
+    deaths: u32,
+    /// Everything on the dead-letter shelf; all as `PoisonMessage`.
+    shelved: BTreeSet<String>,
+    neighbours: Vec<Record>,
+    took: Duration,
+}
+
+async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let url = broker(on.version).url;
+    let queue = on.unique("killer");
+    let transport = on.options(&queue).connect(&url).await.unwrap();
+    let neighbours: Vec<Message> = numbered(NEIGHBOURS).collect();
     // One after the other: the killer must have neighbours on both sides.
-    for message in &neighbours[..NEIGHBOURS] {
+    for message in &neighbours[..BEFORE] {
         transport.publish(message.clone()).await.unwrap();
     }
     transport.publish(Message::new("death").with_id(KILLER)).await.unwrap();
-    publish_all(&transport, neighbours[NEIGHBOURS..].iter().cloned()).await;
+    publish_all(&transport, neighbours[BEFORE..].iter().cloned()).await;
 
+    let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), mode, on, &url, &queue);
     let began = Instant::now();
     let mut deaths = 0;
     let all_ended = |log: &Log| {
-        let acked = log.records.values().filter(|record| record.acked > 0).count();
-        acked == neighbours.len() && log.records.get(KILLER).is_some_and(|record| record.shelved > 0)
+        let ended = log.records.values().filter(|record| record.acked + record.shelved > 0).count();
+        ended == NEIGHBOURS + 1
     };
     fleet.start();
     while !fleet.lives_until(deadline, "the end of all", all_ended).await {
@@ -51,24 +109,125 @@ async fn a_message_that_kills_its_process_is_turned_away_and_spares_the_others(o
     let took = began.elapsed();
     fleet.stop().await;
 
-    assert_eq!(deaths, POISON_AFTER, "the configured number of hand-outs, and a death for each");
-    let shelf = transport.shelves().browse(Shelf::DeadLetter, 100).await.unwrap();
-    let found: Vec<_> = shelf
-        .iter()
-        .map(|found| {
-            (found.message.id().unwrap_or_default(), found.story.reason.as_ref().map(redrive::Reason::as_str))
-        })
-        .collect();
-    assert_eq!(found, [(KILLER, Some("PoisonMessage"))]);
-    for message in &neighbours {
-        let record = &fleet.log.records[message.id().unwrap()];
-        assert_eq!((record.handled, record.acked), (1, 1), "{:?}: {record:?}", message.id());
+    let shelf = transport.shelves().browse(Shelf::DeadLetter, 2 * NEIGHBOURS).await.unwrap();
+    for shelved in &shelf {
+        let reason = shelved.story.reason.as_ref().map(redrive::Reason::as_str);
+        assert_eq!(reason, Some("PoisonMessage"), "{:?}", shelved.message.id());
     }
-    assert_eq!(Rabbit::connect(&node.url()).await.ready(QUEUE).await, Some(0));
+    let shelved: BTreeSet<_> =
+        shelf.iter().filter_map(|shelved| shelved.message.id()).map(str::to_owned).collect();
+    assert_eq!(shelved.len(), shelf.len(), "twice on the shelf");
+    let rabbit = Rabbit::connect(&url).await;
+    assert_eq!(rabbit.ready(&queue).await, Some(0));
+    delete(&rabbit, &queue).await;
+    let neighbours =
+        neighbours.iter().map(|message| fleet.log.records[message.id().unwrap()].clone()).collect();
+    Ended { deaths, shelved, neighbours, took }
+}
+
+/// Another process died with some messages. This one is in the middle of its work: it finishes what runs, gives back
+/// what it has in hand besides, handles the dead one's messages one at a time, and goes on as before.
+async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
+    const FROM_THE_DEAD: usize = 10;
+    const OTHERS: usize = 60;
+    let url = broker(on.version).url;
+    let queue = on.unique("widow");
+    let transport = on.options(&queue).connect(&url).await.unwrap();
+    publish_all(&transport, numbered(FROM_THE_DEAD)).await;
+    let mut dead = hold(&url, &queue, FROM_THE_DEAD).await;
+    // Where giving back is counted too, one return is no evidence.
+    for _ in 1..if on.version == redrive_system_tests::Version::V3_10 { 2 } else { 1 } {
+        dead.close().await;
+        dead = hold(&url, &queue, FROM_THE_DEAD).await;
+    }
+    publish_all(&transport, numbered(FROM_THE_DEAD + OTHERS).skip(FROM_THE_DEAD)).await;
+
+    let (diary, gate) = (Diary::new(), Arc::new(Semaphore::new(0)));
+    let (running, most_beside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (suspects, isolated) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let full = Arc::new(Notify::new());
+    let handler = {
+        let (gate, running, full) = (Arc::clone(&gate), Arc::clone(&running), Arc::clone(&full));
+        let most_beside = Arc::clone(&most_beside);
+        move |delivery: Delivery| {
+            let (gate, running, full) = (Arc::clone(&gate), Arc::clone(&running), Arc::clone(&full));
+            let most_beside = Arc::clone(&most_beside);
+            async move {
+                let beside = running.fetch_add(1, Ordering::SeqCst);
+                if delivery.id().parse::<usize>().unwrap() < FROM_THE_DEAD {
+                    most_beside.fetch_max(beside, Ordering::SeqCst);
+                }
+                if beside == 7 {
+                    full.notify_one();
+                }
+                let passed = gate.acquire().await;
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                passed.map(|permit| permit.forget()).map_err(BoxError::from)
+            }
+        }
+    };
+    let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())
+        .concurrency(8)
+        .prefetch(20)
+        .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(4))
+        .observer(diary.observer())
+        .observer({
+            let (suspects, isolated) = (Arc::clone(&suspects), Arc::clone(&isolated));
+            move |event: &Event<'_>| match event {
+                Event::Suspect { .. } => drop(suspects.fetch_add(1, Ordering::SeqCst)),
+                Event::IsolationBegan { .. } => isolated.notify_one(),
+                _ => {}
+            }
+        })
+        .handler(handler);
+    let everything = diary.clone();
+    let consumer =
+        tokio::spawn(runner.run_until(async move { everything.ended(FROM_THE_DEAD + OTHERS).await }));
+    full.notified().await;
+    // The death, while eight run and twelve more are in hand. They end one by one, until the first of the dead is there.
+    dead.close().await;
+    loop {
+        tokio::select! {
+            () = isolated.notified() => break,
+            () = tokio::time::sleep(Duration::from_millis(2)) => gate.add_permits(1),
+        }
+    }
+    gate.add_permits(1000);
+    let report_of_consumer = consumer.await.unwrap().unwrap();
+
+    assert_eq!(most_beside.load(Ordering::SeqCst), 0, "handlers ran beside a suspect");
+    assert_eq!(suspects.load(Ordering::SeqCst), FROM_THE_DEAD);
+    let all = FROM_THE_DEAD + OTHERS;
+    assert_eq!(report_of_consumer.acknowledged, all as u64, "{report_of_consumer:?}");
+    let rabbit = Rabbit::connect(&url).await;
+    assert_eq!(rabbit.ready(&queue).await, Some(0));
+    delete(&rabbit, &queue).await;
     report(&format!(
-        "a message that kills its process on {on}: {deaths} deaths, then on the shelf as PoisonMessage; all {} others \
-         handled once, {:.1} s",
-        neighbours.len(),
-        took.as_secs_f64()
+        "{FROM_THE_DEAD} messages of a dead process come to a busy one on {on}: handled alone, {} given back meanwhile, \
+         none charged",
+        report_of_consumer.released
     ));
+}
+
+/// A process that is about to die has the first messages of a queue in hand.
+async fn hold(url: &str, queue: &str, count: usize) -> Rabbit {
+    let rabbit = Rabbit::connect(url).await;
+    let channel = rabbit.channel().await;
+    let mut held = 0;
+    while held < count {
+        // What came back a moment ago is not there at once.
+        match channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap() {
+            Some(_) => held += 1,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+    // It must not end here.
+    std::mem::forget(channel);
+    rabbit
+}
+
+async fn delete(rabbit: &Rabbit, queue: &str) {
+    let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));
+    rabbit.delete(names).await;
 }

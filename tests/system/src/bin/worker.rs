@@ -1,4 +1,4 @@
-//! A service as the tests of crashes run it: `worker chaos|killer|flows|redrive URL QUEUE classic|quorum LOG`.
+//! A service as the tests of crashes run it: `worker MODE URL QUEUE classic|quorum LOG`; the modes stand in `fleet.rs`.
 //!
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
-    BoxError, Consumer, Delivery, Disposition, Event, MarkError as _, Permanent, Selection, Shelf,
-    Shelves as _, State,
+    BoxError, Consumer, Delivery, Disposition, Event, MarkError as _, NoRetry, Permanent, Selection, Shelf,
+    Shelves as _, State, Suspects, millis,
 };
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
@@ -29,10 +29,11 @@ async fn main() -> anyhow::Result<()> {
         .init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, url, queue, queue_type, log] = &arguments[..] else {
-        anyhow::bail!("worker chaos|killer|flows|redrive URL QUEUE classic|quorum LOG");
+        anyhow::bail!("worker MODE URL QUEUE classic|quorum LOG");
     };
     let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
-    let log = Arc::new(LogWriter::open(&PathBuf::from(log))?);
+    let path = PathBuf::from(log);
+    let log = Arc::new(LogWriter::open(&path)?);
     let transport = RabbitMq::options(queue).queue_type(queue_type).connect(url).await?;
     if mode == "redrive" {
         transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
@@ -40,12 +41,18 @@ async fn main() -> anyhow::Result<()> {
     }
     let consumer = Consumer::new(transport).observer(observer(&log));
     let runner = match mode.as_str() {
-        "killer" => consumer
-            .concurrency(1)
-            // The neighbours in hand would be counted down with it.
-            .prefetch(1)
-            .with_dead_letter_backoff_and(fate::policy(), |preset| preset.poison_after(POISON_AFTER))
-            .handler_with(log, kill),
+        "killer" | "killer-with-ledger" | "killer-in-company" => {
+            let consumer = match mode.as_str() {
+                "killer-with-ledger" => consumer.ledger(path.with_extension("ledger")),
+                "killer-in-company" => consumer.suspects(Suspects::none()),
+                _ => consumer,
+            };
+            consumer
+                .concurrency(16)
+                .prefetch(200)
+                .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(POISON_AFTER))
+                .handler_with(log, kill)
+        }
         "flows" => consumer.with_dead_letter_backoff([flow::WAIT]).handler_with(log, flow),
         _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
     };
@@ -90,6 +97,7 @@ async fn kill(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<(
     if delivery.id() == KILLER {
         std::process::abort();
     }
+    tokio::time::sleep(millis(5)).await;
     log.write(&Line::Handled { id: delivery.id().to_owned() });
     Ok(())
 }
