@@ -6,6 +6,7 @@ mod machine;
 use crate::command::run;
 use crate::handshake;
 use crate::install::{self, Installation, Place};
+use crate::network::{Host, Network};
 use crate::ports::free_port;
 use crate::{Version, env};
 use anyhow::{Context as _, Result, ensure};
@@ -31,9 +32,23 @@ pub struct Node {
 struct Inner {
     installation: Installation,
     name: String,
-    port: u16,
+    address: SocketAddr,
     management_port: u16,
     engine: Mutex<Box<dyn Engine>>,
+}
+
+/// Where a node of a cluster runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    pub(crate) host: Host,
+    /// The secret that the nodes of a cluster share.
+    pub(crate) cookie: String,
+    /// The port of the nodes' talk, the same on all machines.
+    pub(crate) dist: u16,
+    /// The port where nodes find each other, the same on all machines.
+    pub(crate) epmd: u16,
+    /// It must outlive the node.
+    pub(crate) _network: Arc<Network>,
 }
 
 /// What runs a node: this machine, or Docker. Dropped, it leaves nothing behind.
@@ -128,7 +143,7 @@ impl Node {
 
     /// Where the node listens for AMQP; for a [`Proxy`](crate::Proxy) in front of it.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.inner.port).into()
+        self.inner.address
     }
 
     /// The version of the node.
@@ -179,12 +194,12 @@ impl Node {
         engine.start()?;
         let greeting = handshake::wait(self.address(), START, || engine.alive())
             .with_context(|| format!("RabbitMQ {} did not start: {}", self.release(), engine.output()))?;
-        // A default cluster name is the node's name before the `@`, but the machine's after it.
-        let ours = self.inner.name.trim_end_matches("localhost");
+        // A default cluster name is a node's name before the `@`, but the machine's after it.
+        let ours = self.inner.name.split_inclusive('@').next().unwrap_or_default();
         ensure!(
             greeting.cluster.starts_with(ours),
             "port {} is in use by the RabbitMQ node {}",
-            self.inner.port,
+            self.address().port(),
             greeting.cluster
         );
         Ok(())
@@ -213,23 +228,41 @@ impl Node {
         let (port, management_port) = (free_port()?, free_port()?);
         let id = format!("{:016x}", crate::ports::random());
         let name = format!("redrive-{id}@localhost");
-        let setup = Setup { port, management_port, config, plugins };
+        let setup = Setup { port, management_port, config, plugins, site: None };
         let engine: Box<dyn Engine> = match installation.place() {
             Place::Machine | Place::Chroot(_) => {
                 Box::new(machine::Machine::prepare(installation, &id, &name, &setup)?)
             }
             Place::Docker => Box::new(container::Container::prepare(installation, &id, &name, &setup)?),
         };
-        let engine = Mutex::new(engine);
-        Ok(Node {
+        Ok(Node::new(installation, name, &setup, engine))
+    }
+
+    /// A node of a cluster, ready to start.
+    pub(crate) fn on(
+        installation: &Installation,
+        id: &str,
+        name: &str,
+        port: u16,
+        config: &[&str],
+        site: Site,
+    ) -> Result<Node> {
+        let setup = Setup { port, management_port: 0, config, plugins: &[], site: Some(site) };
+        let machine = machine::Machine::prepare(installation, id, name, &setup)?;
+        Ok(Node::new(installation, name.to_owned(), &setup, Box::new(machine)))
+    }
+
+    fn new(installation: &Installation, name: String, setup: &Setup<'_>, engine: Box<dyn Engine>) -> Node {
+        let ip = setup.site.as_ref().map_or(Ipv4Addr::LOCALHOST, |site| site.host.outer);
+        Node {
             inner: Arc::new(Inner {
                 installation: installation.clone(),
                 name,
-                port,
-                management_port,
-                engine,
+                address: (ip, setup.port).into(),
+                management_port: setup.management_port,
+                engine: Mutex::new(engine),
             }),
-        })
+        }
     }
 
     fn engine(&self) -> MutexGuard<'_, Box<dyn Engine>> {
@@ -243,6 +276,7 @@ struct Setup<'a> {
     management_port: u16,
     config: &'a [&'a str],
     plugins: &'a [&'a str],
+    site: Option<Site>,
 }
 
 impl Setup<'_> {

@@ -75,6 +75,18 @@ impl Fleet {
         Self { program, arguments, folder, worker: None, log }
     }
 
+    /// Another fleet, that writes to the same log: of the same queue, at this address.
+    ///
+    /// # Panics
+    /// When the log cannot be opened.
+    #[must_use]
+    pub fn beside(&self, url: &str) -> Self {
+        let mut arguments = self.arguments.clone();
+        url.clone_into(&mut arguments[1]);
+        let log = Log::create(self.log.path()).expect("the log of the first");
+        Self { program: self.program, arguments, folder: self.folder.clone(), worker: None, log }
+    }
+
     /// Starts a worker.
     ///
     /// # Panics
@@ -200,7 +212,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         // What a failed test leaves is worth a look.
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && std::env::var_os("REDRIVE_KEEP_LOGS").is_none() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }

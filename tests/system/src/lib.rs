@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod flow;
 pub mod forger;
 pub mod hostile;
+pub mod load;
 pub mod rabbit;
 pub mod service;
 pub mod verdict;

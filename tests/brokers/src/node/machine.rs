@@ -1,6 +1,6 @@
 //! A node as processes of this machine: the broker, and an epmd of its own.
 
-use super::{Engine, Setup, configuration};
+use super::{Engine, Setup, Site, configuration};
 use crate::command::{run, tail};
 use crate::install::Installation;
 use crate::ports::{free_port, random};
@@ -8,6 +8,7 @@ use crate::process::{Group, Watcher};
 use anyhow::{Context as _, Result, ensure};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +17,17 @@ use std::time::Duration;
 /// Debian's `/usr/sbin/rabbitmq-server` is a wrapper that switches user and ignores a private data folder.
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 
+/// After how many seconds of silence (and up to a quarter more) nodes of a cluster take each other for lost.
+const TICK: u32 = 6;
+
 /// The processes and the folder of one node.
 #[derive(Debug)]
 pub(super) struct Machine {
     installation: Installation,
     name: String,
     ports: Ports,
+    /// The machine of a network that it runs on; none: this one, for itself.
+    site: Option<Site>,
     data: PathBuf,
     server: Option<Group>,
     epmd: Group,
@@ -42,18 +48,30 @@ impl Machine {
         name: &str,
         setup: &Setup<'_>,
     ) -> Result<Machine> {
-        let ports = Ports { amqp: setup.port, dist: free_port()?, epmd: free_port()? };
+        let site = setup.site.clone();
+        let (dist, epmd) = match &site {
+            Some(site) => (site.dist, site.epmd),
+            None => (free_port()?, free_port()?),
+        };
+        let ports = Ports { amqp: setup.port, dist, epmd };
         let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
         lay_out(&data, setup).with_context(|| format!("could not fill {}", data.display()))?;
         // The watcher first: from here on the folder goes away with this process.
         let watcher = Watcher::start(&data, None)?;
         let mut epmd = installation.command(&data, "epmd");
-        epmd.args(["-address", "127.0.0.1", "-port", &ports.epmd.to_string()]);
+        epmd.args(["-port", &ports.epmd.to_string()]);
+        let mut epmd = match &site {
+            Some(site) => site.host.command(&epmd),
+            None => {
+                epmd.args(["-address", "127.0.0.1"]);
+                epmd
+            }
+        };
         let output = File::create(data.join("epmd-output"))?;
         let epmd = Group::spawn(epmd.stdout(output.try_clone()?).stderr(output))?;
         watcher.cover([&epmd])?;
         let (installation, name) = (installation.clone(), name.to_owned());
-        Ok(Machine { installation, name, ports, data, server: None, epmd, watcher })
+        Ok(Machine { installation, name, ports, site, data, server: None, epmd, watcher })
     }
 
     /// A program of this node's installation, with this node's private environment and nothing else.
@@ -61,6 +79,11 @@ impl Machine {
         let Machine { installation, name, ports, data, .. } = self;
         let inside = installation.inside(data);
         let mut command = installation.command(data, program);
+        if let Some(site) = &self.site {
+            command = site.host.command(&command);
+        }
+        let [a, b, c, d] = self.site.as_ref().map_or(Ipv4Addr::LOCALHOST, |site| site.host.inner).octets();
+        let tick = self.site.as_ref().map_or(String::new(), |_| format!("-kernel net_ticktime {TICK} "));
         command
             .current_dir(data)
             .env_clear()
@@ -68,9 +91,8 @@ impl Machine {
             .env("LANG", "C.UTF-8")
             .env("HOME", inside.join("home"))
             .env("ERL_EPMD_PORT", ports.epmd.to_string())
-            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_NODENAME", name)
-            .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
+            .env("RABBITMQ_NODE_IP_ADDRESS", clients_come_to(self.site.as_ref()).to_string())
             .env("RABBITMQ_NODE_PORT", ports.amqp.to_string())
             .env("RABBITMQ_DIST_PORT", ports.dist.to_string())
             .env("RABBITMQ_MNESIA_BASE", inside.join("mnesia"))
@@ -83,8 +105,13 @@ impl Machine {
             // Reachable from this machine only, and no busy waiting: the tests need the processors.
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none",
+                format!(
+                    "{tick}-kernel inet_dist_use_interface {{{a},{b},{c},{d}}} +sbwt none +sbwtdcpu none +sbwtdio none"
+                ),
             );
+        if self.site.is_none() {
+            command.env("ERL_EPMD_ADDRESS", "127.0.0.1");
+        }
         command
     }
 }
@@ -155,15 +182,21 @@ fn lay_out(data: &Path, setup: &Setup<'_>) -> Result<()> {
     }
     let cookie = data.join("home/.erlang.cookie");
     let mut cookie = File::options().write(true).create_new(true).mode(0o400).open(cookie)?;
-    cookie.write_all(format!("{:016X}", random()).as_bytes())?;
+    let site = setup.site.as_ref();
+    let secret = site.map_or_else(|| format!("{:016X}", random()), |site| site.cookie.clone());
+    cookie.write_all(secret.as_bytes())?;
     fs::write(data.join("enabled_plugins"), setup.enabled_plugins())?;
     fs::write(data.join("rabbitmq-env.conf"), "")?;
     fs::write(data.join("advanced.config"), "[].\n")?;
-    let mut listener = format!("listeners.tcp.1 = 127.0.0.1:{}\n", setup.port);
+    let mut listener = format!("listeners.tcp.1 = {}:{}\n", clients_come_to(site), setup.port);
     if setup.has_management() {
         let port = setup.management_port;
         listener += &format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
     }
     let log = "log.file.level = warning\nlog.console = false\n";
     Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{}", configuration(setup.config)))?)
+}
+
+fn clients_come_to(site: Option<&Site>) -> Ipv4Addr {
+    site.map_or(Ipv4Addr::LOCALHOST, |site| site.host.outer)
 }

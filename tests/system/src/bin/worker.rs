@@ -1,4 +1,4 @@
-//! A service as the tests of crashes run it: `worker MODE URL QUEUE classic|quorum LOG`; the modes stand in `fleet.rs`.
+//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum LOG`; the modes stand in `fleet.rs`.
 //!
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
     let path = PathBuf::from(log);
     let log = Arc::new(LogWriter::open(&path)?);
-    let transport = RabbitMq::options(queue).queue_type(queue_type).connect(url).await?;
+    let transport = RabbitMq::options(queue).queue_type(queue_type).connect_any(url.split(',')).await?;
     if mode == "redrive" {
         transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
         return Ok(());

@@ -1,0 +1,262 @@
+//! Three nodes under load lose one: its leader is killed, it is divided from the others, all are restarted one by one.
+//! Every message ends, and work goes on with the two that are left.
+//!
+//! RabbitMQ 4.3 always; 3.10 only with `REDRIVE_CLUSTER=all`, because it takes a minute and a half more.
+//! `REDRIVE_CLUSTER_MESSAGES` says how many messages for each fault at least, 600 when nothing is said; they keep coming
+//! until the fault is over.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use redrive::{Shelf, Shelves as _};
+use redrive_brokers::{Cluster, Node, report};
+use redrive_system_tests::fleet::{Fleet, Mode};
+use redrive_system_tests::load::{Load, Pulse};
+use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::verdict::{Interruptions, judge, unended};
+use redrive_system_tests::{Combination, QueueType, Version, fate, within};
+use tokio::time::sleep;
+
+mod v3_10 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_cluster_that_loses_a_node_loses_no_message() {
+        if std::env::var("REDRIVE_CLUSTER").is_ok_and(|which| which == "all") {
+            super::a_cluster_that_loses_a_node_loses_no_message(super::Version::V3_10).await;
+        } else {
+            super::report("NOT RUN: the cluster of RabbitMQ 3.10 (set REDRIVE_CLUSTER=all)");
+        }
+    }
+}
+
+mod v4_3 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_cluster_that_loses_a_node_loses_no_message() {
+        super::a_cluster_that_loses_a_node_loses_no_message(super::Version::V4_3).await;
+    }
+}
+
+/// How long a divided node stays divided: long enough for the others to give it up, and for it to notice.
+const DIVIDED: Duration = Duration::from_secs(12);
+/// How long the nodes are under load before the fault.
+const HANDLED_BEFORE: usize = 100;
+
+async fn a_cluster_that_loses_a_node_loses_no_message(version: Version) {
+    let limit = Duration::from_secs(1500);
+    let what = format!("the cluster of RabbitMQ {version}");
+    within(limit, &what, async {
+        let began = Instant::now();
+        let cluster = tokio::task::spawn_blocking(move || Cluster::start(version)).await.unwrap().unwrap();
+        let start = began.elapsed();
+        leader_killed(&cluster).await;
+        minority_divided(&cluster).await;
+        restarted_one_by_one(&cluster).await;
+        report(&format!(
+            "{what}: {:.0} s to start, {:.0} s in all",
+            start.as_secs_f64(),
+            began.elapsed().as_secs_f64()
+        ));
+    })
+    .await;
+}
+
+async fn leader_killed(cluster: &Cluster) {
+    let mut scene = Scene::set(cluster, "leader-killed").await;
+    let leader = scene.leader().await;
+    let node = cluster.nodes()[leader].clone();
+    scene.during(node.aside(Node::kill)).await.unwrap();
+    // The others go on without it.
+    scene.go_on(HANDLED_BEFORE).await;
+    scene.during(node.aside(Node::restart)).await.unwrap();
+    scene.end("leader of the work queue killed (SIGKILL) and restarted", 1).await;
+}
+
+async fn minority_divided(cluster: &Cluster) {
+    let mut scene = Scene::set(cluster, "divided").await;
+    let leader = scene.leader().await;
+    cluster.divide(leader, true).unwrap();
+    let until = Instant::now() + DIVIDED;
+    scene.go_on(HANDLED_BEFORE).await;
+    scene.during(tokio::time::sleep_until(until.into())).await;
+    cluster.divide(leader, false).unwrap();
+    let what = format!("leader divided from the two others for {} s", until_now(until));
+    scene.end(&what, 2).await;
+}
+
+fn until_now(until: Instant) -> u64 {
+    (DIVIDED + until.elapsed()).as_secs()
+}
+
+async fn restarted_one_by_one(cluster: &Cluster) {
+    let mut scene = Scene::set(cluster, "restarted").await;
+    for node in cluster.nodes() {
+        scene.during(node.aside(Node::stop)).await.unwrap();
+        scene.during(node.aside(Node::restart)).await.unwrap();
+        scene.whole().await;
+    }
+    scene.end("all three restarted in order, one by one", 3).await;
+}
+
+/// A queue with load: a producer, and a worker on each node that turns to the others when it loses it.
+struct Scene<'a> {
+    cluster: &'a Cluster,
+    queue: String,
+    workers: Vec<Fleet>,
+    load: Load,
+    pulse: Pulse,
+    deadline: Instant,
+}
+
+impl<'a> Scene<'a> {
+    async fn set(cluster: &'a Cluster, queue: &str) -> Self {
+        let deadline = Instant::now() + Duration::from_secs(420);
+        let on = Combination { version: cluster.nodes()[0].version(), queue_type: QueueType::Quorum };
+        let nodes = cluster.nodes();
+        let address = |first| urls(nodes, first).join(",");
+        let mut first = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Chaos, on, &address(0), queue);
+        let others = [first.beside(&address(1)), first.beside(&address(2))];
+        // The first declares the queues, on its node: that will lead them.
+        first.start();
+        first.until(deadline, "a worker starts", |log| log.started == 1).await;
+        let mut workers: Vec<Fleet> = [first].into_iter().chain(others).collect();
+        workers[1..].iter_mut().for_each(Fleet::start);
+        workers[0].until(deadline, "all workers start", |log| log.started == 3).await;
+        // A new quorum queue may lose what it confirms.
+        sleep(Duration::from_secs(3)).await;
+        let transport = on.options(queue).connect_any(urls(nodes, 1)).await.unwrap();
+        let load = Load::start(transport);
+        let mut scene =
+            Self { cluster, queue: queue.to_owned(), workers, load, pulse: Pulse::default(), deadline };
+        scene.go_on(HANDLED_BEFORE).await;
+        scene.pulse = Pulse::default();
+        scene
+    }
+
+    async fn leader(&self) -> usize {
+        let (cluster, queue) = (self.cluster.clone(), self.queue.clone());
+        tokio::task::spawn_blocking(move || cluster.leader(&queue, 1)).await.unwrap().unwrap()
+    }
+
+    /// Waits until so many more messages were handled.
+    async fn go_on(&mut self, more: usize) {
+        let before = self.look();
+        while self.look() < before + more {
+            self.patience("work goes on");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Goes on looking while something else is done.
+    async fn during<T>(&mut self, action: impl Future<Output = T>) -> T {
+        let mut action = std::pin::pin!(action);
+        loop {
+            tokio::select! {
+                done = &mut action => return done,
+                () = sleep(Duration::from_millis(5)) => drop(self.look()),
+            }
+        }
+    }
+
+    fn look(&mut self) -> usize {
+        self.workers[0].log.catch_up();
+        let handled = self.workers[0].log.records.values().filter(|record| record.handled > 0).count();
+        self.pulse.beat(handled);
+        handled
+    }
+
+    fn patience(&self, what: &str) {
+        assert!(Instant::now() < self.deadline, "not in time: {what}; {}", self.workers[0].state());
+    }
+
+    /// Waits until all queues have all their members again.
+    async fn whole(&mut self) {
+        loop {
+            let node = self.cluster.nodes()[1].clone();
+            let asked = node.aside(|node| node.ctl(&["list_queues", "name", "online"]));
+            let queues = self.during(asked).await.unwrap_or_default();
+            let ours = queues.lines().filter(|line| line.starts_with(&self.queue));
+            let online: Vec<usize> = ours.map(|line| line.matches('@').count()).collect();
+            if !online.is_empty() && online.iter().all(|members| *members == 3) {
+                return;
+            }
+            self.patience("all queues have three members");
+        }
+    }
+
+    /// Waits until every message ended, and says what came of it.
+    async fn end(mut self, what: &str, faults: u32) {
+        self.load.stop_at(messages());
+        let ids = loop {
+            self.look();
+            self.patience("all is published");
+            if let Some(ids) = self.load.done() {
+                break ids;
+            }
+            sleep(Duration::from_millis(5)).await;
+        };
+        let on = Combination { version: self.cluster.nodes()[0].version(), queue_type: QueueType::Quorum };
+        let addresses = urls(self.cluster.nodes(), 1);
+        let transport = on.options(&self.queue).connect_any(&addresses).await.unwrap();
+        let shelves = transport.shelves();
+        let (mut looked, mut rests) = (Instant::now(), Vec::new());
+        loop {
+            self.look();
+            if looked.elapsed() > Duration::from_millis(500) {
+                rests = self.during(shelves.browse(Shelf::DeadLetter, usize::MAX)).await.unwrap_or_default();
+                looked = Instant::now();
+            }
+            let left = unended(&ids, &self.workers[0].log, &rests);
+            if left.is_empty() {
+                break;
+            }
+            self.patience(&format!("all ended; {} did not: {:?}", left.len(), &left[..left.len().min(20)]));
+            sleep(Duration::from_millis(5)).await;
+        }
+        self.empty(&addresses[0]).await;
+        let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+        // Every fault takes the connections of one worker, and what the new leader does not know may come again.
+        let verdict =
+            judge(&ids, &self.workers[0].log, &rests, Interruptions { workers: 0, brokers: 3 * faults });
+        report(&format!(
+            "cluster of three RabbitMQ {}, {what}: {verdict}; longest pause {:.1} s without a message handled, {:.1} s \
+             without a confirm for the producer, {} published again because their confirm did not come",
+            on.version,
+            self.pulse.longest().as_secs_f64(),
+            self.load.longest_pause().as_secs_f64(),
+            self.load.twice(),
+        ));
+    }
+
+    /// Waits until nothing is left in work queue and delay queues, also when the workers have given back what they had.
+    async fn empty(&mut self, url: &str) {
+        loop {
+            for worker in &mut self.workers {
+                worker.stop().await;
+            }
+            self.workers[0].log.catch_up();
+            let rabbit = Rabbit::connect(url).await;
+            let mut left = HashMap::new();
+            for queue in fate::rungs(&self.queue).chain([self.queue.clone()]) {
+                let ready = rabbit.ready(&queue).await.expect("the queue is there");
+                if ready > 0 {
+                    left.insert(queue, ready);
+                }
+            }
+            if left.is_empty() {
+                return;
+            }
+            self.patience(&format!("the queues are empty; {left:?}"));
+            self.workers.iter_mut().for_each(Fleet::start);
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+fn messages() -> usize {
+    let set = std::env::var("REDRIVE_CLUSTER_MESSAGES").ok();
+    set.map_or(600, |number| number.parse().expect("REDRIVE_CLUSTER_MESSAGES is a number"))
+}
+
+/// The addresses of all nodes, this one first.
+fn urls(nodes: &[Node], first: usize) -> Vec<String> {
+    (first..first + nodes.len()).map(|number| nodes[number % nodes.len()].url()).collect()
+}
