@@ -49,6 +49,14 @@ struct Known {
     narrowed: u16,
     interrupted_at: Option<SystemTime>,
     sessions: Vec<Weak<Session>>,
+    told: Told,
+}
+
+/// What the management API told of the work queue; nothing, where it was not asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) delivery_limit: Option<u32>,
+    pub(crate) consumer_timeout: Option<Duration>,
 }
 
 impl Broker {
@@ -86,14 +94,20 @@ impl Broker {
         capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
         capabilities.hand_out_limit = match self.options.delivery_limit {
             _ if !quorum => None,
-            None if declares => Some(self.plan.delivery_limit.saturating_add(1)),
+            None if declares => {
+                let limit = known.told.delivery_limit.unwrap_or(u32::MAX).min(self.plan.delivery_limit);
+                Some(limit.saturating_add(1))
+            }
             Some(limit) => Some(limit.saturating_add(1)),
+            None if known.told.delivery_limit.is_some() => {
+                known.told.delivery_limit.map(|limit| limit.saturating_add(1))
+            }
             None => known
                 .version
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
-        capabilities.hold_limit = hold_limit(&self.options, known.version);
+        capabilities.hold_limit = hold_limit(&self.options, known.version, known.told.consumer_timeout);
         capabilities.native_dead_letter = self.options.broker_dead_letters();
         capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
         // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
@@ -167,6 +181,8 @@ impl Broker {
                 Topology::Nothing => {}
             }
         }
+        #[cfg(feature = "management")]
+        self.compare(&ours.iter().chain(&waiting).collect::<Vec<_>>()).await?;
         let parts = ours.len() + waiting.len();
         info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are there");
         Ok(())
@@ -272,6 +288,11 @@ impl Broker {
         let waiting = mode.parts().iter().any(leads_here) || mode.spare(way).is_some();
         ours && self.options.topology == Topology::Declare
             || waiting && self.options.delay.is_declared(self.options.topology)
+    }
+
+    #[cfg(feature = "management")]
+    pub(crate) fn note_told(&self, told: Told) {
+        self.known().told = told;
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

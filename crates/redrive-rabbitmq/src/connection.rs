@@ -118,6 +118,12 @@ impl Link {
         }
     }
 
+    /// The first address.
+    #[cfg(feature = "management")]
+    pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
+        self.addresses.as_slice().first().map(|address| address.uri().clone()).unwrap_or_default()
+    }
+
     /// As whom we are connected.
     pub(crate) fn user(&self) -> Arc<str> {
         Arc::clone(&self.user.read().unwrap_or_else(PoisonError::into_inner))

@@ -237,7 +237,11 @@ fn arguments(options: &Options, version: Option<Version>) -> FieldTable {
 }
 
 /// After how long the broker takes back what is not settled, as far as it is known.
-pub(crate) fn hold_limit(options: &Options, version: Option<Version>) -> Option<Duration> {
+pub(crate) fn hold_limit(
+    options: &Options,
+    version: Option<Version>,
+    told: Option<Duration>,
+) -> Option<Duration> {
     const DEFAULT: Duration = Duration::from_secs(30 * 60);
     // From 4.3 on classic queues wait for ever.
     if options.queue_type == QueueType::Classic && version >= Some(Version::V4_3) {
@@ -245,7 +249,7 @@ pub(crate) fn hold_limit(options: &Options, version: Option<Version>) -> Option<
     }
     let argument = options.arguments.get("x-consumer-timeout").and_then(Value::to_integer);
     let argument = argument.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
-    options.consumer_timeout.or(argument).or(Some(DEFAULT))
+    options.consumer_timeout.or(argument).or(told).or(Some(DEFAULT))
 }
 
 #[cfg(test)]
@@ -268,12 +272,15 @@ mod tests {
 
     #[test]
     fn what_is_known_of_the_hold_limit() {
-        let limit =
-            |options: Options, version| hold_limit(&options, Some(version)).map(|limit| limit.as_secs());
+        let limit = |options: Options, version| {
+            hold_limit(&options, Some(version), None).map(|limit| limit.as_secs())
+        };
         let options = || Options::new("orders");
         assert_eq!(limit(options(), Version::V4_3), Some(1800));
         assert_eq!(limit(options().queue_type(QueueType::Classic), Version::V4_0), Some(1800));
         assert_eq!(limit(options().queue_type(QueueType::Classic), Version::V4_3), None);
+        let told = Some(Duration::from_secs(7));
+        assert_eq!(hold_limit(&options(), None, told), told);
         let with_argument = || options().argument("x-consumer-timeout", 60_000_i64);
         assert_eq!(limit(with_argument(), Version::V4_3), Some(60));
         assert_eq!(limit(with_argument().consumer_timeout(Duration::from_secs(9)), Version::V4_3), Some(9));

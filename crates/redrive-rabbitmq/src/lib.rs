@@ -23,6 +23,8 @@ mod delay;
 mod error;
 mod hand_outs;
 mod inbox;
+#[cfg(feature = "management")]
+mod management;
 mod options;
 mod publish;
 mod screen;

@@ -78,11 +78,11 @@ impl RabbitMqShelves {
                 Deed::StoreIn(queue) => Some((queue.clone(), for_good(&shelved.message))),
                 Deed::Remove => None,
             };
-            if let Some((queue, copy)) = stored {
-                if let Err(error) = self.broker.store(&Way::queue(queue), copy).await {
-                    visit.held.push(acker);
-                    return Err(error);
-                }
+            if let Some((queue, copy)) = stored
+                && let Err(error) = self.broker.store(&Way::queue(queue), copy).await
+            {
+                visit.held.push(acker);
+                return Err(error);
             }
             Receipt::new(acker, Arc::clone(&visit.session)).ack().await?;
             done += 1;

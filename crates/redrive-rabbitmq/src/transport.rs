@@ -147,6 +147,14 @@ impl RabbitMq {
         self.wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
     }
 
+    fn check_met(&self, needs: &Needs) -> Result<(), TransportError> {
+        let unmet = needs.unmet(&self.broker.capabilities());
+        if unmet.is_empty() {
+            return Ok(());
+        }
+        Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")))
+    }
+
     fn is_closed(&self) -> bool {
         *self.wanted.borrow() == Wanted::Close
     }
@@ -167,12 +175,11 @@ impl Transport for RabbitMq {
         if self.is_closed() {
             return Err(error::closed());
         }
-        let unmet = needs.unmet(&self.broker.capabilities());
-        if !unmet.is_empty() {
-            return Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")));
-        }
+        self.check_met(needs)?;
         self.broker.set_needs(needs);
         self.broker.prepare().await?;
+        // The queues may have told more.
+        self.check_met(needs)?;
         for caveat in self.broker.mode().caveats() {
             warn!(queue = %self.broker.queue(), delay = self.broker.options.delay.name(), "{caveat}");
         }

@@ -48,6 +48,7 @@
 //! |---|---|
 //! | `memory` (default) | the in-process broker |
 //! | `rabbitmq` | RabbitMQ 3.10 and newer, classic and quorum queues |
+//! | `rabbitmq-management` | compares queues and policies with what redrive needs, through the management API |
 //! | `json` (default) | the `Json` extractor |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |

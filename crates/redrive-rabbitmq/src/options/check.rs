@@ -13,6 +13,10 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), TransportError> {
         let refuse = |message: String| Err(TransportError::new(TransportErrorKind::Unsupported, message));
         let plan = self.plan()?;
+        #[cfg(feature = "management")]
+        if let Some(url) = &self.management_url {
+            crate::management::Management::at(url, self.tls.cert_chain.as_deref())?;
+        }
         let names = &plan.names;
         for name in [&names.work, &names.dead_letters, &names.parking] {
             if name.is_empty() || name.len() > LONGEST_NAME {

@@ -59,6 +59,8 @@ pub struct Options {
     pub(crate) tls: OwnedTLSConfig,
     pub(crate) consumer_priority: Option<i32>,
     pub(crate) consumer_timeout: Option<Duration>,
+    #[cfg(feature = "management")]
+    pub(crate) management_url: Option<String>,
     pub(crate) shuffle_addresses: bool,
     pub(crate) credentials: Option<Arc<dyn CredentialsProvider>>,
 }
@@ -85,6 +87,8 @@ impl Options {
             tls: OwnedTLSConfig::default(),
             consumer_priority: None,
             consumer_timeout: None,
+            #[cfg(feature = "management")]
+            management_url: None,
             shuffle_addresses: false,
             credentials: None,
         }

@@ -119,6 +119,16 @@ impl Options {
         self
     }
 
+    /// Compares, at the start, the queues and the policies on them with what is needed, through the management API at this
+    /// URL (`http://user:password@host:15672`; without a user: that of the AMQP URL). What would lose messages, or bring
+    /// them back too early or never, refuses the start; what is only doubtful is logged. An API that does not answer is
+    /// logged, and no reason not to start.
+    #[cfg(feature = "management")]
+    pub fn management(mut self, url: impl Into<String>) -> Self {
+        self.management_url = Some(url.into());
+        self
+    }
+
     /// A delay queue for one more wait, besides those that the retry policies ask for: for snoozes, and for waits that
     /// errors ask for.
     pub fn wait(mut self, wait: Duration) -> Self {

@@ -1,0 +1,299 @@
+//! What is wrong with a queue that is there, compared with the one that is needed. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lapin::types::AMQPValue;
+use serde_json::{Map, Value};
+
+use super::policies::{InForce, Policies};
+use crate::topology::Queue;
+
+/// A queue as the management API tells it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    queue_type: String,
+    arguments: Map<String, Value>,
+    /// What its policy and operator policy come to, by names without `x-`.
+    policy: Map<String, Value>,
+    policy_name: String,
+}
+
+/// What a queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Work,
+    Shelf,
+    Delay,
+}
+
+/// What the options say of the work queue that the queue itself must bear out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) native_dead_letter: Option<bool>,
+    pub(crate) delivery_limit: Option<u32>,
+}
+
+/// Something that is not as it should be: one sentence, with what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// Messages would be lost, come back too early, or never.
+    Wrong(String),
+    /// It can be lived with, by those who know.
+    Doubtful(String),
+}
+
+use Finding::{Doubtful, Wrong};
+
+impl Found {
+    pub(crate) fn read(queue: &Value) -> Self {
+        let object = |name: &str| queue.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+        let text = |name: &str| queue.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let names = [text("policy"), text("operator_policy")];
+        Self {
+            queue_type: text("type"),
+            arguments: object("arguments"),
+            policy: object("effective_policy_definition"),
+            policy_name: names
+                .iter()
+                .filter(|name| !name.is_empty())
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("` and `"),
+        }
+    }
+
+    /// The same with the policies that are in force.
+    pub(crate) fn with_policies(mut self, policies: &Policies, name: &str) -> Self {
+        let InForce { definition, names } = policies.of(name, &self.queue_type);
+        self.policy = definition;
+        self.policy_name = names.join("` and `");
+        self
+    }
+
+    /// After how many returns the broker takes a message away, where an argument or a policy says so.
+    pub(crate) fn delivery_limit(&self) -> Option<u32> {
+        self.lower("delivery-limit").and_then(|limit| u32::try_from(limit.value).ok())
+    }
+
+    /// After how long the broker takes back what is not settled, where an argument or a policy says so.
+    pub(crate) fn consumer_timeout(&self) -> Option<Duration> {
+        self.lower("consumer-timeout").map(|timeout| Duration::from_millis(timeout.value))
+    }
+
+    /// Of argument and policy the lower one holds, for times to live and limits.
+    fn lower(&self, name: &str) -> Option<Setting<u64>> {
+        let argument = number(self.arguments.get(&format!("x-{name}")))
+            .map(|value| Setting { value, by: "its arguments".to_owned() });
+        let policy = number(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() });
+        [argument, policy].into_iter().flatten().min_by_key(|setting| setting.value)
+    }
+
+    /// The argument holds, and the policy where there is none.
+    fn argument_first(&self, name: &str) -> Option<Setting<String>> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let argument = text(self.arguments.get(&format!("x-{name}")))
+            .map(|value| Setting { value, by: "its arguments".to_owned() });
+        argument.or_else(|| text(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() }))
+    }
+
+    fn by_policy(&self) -> String {
+        format!("policy `{}`", self.policy_name)
+    }
+}
+
+/// A setting, and who made it.
+struct Setting<T> {
+    value: T,
+    by: String,
+}
+
+fn number(value: Option<&Value>) -> Option<u64> {
+    value.and_then(Value::as_u64)
+}
+
+/// Compares.
+pub(crate) fn audit(needed: &Queue, role: Role, said: Said, found: &Found) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(queue_type(needed, found));
+    findings.extend(expires(needed, found));
+    match role {
+        Role::Work => findings.extend(work(needed, said, found)),
+        Role::Shelf => findings.extend(shelf(needed, found)),
+        Role::Delay => findings.extend(delay(needed, found)),
+    }
+    findings
+}
+
+fn queue_type(needed: &Queue, found: &Found) -> Option<Finding> {
+    let (name, wanted) = (&needed.name, text(&needed.arguments, "x-queue-type")?);
+    let there = &found.queue_type;
+    if there.is_empty() || *there == wanted {
+        return None;
+    }
+    Some(Wrong(if ["classic", "quorum"].contains(&there.as_str()) {
+        format!(
+            "`{name}` is a {there} queue, and a {wanted} queue is configured: say so with `queue_type` or `retry_queue_type`"
+        )
+    } else {
+        format!("`{name}` is a {there}, and a {wanted} queue is needed: name another queue")
+    }))
+}
+
+fn expires(needed: &Queue, found: &Found) -> Option<Finding> {
+    let wanted = whole(&needed.arguments, "x-expires");
+    let found = found.lower("expires").filter(|found| wanted.is_none_or(|wanted| found.value < wanted))?;
+    let (name, after) = (&needed.name, millis(found.value));
+    Some(Wrong(format!(
+        "RabbitMQ deletes `{name}`, with its messages, when it is unused for {after}: take `expires` out of {}",
+        found.by
+    )))
+}
+
+fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
+    let name = &needed.name;
+    let mut findings = Vec::new();
+    match found.argument_first("dead-letter-exchange") {
+        None if said.native_dead_letter == Some(true) => findings.push(Wrong(format!(
+            "`{name}` has no dead-letter exchange, and `native_dead_letter(true)` says that it has: what is rejected would be \
+             lost. Give it one, or take the option away"
+        ))),
+        None => findings.push(Doubtful(format!(
+            "`{name}` has no dead-letter exchange: what the broker itself takes off it (beyond its delivery limit, expired) \
+             is lost. Give it one that leads to the dead-letter queue"
+        ))),
+        Some(_) => {}
+    }
+    if let (Some(said), Some(found)) = (said.delivery_limit, found.lower("delivery-limit"))
+        && found.value < u64::from(said)
+    {
+        findings.push(Wrong(format!(
+            "the delivery limit of `{name}` is {} by {}, and the options say {said}: say {0}, or raise it",
+            found.value, found.by
+        )));
+    }
+    findings
+}
+
+fn shelf(needed: &Queue, found: &Found) -> Vec<Finding> {
+    let name = &needed.name;
+    let mut findings = Vec::new();
+    if let Some(ttl) = found.lower("message-ttl") {
+        findings.push(Doubtful(format!(
+            "messages on the shelf `{name}` disappear after {}, by {}",
+            millis(ttl.value),
+            ttl.by
+        )));
+    }
+    if let Some(most) = evicts(found) {
+        findings.push(Doubtful(format!(
+            "when the shelf `{name}` is full the oldest messages on it are removed, by {}: set `overflow` to \
+             `reject-publish`",
+            most.by
+        )));
+    }
+    findings
+}
+
+fn delay(needed: &Queue, found: &Found) -> Vec<Finding> {
+    let name = &needed.name;
+    let mut findings = Vec::new();
+    match (whole(&needed.arguments, "x-message-ttl"), found.lower("message-ttl")) {
+        (None, None) => {}
+        (None, Some(there)) => findings.push(Wrong(format!(
+            "messages of delay queue `{name}` come back after {} already, by {}: take `message-ttl` out of it",
+            millis(there.value),
+            there.by
+        ))),
+        (Some(wanted), None) => findings.push(Wrong(format!(
+            "delay queue `{name}` has no `message-ttl`: what waits there never comes back. It must be {}",
+            millis(wanted)
+        ))),
+        (Some(wanted), Some(there)) if there.value < wanted => findings.push(Wrong(format!(
+            "messages of delay queue `{name}` come back after {}, by {}, and not after {}",
+            millis(there.value),
+            there.by,
+            millis(wanted)
+        ))),
+        (Some(wanted), Some(there)) if there.value > wanted => findings.push(Doubtful(format!(
+            "messages of delay queue `{name}` come back after {}, by {}: later than {}",
+            millis(there.value),
+            there.by,
+            millis(wanted)
+        ))),
+        _ => {}
+    }
+    findings.extend(way_back(needed, found));
+    if let Some(most) = evicts(found) {
+        findings.push(Wrong(format!(
+            "when delay queue `{name}` is full RabbitMQ takes messages off it before their time, by {}: set `overflow` to \
+             `reject-publish`, or take the limit away",
+            most.by
+        )));
+    }
+    let at_least_once = text(&needed.arguments, "x-dead-letter-strategy").is_some();
+    let strategy = found.argument_first("dead-letter-strategy");
+    if at_least_once && strategy.is_none_or(|strategy| strategy.value != "at-least-once") {
+        findings.push(Doubtful(format!(
+            "delay queue `{name}` gives messages back at most once: one may be lost when the broker dies. Set \
+             `x-dead-letter-strategy` to `at-least-once`"
+        )));
+    }
+    findings
+}
+
+/// What waits must come back where it is waited for.
+fn way_back(needed: &Queue, found: &Found) -> Option<Finding> {
+    let name = &needed.name;
+    for setting in ["dead-letter-exchange", "dead-letter-routing-key"] {
+        let Some(wanted) = text(&needed.arguments, &format!("x-{setting}")) else { continue };
+        match found.argument_first(setting) {
+            Some(there) if there.value == wanted => {}
+            Some(there) => {
+                return Some(Wrong(format!(
+                    "delay queue `{name}` has `{setting}` `{}`, by {}, and needs `{wanted}`: what waits there would not \
+                     come back",
+                    there.value, there.by
+                )));
+            }
+            None => {
+                return Some(Wrong(format!(
+                    "delay queue `{name}` has no `{setting}`, and needs `{wanted}`: what waits there would not come back"
+                )));
+            }
+        }
+    }
+    None
+}
+
+/// The limit that makes a full queue remove messages, if there is one.
+fn evicts(found: &Found) -> Option<Setting<u64>> {
+    let refuses = |overflow: Setting<String>| overflow.value.starts_with("reject-publish");
+    if found.argument_first("overflow").is_some_and(refuses) {
+        return None;
+    }
+    found.lower("max-length").or_else(|| found.lower("max-length-bytes"))
+}
+
+fn text<'a>(arguments: &'a BTreeMap<String, AMQPValue>, name: &str) -> Option<&'a str> {
+    match arguments.get(name)? {
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok(),
+        _ => None,
+    }
+}
+
+fn whole(arguments: &BTreeMap<String, AMQPValue>, name: &str) -> Option<u64> {
+    match arguments.get(name)? {
+        AMQPValue::LongLongInt(number) => u64::try_from(*number).ok(),
+        AMQPValue::LongInt(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn millis(millis: u64) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+#[path = "audit_tests.rs"]
+mod tests;

@@ -1,0 +1,168 @@
+//! The management API: what a passive declaration cannot show.
+
+mod audit;
+mod compare;
+mod policies;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
+use redrive_core::{TransportError, TransportErrorKind};
+use serde_json::Value;
+use ureq::http::Uri;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use audit::Found;
+use policies::Policies;
+
+/// How long one answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The description of one queue takes a few kilobytes.
+const LONGEST_ANSWER: u64 = 4 << 20;
+
+/// Where the management API is, and as whom it is asked. Shows itself without the password.
+#[derive(Clone)]
+pub(crate) struct Management {
+    agent: ureq::Agent,
+    /// Scheme, host, port and path, without credentials.
+    base: String,
+    /// From the URL; else those of the AMQP connection.
+    login: Option<Login>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl Management {
+    /// `http://user:password@host:15672`; certificates are trusted as on the AMQP connection.
+    pub(crate) fn at(url: &str, more_certificates: Option<&str>) -> Result<Self, TransportError> {
+        let malformed = || {
+            let message = "the URL of the management API is malformed: it must be http://user:password@host:15672 or https://…";
+            TransportError::new(TransportErrorKind::Unsupported, message)
+        };
+        let uri: Uri = url.trim().parse().map_err(|_| malformed())?;
+        let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(malformed());
+        };
+        let (login, host) = match authority.as_str().rsplit_once('@') {
+            Some((login, host)) => (Some(login), host),
+            None => (None, authority.as_str()),
+        };
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let login = login.map(|login| {
+            let (user, password) = login.split_once(':').unwrap_or((login, ""));
+            Login { user: decoded(user), password: decoded(password) }
+        });
+        let base = format!("{scheme}://{host}{}", uri.path().trim_end_matches('/'));
+        Ok(Self { agent: agent(scheme == "https", more_certificates)?, base, login })
+    }
+
+    /// How a queue is; `None` when there is no such queue. The policies on it may be out of date.
+    pub(crate) async fn queue(&self, vhost: &str, queue: &str, or: &Login) -> Result<Option<Found>, String> {
+        let path = format!("queues/{}/{}", encoded(vhost), encoded(queue));
+        Ok(self.answer(&path, or).await?.map(|answer| Found::read(&answer)))
+    }
+
+    /// The policies of a virtual host. RabbitMQ shows them to users with the tag `policymaker` or `administrator`.
+    pub(crate) async fn policies(&self, vhost: &str, or: &Login) -> Result<Policies, String> {
+        let users = self.answer(&format!("policies/{}", encoded(vhost)), or).await?;
+        let operators = self.answer(&format!("operator-policies/{}", encoded(vhost)), or).await?;
+        Ok(Policies::read(&users.unwrap_or_default(), &operators.unwrap_or_default()))
+    }
+
+    /// Not cancel safe in one respect: a question that is under way goes on for its ten seconds at most.
+    async fn answer(&self, path: &str, or: &Login) -> Result<Option<Value>, String> {
+        let url = format!("{}/api/{path}", self.base);
+        let Login { user, password } = self.login.as_ref().unwrap_or(or);
+        let login = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        let agent = self.agent.clone();
+        let asked = tokio::task::spawn_blocking(move || ask(&agent, &url, &login)).await;
+        let answer = asked.map_err(|error| error.to_string())?;
+        answer.map_err(|error| format!("the management API at {} (as `{user}`, {path}): {error}", self.base))
+    }
+}
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+fn ask(agent: &ureq::Agent, url: &str, login: &str) -> Result<Option<Value>, String> {
+    let asked = agent.get(url).header("authorization", format!("Basic {login}")).call();
+    let mut answer = match asked {
+        Ok(answer) => answer,
+        Err(ureq::Error::StatusCode(404)) => return Ok(None),
+        Err(ureq::Error::StatusCode(401)) => {
+            return Err(
+                "it refuses the user: check the password, and give the user the tag `management`".to_owned()
+            );
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let bytes = answer
+        .body_mut()
+        .with_config()
+        .limit(LONGEST_ANSWER)
+        .read_to_vec()
+        .map_err(|error| error.to_string())?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("its answer is no JSON: {error}"))
+}
+
+fn agent(encrypted: bool, more_certificates: Option<&str>) -> Result<ureq::Agent, TransportError> {
+    let mut config = ureq::Agent::config_builder().timeout_global(Some(ANSWER_TIMEOUT)).max_redirects(0);
+    if encrypted {
+        // What cannot be read among the system's certificates is not trusted, and that is all.
+        let system = rustls_native_certs::load_native_certs().certs;
+        let mut trusted: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+        for item in ureq::tls::parse_pem(more_certificates.unwrap_or_default().as_bytes()) {
+            match item {
+                Ok(ureq::tls::PemItem::Certificate(certificate)) => trusted.push(certificate),
+                Ok(_) => {}
+                Err(error) => {
+                    let message = format!("the certificates of `ca_certificates` cannot be read: {error}");
+                    return Err(TransportError::new(TransportErrorKind::Unsupported, message));
+                }
+            }
+        }
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::Specific(Arc::new(trusted)))
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        config = config.tls_config(tls);
+    }
+    Ok(config.build().new_agent())
+}
+
+impl fmt::Debug for Management {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_is_taken_out_of_the_url() {
+        let management = Management::at("http://alice:s3cr%40t@[::1]:15672/prefix/", None).unwrap();
+        assert_eq!(management.base, "http://[::1]:15672/prefix");
+        let login = management.login.as_ref().unwrap();
+        assert_eq!((&*login.user, &*login.password), ("alice", "s3cr@t"));
+        assert!(!format!("{management:?}").contains("s3cr"));
+        assert!(Management::at("https://host", None).unwrap().login.is_none());
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_not_repeated() {
+        for url in ["amqp://alice:s3cret@host", "alice:s3cret@host", "http://", ""] {
+            let error = Management::at(url, None).unwrap_err();
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+    }
+}

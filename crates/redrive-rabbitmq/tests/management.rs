@@ -1,0 +1,144 @@
+//! Queues that are there, and policies on them, compared with what is needed.
+#![cfg(feature = "management")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::needs;
+use redrive_brokers::{Node, Version, own_node_with_plugins};
+use redrive_core::{Needs, Transport, TransportError, TransportErrorKind};
+use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
+
+mod v3_10 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn queues_and_policies_are_compared_with_what_is_needed() {
+        super::queues_and_policies_are_compared_with_what_is_needed(redrive_brokers::Version::V3_10).await;
+    }
+}
+
+mod v4_3 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn queues_and_policies_are_compared_with_what_is_needed() {
+        super::queues_and_policies_are_compared_with_what_is_needed(redrive_brokers::Version::V4_3).await;
+    }
+}
+
+/// One node for all cases: it takes seconds to start.
+async fn queues_and_policies_are_compared_with_what_is_needed(version: Version) {
+    common::show_logs();
+    let start = move || own_node_with_plugins(version, &[], &["rabbitmq_management"]);
+    let node = tokio::task::spawn_blocking(start).await.unwrap();
+    for queue_type in [QueueType::Quorum, QueueType::Classic] {
+        let case = Case { node: &node, queue_type };
+        case.what_redrive_declared_is_right().await;
+        case.policies_that_harm_are_named().await;
+        case.queues_of_others_are_looked_at().await;
+    }
+    an_api_that_does_not_answer_is_no_reason_not_to_start(&node).await;
+}
+
+struct Case<'a> {
+    node: &'a Node,
+    queue_type: QueueType,
+}
+
+impl Case<'_> {
+    fn queue(&self, what: &str) -> String {
+        format!("{what}-{:?}", self.queue_type)
+    }
+
+    fn options(&self, queue: &str, topology: Topology) -> Options {
+        RabbitMq::options(queue)
+            .queue_type(self.queue_type)
+            .topology(topology)
+            .management(self.node.management_url())
+    }
+
+    async fn what_redrive_declared_is_right(&self) {
+        let queue = self.queue("right");
+        for topology in [Topology::Declare, Topology::Verify] {
+            started(self.options(&queue, topology), self.node, &waits()).await.expect("nothing is wrong");
+        }
+    }
+
+    async fn policies_that_harm_are_named(&self) {
+        let queue = self.queue("policies");
+        started(self.options(&queue, Topology::Declare), self.node, &waits()).await.expect("declared");
+        // Measured: the lower one of argument and policy holds, and a message comes back too early.
+        let pattern = format!("^{queue}--retry");
+        for (definition, part) in [
+            (r#"{"message-ttl":1000}"#, "come back after 1s"),
+            (r#"{"expires":86400000}"#, "with its messages"),
+        ] {
+            let set = ["set_policy", "--apply-to", "queues", "harm", &pattern, definition].map(str::to_owned);
+            ctl(self.node, set).await;
+            for topology in [Topology::Declare, Topology::Verify] {
+                let error = started(self.options(&queue, topology), self.node, &waits()).await;
+                let error = error.expect_err("it harms");
+                assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+                let said = error.to_string();
+                for part in [part, "policy `harm`", "--retry-60000ms"] {
+                    assert!(said.contains(part), "`{part}` is not in: {said}");
+                }
+            }
+            ctl(self.node, ["clear_policy", "harm"].map(str::to_owned)).await;
+        }
+    }
+
+    async fn queues_of_others_are_looked_at(&self) {
+        let queue = self.queue("adopted");
+        started(self.options(&queue, Topology::Declare), self.node, &waits()).await.expect("declared");
+        // Said to be of the other type.
+        let other = match self.queue_type {
+            QueueType::Classic => QueueType::Quorum,
+            QueueType::Quorum => QueueType::Classic,
+        };
+        let options = self.options(&queue, Topology::Verify).queue_type(other);
+        let error = started(options, self.node, &waits()).await.expect_err("the type is wrong");
+        assert!(error.to_string().contains("`queue_type`"), "{error}");
+        if self.queue_type == QueueType::Quorum {
+            // Its limit is 20, which a passive declaration cannot tell.
+            let mut needs = waits();
+            needs.hand_outs = Some(20);
+            started(self.options(&queue, Topology::Verify), self.node, &needs)
+                .await
+                .expect("below the limit");
+            needs.hand_outs = Some(21);
+            let error = started(self.options(&queue, Topology::Verify), self.node, &needs).await;
+            let error = error.expect_err("the broker is first");
+            assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+            let said_too_much = self.options(&queue, Topology::Verify).delivery_limit(50);
+            let error = started(said_too_much, self.node, &waits()).await.expect_err("it is 20");
+            assert!(error.to_string().contains("is 20 by its arguments, and the options say 50"), "{error}");
+        }
+    }
+}
+
+async fn an_api_that_does_not_answer_is_no_reason_not_to_start(node: &Node) {
+    let wrong_password = node.management_url().replace("guest:guest@", "guest:wrong-s3cret@");
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    for url in [wrong_password, format!("http://127.0.0.1:{port}")] {
+        let options = RabbitMq::options("unasked").queue_type(QueueType::Classic).management(url);
+        started(options, node, &waits()).await.expect("it is only not compared");
+    }
+    let refused = RabbitMq::options("unasked").management("ftp://somewhere").connect(&node.url()).await;
+    assert_eq!(refused.expect_err("no URL of it").kind(), TransportErrorKind::Unsupported);
+}
+
+fn waits() -> Needs {
+    needs(&[60_000], 4)
+}
+
+async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), TransportError> {
+    let transport = options.connect(&node.url()).await.expect("connected");
+    let started =
+        tokio::time::timeout(Duration::from_secs(60), transport.start(needs)).await.expect("an answer");
+    transport.close().await;
+    started
+}
+
+async fn ctl<const N: usize>(node: &Node, arguments: [String; N]) {
+    let run = move |node: &Node| node.ctl(&arguments.each_ref().map(String::as_str));
+    node.aside(run).await.expect("rabbitmqctl works");
+}
