@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: starts brokers that are set up for load, builds the benchmark, and hands over to it.
 
-use crate::servers;
+use crate::{rivals, servers};
 use anyhow::{Context as _, Result};
 use redrive_brokers::Version;
 use std::process::{Command, ExitCode};
@@ -9,11 +9,14 @@ use std::process::{Command, ExitCode};
 const CONFIGURATION: [&str; 2] =
     ["vm_memory_high_watermark.absolute = 6GB", "raft.wal_max_size_bytes = 512000000"];
 
-/// Runs `redrive-bench` with these arguments on brokers of these `versions`.
-pub(crate) fn run(versions: &[Version], arguments: &[String]) -> Result<ExitCode> {
+/// Runs `redrive-bench` with these arguments on brokers of these `versions`; on request with programs of others.
+pub(crate) fn run(versions: &[Version], with_rivals: bool, arguments: &[String]) -> Result<ExitCode> {
     let servers = servers::find_with(versions, &CONFIGURATION)?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--release", "--package", "redrive-bench", "--"]).args(arguments);
+    if with_rivals {
+        command.arg("--rivals").arg(rivals::install()?);
+    }
     for version in Version::ALL {
         command.env_remove(version.url_variable());
     }

@@ -2,10 +2,12 @@
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
-//! of `cargo test` says, [`closing`] the report at the end. [`bench`] is `cargo xtask bench`.
+//! of `cargo test` says, [`closing`] the report at the end. [`bench`] is
+//! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside.
 
 mod bench;
 mod closing;
+mod rivals;
 mod servers;
 mod step;
 mod tally;
@@ -37,6 +39,9 @@ enum Command {
         /// Only on this RabbitMQ; may be repeated.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Vec<Version>,
+        /// With the libraries of others: builds and installs them under `target/rivals`.
+        #[arg(long)]
+        rivals: bool,
         /// What to measure, and how.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "run")]
         arguments: Vec<String>,
@@ -60,9 +65,9 @@ fn run(command: &Command) -> Result<ExitCode> {
     let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
     match command {
         Command::Test { broker } => test::run(&chosen(*broker)),
-        Command::Bench { broker, arguments } => {
+        Command::Bench { broker, rivals, arguments } => {
             let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };
-            bench::run(versions, arguments)
+            bench::run(versions, *rivals, arguments)
         }
         Command::Brokers { broker } => {
             let servers = servers::find(&chosen(*broker))?;

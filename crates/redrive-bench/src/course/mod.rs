@@ -6,6 +6,8 @@ mod heat;
 mod plan;
 mod queues;
 mod report;
+mod starters;
+mod svg;
 mod table;
 
 use std::net::ToSocketAddrs as _;
@@ -16,7 +18,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use redrive_brokers::{Version, handshake, shared_url};
 
-use crate::contestant;
 use crate::task::{QueueType, Task, Work};
 use figures::{Course, Entry, Sample};
 use heat::{Heat, Program};
@@ -84,7 +85,7 @@ async fn run_course(
     work: Work,
     prefetch: u16,
 ) -> Result<Course> {
-    let contestants = contestants(plan, work)?;
+    let contestants = starters::all(plan, work)?;
     let entry = |(variant, _): &(String, Program)| Entry {
         variant: variant.clone(),
         count: plan.count_for(work, variant),
@@ -142,20 +143,6 @@ fn sample(heat: &Heat) -> Sample {
         client_us: each(heat.client),
         broker_us: heat.broker.map(each),
     }
-}
-
-fn contestants(plan: &Plan, work: Work) -> Result<Vec<(String, Program)>> {
-    let own = std::env::current_exe().context("this program does not find itself")?;
-    let ours = |variant: &&str| {
-        let arguments = vec!["contestant".to_owned()];
-        ((*variant).to_owned(), Program { path: own.clone(), arguments })
-    };
-    let mut all: Vec<(String, Program)> = contestant::variants(work).iter().map(ours).collect();
-    all.retain(|(variant, _)| plan.variant.is_empty() || plan.variant.contains(variant));
-    if all.is_empty() {
-        bail!("none of {:?} does `{}`", plan.variant, work.name());
-    }
-    Ok(all)
 }
 
 /// Where results are written.

@@ -1,5 +1,7 @@
 //! What is asked for, as arguments.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use redrive_brokers::Version;
 
@@ -32,7 +34,10 @@ pub(crate) struct Plan {
     /// Everything: all kinds of work, prefetch 50, 200 and 1000, 200 000 messages.
     #[arg(long)]
     pub(crate) full: bool,
-    /// The name of the result: `target/bench/NAME.json`.
+    /// The folder of the installed rivals; set by `cargo xtask bench --rivals`.
+    #[arg(long, hide = true)]
+    pub(crate) rivals: Option<PathBuf>,
+    /// The name of the result: `target/bench/NAME.json` and `NAME.svg`.
     #[arg(long, default_value = "latest")]
     pub(crate) name: String,
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use super::figures::Course;
-use super::{Plan, folder};
+use super::{Plan, folder, svg};
 
 /// The file that a run leaves.
 #[derive(Serialize)]
@@ -32,12 +32,18 @@ pub(super) fn announce(plan: &Plan) {
     }
 }
 
+/// Writes the figures and the picture.
 pub(super) fn write(plan: &Plan, courses: &[Course]) -> Result<()> {
-    let report = Report { machine: machine(), rounds: plan.rounds, courses };
-    let path = folder().join(format!("{}.json", plan.name));
+    let machine = machine();
+    let picture = svg::draw(courses, &format!("{} cores of {}", machine.cores, machine.processor));
+    let report = Report { machine, rounds: plan.rounds, courses };
+    let figures = serde_json::to_string_pretty(&report)?;
     fs::create_dir_all(folder()).context("cannot create the folder of the results")?;
-    fs::write(&path, serde_json::to_string_pretty(&report)?)
-        .with_context(|| format!("cannot write {}", path.display()))
+    for (ending, content) in [("json", figures), ("svg", picture)] {
+        let path = folder().join(format!("{}.{ending}", plan.name));
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn machine() -> Machine {
