@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::deaths::DeathHistory;
 use crate::disposition::Shelf;
 use crate::message::Message;
 use crate::story::Story;
@@ -66,6 +67,12 @@ impl Shelved {
     pub fn new(message: Message) -> Self {
         let story = Story::read(&message);
         Self { message, story }
+    }
+
+    /// What the broker wrote on it when it was dead-lettered; all there is of a message that the broker itself put here.
+    #[must_use]
+    pub fn deaths(&self) -> DeathHistory {
+        DeathHistory::read(self.message.headers())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -33,6 +33,8 @@ pub(crate) struct Broker {
     mode: RwLock<Arc<dyn Mode>>,
     /// True once the mode knows which waits will be asked for.
     started: AtomicBool,
+    /// The connection on which the queues were declared or verified last; 0 for none.
+    prepared_in: AtomicU64,
     /// One at a time: many copies that come back at once need the queues declared once.
     declaring: tokio::sync::Mutex<()>,
     /// Until then a queue is younger than [`Options::new_queue_wait`], and nothing is entrusted to it.
@@ -72,6 +74,7 @@ impl Broker {
             known: Mutex::default(),
             mode: RwLock::new(mode),
             started: AtomicBool::new(false),
+            prepared_in: AtomicU64::new(0),
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
         }
@@ -183,8 +186,18 @@ impl Broker {
         }
         #[cfg(feature = "management")]
         self.compare(&ours.iter().chain(&waiting).collect::<Vec<_>>()).await?;
+        self.prepared_in.store(live.epoch, Ordering::Release);
         let parts = ours.len() + waiting.len();
         info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are there");
+        Ok(())
+    }
+
+    /// Declares again what went with the last connection.
+    pub(crate) async fn prepare_anew(&self) -> Result<(), TransportError> {
+        let epoch = self.consuming.live().await?.epoch;
+        if self.mode().is_transient() && self.prepared_in.load(Ordering::Acquire) != epoch {
+            self.prepare().await?;
+        }
         Ok(())
     }
 

@@ -130,6 +130,7 @@ enum Ended {
 }
 
 async fn subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), TransportError> {
+    broker.prepare_anew().await?;
     match try_subscribe(broker).await {
         // Deleted behind our back.
         Err(Refused::Missing(_)) if broker.options.topology == Topology::Declare => {

@@ -114,6 +114,13 @@ impl RabbitMq {
         stored(answer, if exchange.is_empty() { routing_key } else { exchange })
     }
 
+    /// What people should know of the [`Delay`](crate::Delay) mode as it is configured; empty where there is nothing.
+    /// Logged as warnings at the start.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        self.broker.mode().caveats()
+    }
+
     /// The shelves of the queue, for operators.
     #[must_use]
     pub fn shelves(&self) -> RabbitMqShelves {
@@ -180,7 +187,7 @@ impl Transport for RabbitMq {
         self.broker.prepare().await?;
         // The queues may have told more.
         self.check_met(needs)?;
-        for caveat in self.broker.mode().caveats() {
+        for caveat in self.caveats() {
             warn!(queue = %self.broker.queue(), delay = self.broker.options.delay.name(), "{caveat}");
         }
         self.want(Wanted::Deliveries);

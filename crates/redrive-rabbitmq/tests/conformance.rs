@@ -194,7 +194,7 @@ impl Bench for Queue {
         match self.delay {
             Kind::Ladder => queues.extend([100, 250, 400, 60_000].map(|wait| self.scene.rung(wait))),
             Kind::Native => {
-                queues.extend([50, 75, 113, 170, 255, 383, 575, 863].map(|wait| self.scene.rung(wait)))
+                queues.extend([50, 75, 113, 170, 255, 383, 575, 863].map(|wait| self.scene.rung(wait)));
             }
             Kind::SingleQueue => {
                 queues.push(self.scene.dead_letters());

@@ -323,23 +323,4 @@ fn too_large_but_rejectable(copy: &Message, planning: &Planning<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_that_no_wait_can_reach_is_not_waited_for() {
-        const DAY: Duration = Duration::from_secs(86_400);
-        let mut capabilities = Capabilities::new("test", "q");
-        capabilities.longest_wait = Some(10 * DAY);
-        let planning =
-            Planning { now: SystemTime::UNIX_EPOCH, capabilities: &capabilities, header_budget: 4096 };
-        let waits = |until: Value| {
-            let message = Message::new("").with_header(names::NOT_BEFORE, until);
-            let delivery = Delivery::new(message, "q", planning.now);
-            Settlement::wait_on(&delivery, &planning).is_some()
-        };
-        assert!(waits(write_time(planning.now + 9 * DAY)));
-        assert!(!waits(write_time(planning.now + 11 * DAY)));
-        assert!(!waits(Value::I64(i64::MAX)));
-    }
-}
+mod tests;

@@ -161,6 +161,11 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync {
         let _ = message;
     }
 
+    /// True when its parts can be gone with a connection: they are then declared anew on the next one.
+    fn is_transient(&self) -> bool {
+        false
+    }
+
     /// What else the mode says of itself.
     fn describe(&self, capabilities: &mut Capabilities) {
         let _ = capabilities;
@@ -195,3 +200,6 @@ impl Way {
 fn original_key(copy: &Message) -> Option<String> {
     copy.headers().get(header_names::SOURCE_ROUTING_KEY).and_then(Value::as_str).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Capabilities, Exponential, Message, Story, Value, header_names};
+use redrive_core::{Capabilities, Count, Exponential, Message, Story, header_names};
 
 use super::{Mode, Way, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
@@ -259,7 +259,7 @@ impl Mode for AtWork {
         }
         copy.properties_mut().expiration = Some(ladder::whole_millis(wait.max(min)));
         let failures = Story::read(copy).attempt;
-        if let redrive_core::Count::Known(failures @ 1..) = failures {
+        if let Count::Known(failures @ 1..) = failures {
             copy.headers_mut().insert(RETRIES, i64::from(failures));
         }
         let routing_key = super::original_key(copy).unwrap_or_default();
@@ -289,15 +289,12 @@ impl Mode for AtWork {
     fn arrived(&self, message: &mut Message) {
         let Some(theirs) = message.headers().get(RETRIES).cloned() else { return };
         let ours = Story::read(message).attempt;
-        let theirs = match theirs.to_integer() {
-            Some(count) if count >= 0 => Value::I64(i64::try_from(count).unwrap_or(i64::MAX)),
+        let counted = theirs.to_integer().and_then(|count| u32::try_from(count).ok());
+        let higher = match (ours, counted) {
+            (Count::Known(ours), Some(counted)) => counted > ours,
             // Not to be read is not to be taken for none: it is dead-lettered as such.
-            _ => theirs,
-        };
-        let higher = match (ours, theirs.to_integer()) {
-            (redrive_core::Count::Known(ours), Some(count)) => count > ours.into(),
-            (redrive_core::Count::Known(_), None) => true,
-            (redrive_core::Count::Unreadable, _) => false,
+            (Count::Known(_), None) => true,
+            (Count::Unreadable, _) => false,
         };
         if higher {
             message.headers_mut().insert(header_names::ATTEMPT, theirs);
@@ -306,6 +303,10 @@ impl Mode for AtWork {
 
     fn redriven(&self, message: &mut Message) {
         message.headers_mut().remove(RETRIES);
+    }
+
+    fn is_transient(&self) -> bool {
+        self.single_queue.loses_what_waits()
     }
 
     fn describe(&self, capabilities: &mut Capabilities) {

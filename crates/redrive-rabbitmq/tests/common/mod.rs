@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use lapin::options::{
-    BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+    BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Reason, Received, Settlement, Transport,
 };
@@ -97,6 +98,55 @@ impl Scene {
         for name in names {
             self.delete(&name).await;
         }
+    }
+}
+
+/// Options for tests that kill no broker while a queue is new.
+pub fn with_short_wait(scene: &Scene) -> Options {
+    scene.options().new_queue_wait(Duration::from_millis(300))
+}
+
+pub async fn started(options: Options, scene: &Scene, needs: &Needs) -> RabbitMq {
+    let transport = options.connect(&scene.url).await.expect("connected");
+    transport.start(needs).await.expect("started");
+    transport
+}
+
+/// Publishes to an exchange as any client does; it must lead into a queue.
+pub async fn publish_to(scene: &Scene, exchange: &str, key: &str, properties: BasicProperties) {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let sent = scene.raw.basic_publish(exchange.into(), key.into(), options, b"body", properties).await;
+    let confirmed = sent.expect("sent").await.expect("confirmed");
+    assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "`{exchange}` leads into a queue");
+}
+
+pub async fn exchange(scene: &Scene, name: &str, kind: ExchangeKind) {
+    let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    scene.raw.exchange_declare(name.into(), kind, durable, FieldTable::default()).await.expect("declared");
+}
+
+pub async fn bind(scene: &Scene, queue: &str, exchange: &str, key: &str) {
+    let (options, none) = (QueueBindOptions::default(), FieldTable::default());
+    scene.raw.queue_bind(queue.into(), exchange.into(), key.into(), options, none).await.expect("bound");
+}
+
+pub fn text(text: &str) -> AMQPValue {
+    AMQPValue::LongString(text.into())
+}
+
+pub async fn complete(transport: &RabbitMq, receipt: Receipt) {
+    transport.settle(receipt, Settlement::Complete).await.expect("completed");
+}
+
+/// Deletes the queues and shelves of every mode, and these.
+pub async fn tidy_up(scene: &Scene, more_queues: &[String], exchanges: &[String]) {
+    let own =
+        ["", "--dead-letters", "--parking-lot", "--failed"].map(|suffix| format!("{}{suffix}", scene.queue));
+    for queue in own.iter().chain(more_queues) {
+        scene.delete(queue).await;
+    }
+    for exchange in exchanges {
+        let _ = scene.raw.exchange_delete(exchange.as_str().into(), Default::default()).await;
     }
 }
 

@@ -1,0 +1,96 @@
+//! What the plan decides.
+
+use super::*;
+
+fn failed(message: Message, in_place: u32) -> Delivery {
+    Delivery::new(message.with_id("a"), "q", SystemTime::UNIX_EPOCH)
+        .handed_out_times(in_place + 1)
+        .failed_in_place(in_place)
+}
+
+fn planned(capabilities: &Capabilities, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let planning = Planning { now: SystemTime::UNIX_EPOCH, capabilities, header_budget: 4096 };
+    Settlement::plan(delivery, disposition, &planning)
+}
+
+fn failure() -> Failure {
+    Failure::new(crate::Reason::RetryableError, "no answer")
+}
+
+#[test]
+fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut capabilities = Capabilities::new("test", "q");
+    let retry = |capabilities: &Capabilities, delivery: &Delivery, wait| {
+        planned(capabilities, delivery, Disposition::Retry(wait, failure()))
+    };
+    assert!(retry(&capabilities, &failed(Message::new(""), 0), SECOND).stores_copy());
+    capabilities.in_place = Some(crate::InPlace::linear(SECOND, SECOND * 3));
+    for (failures, wait, in_place) in
+        [(0, 0, true), (0, 1, true), (0, 2, false), (1, 2, true), (9, 3, true), (9, 4, false)]
+    {
+        let wait = SECOND * wait;
+        let settlement = retry(&capabilities, &failed(Message::new(""), failures), wait);
+        assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{failures}: {settlement:?}");
+    }
+    let nameless =
+        Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH).with_assigned_id(|| "new".to_owned());
+    assert!(retry(&capabilities, &nameless, SECOND).stores_copy(), "only a copy carries its id");
+    let mut expiring = Message::new("");
+    expiring.properties_mut().expiration = Some(SECOND * 60);
+    assert!(
+        retry(&capabilities, &failed(expiring, 0), SECOND).stores_copy(),
+        "only a copy carries its deadline"
+    );
+}
+
+#[test]
+fn every_copy_carries_the_failures_that_the_broker_counted() {
+    let capabilities = Capabilities::new("test", "q");
+    let delivery = failed(Message::new("").with_header(names::ATTEMPT, 2_i64), 3);
+    assert_eq!(delivery.attempt(), 6);
+    for (disposition, failures) in [
+        (Disposition::snooze(Duration::from_secs(1)), 5),
+        (Disposition::Retry(Duration::from_secs(1), failure()), 6),
+        (Disposition::DeadLetter(failure()), 6),
+        (Disposition::Park(failure()), 6),
+    ] {
+        let (Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. }) =
+            planned(&capabilities, &delivery, disposition)
+        else {
+            panic!("no copy")
+        };
+        assert_eq!(crate::Story::read(&copy).attempt, Count::Known(failures));
+    }
+}
+
+#[test]
+fn dead_letters_go_by_the_broker_where_it_is_asked_to_and_can() {
+    let delivery = failed(Message::new(""), 0);
+    let dead_letter = |native, preferred| {
+        let mut capabilities = Capabilities::new("test", "q");
+        (capabilities.native_dead_letter, capabilities.prefers_native_dead_letter) = (native, preferred);
+        let park = planned(&capabilities, &delivery, Disposition::Park(failure()));
+        assert!(park.stores_copy(), "parking is always a copy");
+        planned(&capabilities, &delivery, Disposition::DeadLetter(failure())).name()
+    };
+    assert_eq!(dead_letter(true, true), "reject");
+    assert_eq!(dead_letter(false, true), "move", "rejected, it would be gone");
+    assert_eq!(dead_letter(true, false), "move");
+}
+
+#[test]
+fn a_time_that_no_wait_can_reach_is_not_waited_for() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let mut capabilities = Capabilities::new("test", "q");
+    capabilities.longest_wait = Some(10 * DAY);
+    let planning = Planning { now: SystemTime::UNIX_EPOCH, capabilities: &capabilities, header_budget: 4096 };
+    let waits = |until: Value| {
+        let message = Message::new("").with_header(names::NOT_BEFORE, until);
+        let delivery = Delivery::new(message, "q", planning.now);
+        Settlement::wait_on(&delivery, &planning).is_some()
+    };
+    assert!(waits(write_time(planning.now + 9 * DAY)));
+    assert!(!waits(write_time(planning.now + 11 * DAY)));
+    assert!(!waits(Value::I64(i64::MAX)));
+}

@@ -1,0 +1,269 @@
+//! What the modes decide, without a broker.
+
+use std::collections::BTreeMap;
+
+use lapin::types::AMQPValue;
+use proptest::prelude::*;
+use redrive_core::{
+    DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, InPlace, Planning, Reason, Settlement, Story,
+    Value,
+};
+
+use super::*;
+use crate::topology::GivenNames;
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn plan_for(delay: &Delay, queue_type: QueueType) -> Plan {
+    Plan {
+        names: GivenNames::of("orders").settled(delay),
+        queue_type,
+        retry_queue_type: delay.default_retry_queue_type(),
+        topology: Topology::Declare,
+        delivery_limit: 20,
+        native: match delay {
+            Delay::Native(native) => Some(*native),
+            _ => None,
+        },
+        arguments: BTreeMap::new(),
+    }
+}
+
+fn at_work(delay: impl Into<Delay>, waits: &[Duration]) -> Arc<dyn Mode> {
+    let delay = delay.into();
+    let plan = plan_for(&delay, QueueType::Quorum);
+    assert_eq!(delay.contradiction(&plan, &[]), None);
+    let mut needs = Needs::none();
+    needs.waits.extend(waits.iter().copied());
+    delay.at_work(&Arc::new(plan), &needs, &[])
+}
+
+fn contradiction(delay: impl Into<Delay>) -> String {
+    let delay = delay.into();
+    delay.contradiction(&plan_for(&delay, QueueType::Quorum), &[]).expect("refused")
+}
+
+fn copy() -> Message {
+    Message::new("body")
+        .with_header(header_names::SOURCE_EXCHANGE, "shop")
+        .with_header(header_names::SOURCE_ROUTING_KEY, "order.eu")
+        .with_header(header_names::ATTEMPT, 2_i64)
+}
+
+/// How long a message is kept from its handler for a retry that asks for `wait`, hop by hop, as the core plans them and the
+/// mode carries them out.
+fn kept_for(mode: &dyn Mode, wait: Duration) -> (Duration, u32) {
+    let mut capabilities = Capabilities::new("rabbitmq", "orders");
+    capabilities.hops = Some(mode.hops());
+    capabilities.longest_wait = Some(LONGEST);
+    let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let (mut now, mut hops) = (begun, 0);
+    let planning = |now| Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let failure = Failure::new(Reason::RetryableError, "throttled");
+    let mut next = Some(Settlement::plan(
+        &Delivery::new(Message::new("").with_id("a"), "orders", now),
+        Disposition::Retry(wait, failure),
+        &planning(now),
+    ));
+    while let Some(Settlement::Reschedule { wait, mut copy }) = next {
+        let way = mode.way(wait, &mut copy).expect("some queue holds it");
+        // The name of a rung says how long it holds.
+        let held = way.routing_key.rsplit('-').next().unwrap().trim_end_matches("ms").parse().unwrap();
+        (now, hops) = (now + millis(held), hops + 1);
+        next = Settlement::wait_on(&Delivery::new(copy, "orders", now), &planning(now));
+    }
+    (now.duration_since(begun).unwrap(), hops)
+}
+
+#[test]
+fn throttled_for_37_seconds_takes_the_next_longer_queue_or_a_few_hops() {
+    // A queue of a minute is less than twice as long.
+    let schedule = at_work(Delay::Ladder, &[millis(1000), millis(10_000), millis(60_000)]);
+    assert_eq!(kept_for(&*schedule, millis(37_000)), (millis(60_000), 1));
+    // Where the next longer one is too long, hops make it up.
+    let short = at_work(Delay::Ladder, &[millis(1000), millis(10_000), millis(600_000)]);
+    let (kept, hops) = kept_for(&*short, millis(37_000));
+    assert_eq!((kept, hops), (millis(40_000), 4));
+    let default = at_work(Delay::Ladder, &[]);
+    let (kept, hops) = kept_for(&*default, millis(37_000));
+    assert!(kept >= millis(37_000) && kept <= millis(37_000 * 3 / 2) && hops == 1, "{kept:?} in {hops} hops");
+}
+
+proptest! {
+    /// The stated share: whatever an error asks for, the message is never early, and late by at most the wait itself (one
+    /// hop), half of it (several), or the shortest queue.
+    #[test]
+    fn no_wait_that_an_error_asks_for_is_early_or_later_than_stated(
+        known in proptest::collection::btree_set(50_u64..600_000, 0..12),
+        asked in 50_u64..4_000_000,
+    ) {
+        let known: Vec<_> = known.into_iter().map(millis).collect();
+        let mode = at_work(Delay::Ladder, &known);
+        let (wait, shortest) = (millis(asked), mode.hops()[0]);
+        let (kept, hops) = kept_for(&*mode, wait);
+        // The core takes a rest below this for a difference between clocks.
+        prop_assert!(kept + millis(100) >= wait, "{kept:?} for {wait:?}");
+        let share = if hops == 1 { wait } else { wait / 2 };
+        prop_assert!(kept <= wait + share.max(shortest), "{kept:?} for {wait:?}, {hops} hops");
+    }
+
+    #[test]
+    fn however_many_waits_are_asked_for_the_queues_stay_those_of_the_start(
+        asked in proptest::collection::vec(1_u64..10_000_000, 1..200),
+    ) {
+        let mode = at_work(Delay::Ladder, &[millis(1000), millis(10_000)]);
+        let ways: std::collections::BTreeSet<_> = asked
+            .into_iter()
+            .filter_map(|wait| mode.way(millis(wait), &mut Message::new("")))
+            .map(|way| way.routing_key)
+            .collect();
+        prop_assert!(ways.len() <= mode.hops().len() && mode.hops().len() <= 5);
+    }
+}
+
+#[test]
+fn native_declares_nothing_but_keeps_a_ladder_for_what_must_be_copied() {
+    let native = Native::between(millis(100), millis(400));
+    let mode = at_work(native, &[millis(100)]);
+    assert_eq!(mode.parts(), []);
+    let way = mode.way(millis(60), &mut copy()).expect("a snooze finds a queue");
+    assert_eq!(way, Way::queue("orders--retry-75ms"));
+    assert!(mode.spare(&way).is_some(), "it is declared when it is needed");
+    let mut capabilities = Capabilities::new("rabbitmq", "orders");
+    mode.describe(&mut capabilities);
+    assert_eq!(capabilities.in_place, Some(InPlace::linear(millis(100), millis(400))));
+}
+
+#[test]
+fn native_always_sets_all_arguments() {
+    let delay = Delay::from(Native::between(millis(100), millis(400)));
+    let work = plan_for(&delay, QueueType::Quorum).queues().remove(2);
+    for (name, value) in [
+        ("x-delayed-retry-type", AMQPValue::LongString("failed".into())),
+        ("x-delayed-retry-min", AMQPValue::LongLongInt(100)),
+        ("x-delayed-retry-max", AMQPValue::LongLongInt(400)),
+        ("x-delivery-limit", AMQPValue::LongLongInt(20)),
+    ] {
+        assert_eq!(work.arguments.get(name), Some(&value), "{name}");
+    }
+}
+
+#[test]
+fn native_says_which_waits_the_broker_does_not_hold() {
+    let native = Native::between(millis(100), millis(400));
+    assert_eq!(at_work(native, &[millis(100), millis(200), millis(400)]).caveats().len(), 1);
+    assert!(at_work(native, &[millis(100), millis(401)]).caveats()[1].contains("longer than the 400ms"));
+    assert!(at_work(native, &[millis(150)]).caveats()[1].contains("150ms"));
+}
+
+#[test]
+fn native_is_refused_where_it_would_be_ignored() {
+    let native = Native::between(millis(100), millis(400));
+    let delay = Delay::from(native);
+    let classic = delay.contradiction(&plan_for(&delay, QueueType::Classic), &[]).expect("refused");
+    assert!(classic.contains("quorum queue"), "{classic}");
+    for wrong in [Native::between(Duration::ZERO, millis(1)), Native::between(millis(2), millis(1))] {
+        assert!(contradiction(wrong).contains("at least 1 ms"));
+    }
+    assert!(delay.refused_by(None).is_some() && delay.refused_by(Some(Version::V4_0)).is_some());
+    assert_eq!(delay.refused_by(Some(Version::V4_3)), None);
+    assert_eq!(Delay::Ladder.refused_by(None), None);
+    let mut verified = plan_for(&delay, QueueType::Quorum);
+    verified.topology = Topology::Verify;
+    assert!(delay.contradiction(&verified, &[]).is_some(), "a snooze would have no queue");
+    assert_eq!(delay.contradiction(&verified, &[millis(1000)]), None);
+}
+
+#[test]
+fn a_single_queue_holds_each_copy_by_its_own_expiration() {
+    let mode = at_work(SingleQueue::durable(), &[]);
+    let mut copy = copy();
+    let way = mode.way(millis(10), &mut copy).expect("a way");
+    assert_eq!(way, Way { exchange: "orders--backoff".into(), routing_key: "order.eu".into() });
+    assert_eq!(copy.properties().expiration, Some(millis(50)), "never below the shortest");
+    assert_eq!(copy.headers().get("x-kithara-retries"), Some(&Value::I64(2)));
+    assert_eq!(mode.way(millis(60_001), &mut copy), None, "longer waits are several hops");
+    assert_eq!(mode.parts().len(), 5);
+    let names = plan_for(&SingleQueue::durable().into(), QueueType::Classic).names;
+    assert_eq!(names.dead_letters, "orders--failed");
+}
+
+#[test]
+fn the_higher_of_both_counts_is_the_count() {
+    let mode = at_work(SingleQueue::durable(), &[]);
+    let read = |ours: Option<i64>, theirs: Value| {
+        let mut message = Message::new("").with_header("x-kithara-retries", theirs);
+        if let Some(ours) = ours {
+            message.headers_mut().insert(header_names::ATTEMPT, ours);
+        }
+        mode.arrived(&mut message);
+        Story::read(&message).failures()
+    };
+    assert_eq!(read(None, Value::I64(3)), 3);
+    assert_eq!(read(Some(5), Value::I64(3)), 5);
+    assert_eq!(read(Some(2), "3".into()), 3);
+    assert_eq!(read(None, "many".into()), u32::MAX);
+    assert_eq!(read(Some(2), Value::I64(-1)), u32::MAX);
+}
+
+#[test]
+fn a_single_queue_that_cannot_be_is_refused() {
+    let named = |name: &str| SingleQueue::durable().queue(Entity::durable().named(name));
+    assert!(contradiction(named("orders--failed")).contains("dead_letter_queue"));
+    assert!(contradiction(SingleQueue::durable().between(millis(9), millis(8))).contains("at least 1 ms"));
+    let same = SingleQueue::durable()
+        .backoff_exchange(Entity::durable().named("x"))
+        .retry_exchange(Entity::durable().named("x"));
+    assert!(contradiction(same).contains("round"));
+    let delay = Delay::from(SingleQueue::transient());
+    let mut plan = plan_for(&delay, QueueType::Quorum);
+    assert_eq!(delay.contradiction(&plan, &[]), None);
+    plan.retry_queue_type = QueueType::Quorum;
+    assert!(delay.contradiction(&plan, &[]).is_some_and(|refused| refused.contains("transient")));
+}
+
+#[test]
+fn what_can_be_gone_with_a_connection_says_so() {
+    let mut capabilities = Capabilities::new("rabbitmq", "orders");
+    let mode = at_work(SingleQueue::transient(), &[]);
+    mode.describe(&mut capabilities);
+    assert!(mode.is_transient() && capabilities.waits_in_line && !capabilities.keeps_delayed_copies);
+    assert_eq!(mode.caveats().len(), 2);
+    let durable = at_work(SingleQueue::durable(), &[]);
+    assert!(!durable.is_transient());
+    assert_eq!(durable.caveats().len(), 1);
+}
+
+fn two_stages() -> Staged {
+    Staged::back_to("shop").stage("wait.1s", millis(1000)).stage("wait.9s", millis(9000)).through("in.9s")
+}
+
+#[test]
+fn a_stage_is_entered_with_the_original_key() {
+    let mode = at_work(two_stages(), &[]);
+    let way = |wait, copy: &mut Message| mode.way(millis(wait), copy);
+    let entered =
+        |exchange: &str, key: &str| Some(Way { exchange: exchange.into(), routing_key: key.into() });
+    assert_eq!(way(1000, &mut copy()), entered("wait.1s", "order.eu"));
+    assert_eq!(way(1001, &mut copy()), entered("in.9s", "order.eu"));
+    assert_eq!(way(9001, &mut copy()), None);
+    let mut direct = copy();
+    direct.headers_mut().insert(header_names::SOURCE_EXCHANGE, "");
+    assert_eq!(way(1, &mut direct), entered("wait.1s", "orders"), "its key is none of the main exchange");
+    assert_eq!(mode.hops(), [millis(1000), millis(9000)]);
+}
+
+#[test]
+fn stages_that_cannot_be_are_refused() {
+    assert!(contradiction(Staged::back_to("shop")).contains("no stage"));
+    assert!(contradiction(Staged::back_to("").stage("a", millis(1))).contains("no name"));
+    assert!(contradiction(two_stages().stage("b", millis(9000))).contains("must grow"));
+    assert!(contradiction(Staged::back_to("shop").stage("orders", millis(1))).contains("work queue"));
+    assert!(
+        contradiction(Staged::back_to("shop").stage("a", millis(1)).through("shop")).contains("everything")
+    );
+    assert!(!Delay::from(two_stages()).is_declared(Topology::Declare));
+    assert!(Delay::from(two_stages().declared(true)).is_declared(Topology::Verify));
+}
