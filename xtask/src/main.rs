@@ -3,12 +3,14 @@
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
 //! of `cargo test` says, [`closing`] the report at the end. [`bench`] is
-//! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside.
+//! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside. [`soak`] is
+//! `cargo xtask soak`.
 
 mod bench;
 mod closing;
 mod rivals;
 mod servers;
+mod soak;
 mod step;
 mod tally;
 mod test;
@@ -46,6 +48,18 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "run")]
         arguments: Vec<String>,
     },
+    /// Random faults under load, for as long as you like; then says whether the books balance.
+    Soak {
+        /// How long faults happen.
+        #[arg(long, default_value_t = 20)]
+        minutes: u64,
+        /// Only on this RabbitMQ; else on one after the other.
+        #[arg(long, value_name = "3.10|4.3")]
+        broker: Option<Version>,
+        /// The faults of an earlier soak again, in the same order; it says its seed when it starts.
+        #[arg(long)]
+        seed: Option<u64>,
+    },
     /// Starts the brokers for `cargo test`, prints their URLs as shell lines, and keeps them until Ctrl-C.
     Brokers {
         /// Only this RabbitMQ.
@@ -69,6 +83,7 @@ fn run(command: &Command) -> Result<ExitCode> {
             let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };
             bench::run(versions, *rivals, arguments)
         }
+        Command::Soak { minutes, broker, seed } => soak::run(&chosen(*broker), *minutes, *seed),
         Command::Brokers { broker } => {
             let servers = servers::find(&chosen(*broker))?;
             for server in &servers {

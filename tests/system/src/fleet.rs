@@ -131,6 +131,16 @@ impl Fleet {
         worker.process.kill().await.expect("the worker can be killed");
     }
 
+    /// How much memory the worker has, in bytes; 0 where the system does not tell.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let Some(id) = self.worker.as_ref().and_then(|worker| worker.process.id()) else { return 0 };
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = resident.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        kilobytes.unwrap_or_default() * 1024
+    }
+
     /// Asks the worker to end in order, and waits for it.
     ///
     /// # Panics

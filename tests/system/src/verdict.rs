@@ -52,14 +52,14 @@ pub fn unended<'a>(ids: &'a [String], log: &Log, rests: &[Shelved]) -> Vec<&'a S
     ids.iter().filter(|id| !handled(id) && !rests.contains(id.as_str())).collect()
 }
 
-/// Waits until every message ended and nothing is left in work queue and delay queues; ends the worker in order, and gives
+/// Waits until every message ended, by the log of the first worker, and nothing is left in work queue and delay queues; ends the workers in order, and gives
 /// back what rests on the shelf.
 ///
 /// # Panics
 /// When that does not come before `deadline`.
 pub async fn to_the_end(
     ids: &[String],
-    fleet: &mut Fleet,
+    workers: &mut [Fleet],
     transport: &RabbitMq,
     queue: &str,
     url: &str,
@@ -68,22 +68,25 @@ pub async fn to_the_end(
     let shelves = transport.shelves();
     loop {
         let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
-        fleet.log.catch_up();
-        let unended = unended(ids, &fleet.log, &rests);
+        workers[0].log.catch_up();
+        let unended = unended(ids, &workers[0].log, &rests);
         if unended.is_empty() {
-            // It may give something back, and duplicates may still be under way.
-            fleet.stop().await;
+            // They may give something back, and duplicates may still be under way.
+            for worker in workers.iter_mut() {
+                worker.stop().await;
+            }
+            workers[0].log.catch_up();
             if is_empty(queue, url).await {
                 assert_eq!(shelves.count(Shelf::Parking).await.unwrap(), 0, "nothing is parked here");
                 return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
             }
-            fleet.start();
+            workers.iter_mut().for_each(Fleet::start);
         }
         assert!(
             Instant::now() < deadline,
             "not all messages ended in time: {} on the shelf; not ended: {unended:?}; {}",
             rests.len(),
-            fleet.state()
+            workers[0].state()
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

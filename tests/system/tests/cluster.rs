@@ -36,12 +36,12 @@ mod v4_3 {
 }
 
 /// How long a divided node stays divided: long enough for the others to give it up, and for it to notice.
-const DIVIDED: Duration = Duration::from_secs(12);
+const DIVIDED: Duration = Duration::from_secs(8);
 /// How long the nodes are under load before the fault.
 const HANDLED_BEFORE: usize = 100;
 
 async fn a_cluster_that_loses_a_node_loses_no_message(version: Version) {
-    let limit = Duration::from_secs(1500);
+    let limit = Duration::from_secs(600);
     let what = format!("the cluster of RabbitMQ {version}");
     within(limit, &what, async {
         let began = Instant::now();
@@ -108,7 +108,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     async fn set(cluster: &'a Cluster, queue: &str) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(420);
+        let deadline = Instant::now() + Duration::from_secs(180);
         let on = Combination { version: cluster.nodes()[0].version(), queue_type: QueueType::Quorum };
         let nodes = cluster.nodes();
         let address = |first| urls(nodes, first).join(",");

@@ -227,7 +227,7 @@ async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
         assert!(status.code().is_none(), "{what}: ended by itself with {status}; {}", fleet.last_words());
     }
     fleet.start();
-    let shelf = to_the_end(&ids, &mut fleet, &transport, &queue, &url, deadline).await;
+    let shelf = to_the_end(&ids, std::slice::from_mut(&mut fleet), &transport, &queue, &url, deadline).await;
     let deaths = Interruptions { workers: DEATHS.len() as u32, brokers: 0 };
     let verdict = judge(&ids, &fleet.log, &shelf, deaths);
     let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));

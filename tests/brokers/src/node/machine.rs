@@ -18,7 +18,11 @@ use std::time::Duration;
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 
 /// After how many seconds of silence (and up to a quarter more) nodes of a cluster take each other for lost.
-const TICK: u32 = 6;
+const TICK: u32 = 4;
+
+/// A message that a delay queue was just sending to a queue that loses its leader is sent again after this time; RabbitMQ's
+/// default is three minutes.
+const IN_A_CLUSTER: &str = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 10000}]}].\n";
 
 /// The processes and the folder of one node.
 #[derive(Debug)]
@@ -187,7 +191,7 @@ fn lay_out(data: &Path, setup: &Setup<'_>) -> Result<()> {
     cookie.write_all(secret.as_bytes())?;
     fs::write(data.join("enabled_plugins"), setup.enabled_plugins())?;
     fs::write(data.join("rabbitmq-env.conf"), "")?;
-    fs::write(data.join("advanced.config"), "[].\n")?;
+    fs::write(data.join("advanced.config"), if site.is_some() { IN_A_CLUSTER } else { "[].\n" })?;
     let mut listener = format!("listeners.tcp.1 = {}:{}\n", clients_come_to(site), setup.port);
     if setup.has_management() {
         let port = setup.management_port;
