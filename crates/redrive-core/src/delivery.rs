@@ -1,6 +1,6 @@
 //! One arrival of a message.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use crate::deaths::DeathHistory;
@@ -27,23 +27,24 @@ pub struct Delivery {
     handed_out: u32,
     failures_in_place: u32,
     redelivered: bool,
-    story: Arc<Story>,
+    /// None: nothing is written on the message, as on most.
+    story: Option<Arc<Story>>,
 }
 
 impl Delivery {
     /// A delivery of `message` from `queue`, first time round, received at `received_at`. For
     /// transports and tests; the headers of earlier failures are read from the message.
     #[must_use]
-    pub fn new(message: Message, queue: impl Into<String>, received_at: SystemTime) -> Self {
-        let story = Arc::new(Story::read(&message));
-        let origin =
-            Arc::new(Origin { queue: queue.into(), exchange: String::new(), routing_key: String::new() });
+    pub fn new(message: Message, queue: impl Into<Arc<str>>, received_at: SystemTime) -> Self {
+        let story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
+        let nowhere = || Arc::<str>::default();
+        let origin = Arc::new(Origin { queue: queue.into(), exchange: nowhere(), routing_key: nowhere() });
         Self { message, origin, received_at, handed_out: 1, failures_in_place: 0, redelivered: false, story }
     }
 
     /// The same delivery, as published to this exchange with this routing key.
     #[must_use]
-    pub fn published_to(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+    pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
         let origin = Arc::make_mut(&mut self.origin);
         origin.exchange = exchange.into();
         origin.routing_key = routing_key.into();
@@ -68,7 +69,7 @@ impl Delivery {
 
     /// The same delivery; somebody who counts better than the broker says that it was handed out so often.
     pub(crate) fn handed_out_at_least(mut self, times: u32) -> Self {
-        let by_earlier_copies = self.story.handed_out_before;
+        let by_earlier_copies = self.story().handed_out_before;
         self.handed_out = self.handed_out.max(times.saturating_sub(by_earlier_copies));
         self
     }
@@ -87,7 +88,7 @@ impl Delivery {
         if self.message.id().is_none() {
             let id = id();
             self.message.properties_mut().id = Some(id);
-            Arc::make_mut(&mut self.story).id_assigned = true;
+            Arc::make_mut(self.story.get_or_insert_default()).id_assigned = true;
         }
         self
     }
@@ -134,7 +135,7 @@ impl Delivery {
     /// [in place](crate::InPlace), the death of the process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.story.failures().saturating_add(self.failures_in_place).saturating_add(1)
+        self.story().failures().saturating_add(self.failures_in_place).saturating_add(1)
     }
 
     /// How many of its failures the broker counted, and are not written on the message.
@@ -148,7 +149,7 @@ impl Delivery {
     /// ([`Capabilities::counts_hand_outs`](crate::Capabilities::counts_hand_outs)), 2 means "at least 2".
     #[must_use]
     pub fn handed_out(&self) -> u32 {
-        self.handed_out.saturating_add(self.story.handed_out_before)
+        self.handed_out.saturating_add(self.story().handed_out_before)
     }
 
     /// True when the broker says that it may have been handed out before.
@@ -166,8 +167,8 @@ impl Delivery {
     /// After an operator's redrive it begins anew.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
-        if self.story.deadline.is_some() {
-            return self.story.deadline;
+        if self.story().deadline.is_some() {
+            return self.story().deadline;
         }
         let properties = self.message.properties();
         if let Some(expiration) = properties.expiration {
@@ -184,7 +185,8 @@ impl Delivery {
     /// What redrive wrote on the message when it failed before.
     #[must_use]
     pub fn story(&self) -> &Story {
-        &self.story
+        static NONE: LazyLock<Story> = LazyLock::new(Story::default);
+        self.story.as_deref().unwrap_or(&NONE)
     }
 
     /// What the broker wrote on the message when it was dead-lettered (`x-death`). Evidence only:
@@ -204,7 +206,7 @@ impl Delivery {
 /// Where a delivery came from.
 #[derive(Clone, Debug)]
 struct Origin {
-    queue: String,
-    exchange: String,
-    routing_key: String,
+    queue: Arc<str>,
+    exchange: Arc<str>,
+    routing_key: Arc<str>,
 }

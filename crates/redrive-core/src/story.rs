@@ -106,11 +106,10 @@ impl Story {
     /// Reads the story from a message's headers.
     #[must_use]
     pub fn read(message: &Message) -> Self {
-        let headers = message.headers();
-        // The way most messages go: nothing has failed yet, no header of ours is there.
-        if !headers.iter().any(|(name, _)| name.starts_with(names::PREFIX)) {
+        if !Self::is_on(message) {
             return Self::default();
         }
+        let headers = message.headers();
         let text = |name| headers.get(name).and_then(Value::as_str).map(str::to_owned);
         let time = |name| headers.get(name).and_then(read_time);
         Self {
@@ -144,6 +143,11 @@ impl Story {
                 .unwrap_or_default(),
             id_assigned: false,
         }
+    }
+
+    /// Whether there is anything to read. Most messages go their way without: nothing has failed yet.
+    pub(crate) fn is_on(message: &Message) -> bool {
+        message.headers().iter().any(|(name, _)| name.starts_with(names::PREFIX))
     }
 
     /// How often handling failed since the message was published or redriven. Where the header cannot be

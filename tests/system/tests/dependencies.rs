@@ -19,6 +19,7 @@ const CORE_STANDS_ON: &[&str] = &[
     "async-trait",
     "bytes",
     "fastrand",
+    "foldhash",
     "futures",
     "humantime",
     "pin-project-lite",

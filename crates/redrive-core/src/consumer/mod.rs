@@ -13,6 +13,7 @@ mod settle;
 mod suspects;
 mod telemetry;
 mod work;
+mod workers;
 
 use std::fmt;
 use std::future::Future;

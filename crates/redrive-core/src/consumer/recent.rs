@@ -1,12 +1,14 @@
 //! Which deliveries were settled a moment ago.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashSet, VecDeque};
-use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::mem::discriminant;
 use std::num::NonZeroUsize;
 
+use foldhash::quality::RandomState;
+
 use crate::delivery::Delivery;
+use crate::headers::Value;
 
 /// Headers that the broker changes with every hand-out of the same copy.
 const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
@@ -17,17 +19,18 @@ const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"
 /// Only what the broker marks as redelivered is ever looked up: two messages that are alike are told apart by that, as
 /// long as their connection lives. A message without an id of its own is never remembered: nothing tells it from its twin.
 pub(crate) struct RecentlySettled {
-    keys: HashSet<u64>,
+    keys: HashSet<u64, RandomState>,
     order: VecDeque<u64>,
     capacity: usize,
-    // Keyed per process: nobody outside can make two messages collide.
+    // Keyed per process, and nothing of it is ever shown: nobody outside can make two messages collide. Fast on large
+    // bodies: every message that is done passes it.
     hasher: RandomState,
 }
 
 impl RecentlySettled {
     pub(crate) fn new(capacity: NonZeroUsize) -> Self {
         let capacity = capacity.get();
-        Self { keys: HashSet::new(), order: VecDeque::new(), capacity, hasher: RandomState::new() }
+        Self { keys: HashSet::default(), order: VecDeque::new(), capacity, hasher: RandomState::default() }
     }
 
     pub(crate) fn remember(&mut self, delivery: &Delivery) {
@@ -65,21 +68,45 @@ impl RecentlySettled {
         for (name, value) in message.headers().iter() {
             if !COUNTED_BY_THE_BROKER.contains(&name) {
                 name.hash(&mut key);
-                // Floats have no hash; as text every value has one.
-                let _ = write!(Hashed(&mut key), "{value:?}");
+                hash_value(value, &mut key);
             }
         }
         Some(key.finish())
     }
 }
 
-/// Text goes into the hash as it is made.
-struct Hashed<'a, H>(&'a mut H);
-
-impl<H: Hasher> Write for Hashed<'_, H> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
+fn hash_value(value: &Value, key: &mut impl Hasher) {
+    discriminant(value).hash(key);
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => value.hash(key),
+        Value::I8(n) => n.hash(key),
+        Value::U8(n) => n.hash(key),
+        Value::I16(n) => n.hash(key),
+        Value::U16(n) => n.hash(key),
+        Value::I32(n) => n.hash(key),
+        Value::U32(n) => n.hash(key),
+        Value::I64(n) => n.hash(key),
+        Value::U64(n) => n.hash(key),
+        Value::F32(n) => n.to_bits().hash(key),
+        Value::F64(n) => n.to_bits().hash(key),
+        Value::Decimal { scale, value } => (scale, value).hash(key),
+        Value::Char(c) => c.hash(key),
+        Value::Timestamp(time) => time.hash(key),
+        Value::Uuid(bytes) => bytes.hash(key),
+        Value::String(text) => text.hash(key),
+        Value::RawString(bytes) | Value::Bytes(bytes) => bytes.hash(key),
+        Value::List(items) => {
+            items.len().hash(key);
+            items.iter().for_each(|item| hash_value(item, key));
+        }
+        Value::Table(table) => {
+            table.len().hash(key);
+            for (name, value) in table.iter() {
+                name.hash(key);
+                hash_value(value, key);
+            }
+        }
     }
 }
 

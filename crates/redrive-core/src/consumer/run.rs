@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use futures::FutureExt;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::control::{Asked, Control};
@@ -13,6 +14,7 @@ use super::isolate::Isolation;
 use super::ledger::Ledger;
 use super::suspects::{Rule, Step};
 use super::work::Context;
+use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
 use crate::transport::{Received, Transport, TransportError};
@@ -23,6 +25,9 @@ const NOTICING: Duration = Duration::from_secs(1);
 
 /// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
 const PARTING: Duration = Duration::from_secs(10);
+
+/// How many deliveries that are there already are taken before anybody else is asked.
+const AT_ONCE: usize = 32;
 
 pub(crate) async fn run<T: Transport>(
     transport: Arc<T>,
@@ -35,7 +40,7 @@ pub(crate) async fn run<T: Transport>(
     let queue = &context.capabilities.queue;
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.tell(&Event::Started { queue });
-    let mut workers = JoinSet::new();
+    let mut workers = Workers::new(context.settings.concurrency);
     let ended = consume(&context, service, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
@@ -89,7 +94,7 @@ async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
     service: ErasedService,
     control: &Control,
-    workers: &mut JoinSet<()>,
+    workers: &mut Workers<Job<T::Receipt>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
@@ -103,7 +108,7 @@ async fn take_in<T: Transport>(
     context: &Arc<Context<T>>,
     intake: &mut Intake<T::Receipt>,
     control: &Control,
-    workers: &mut JoinSet<()>,
+    workers: &mut Workers<Job<T::Receipt>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let broken = |error| ConsumerError::Transport { queue: context.capabilities.queue.clone(), error };
@@ -112,8 +117,15 @@ async fn take_in<T: Transport>(
     // It may have been asked for before the start.
     asked.mark_changed();
     let mut trouble = context.trouble.0.subscribe();
+    let work = {
+        let context = Arc::clone(context);
+        move |(ready, received): Job<T::Receipt>| {
+            let context = Arc::clone(&context);
+            async move { context.work(ready, received).await }
+        }
+    };
     loop {
-        let room = workers.len() < intake.isolation.room(context.settings.concurrency);
+        let room = workers.has_room(intake.isolation.room(context.settings.concurrency));
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
@@ -125,10 +137,13 @@ async fn take_in<T: Transport>(
                     Asked::Run => intake.resume(context).await.map_err(broken)?,
                 }
             }
-            Some(worker) = workers.join_next() => reap(worker),
+            () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            taken = intake.take(context), if room && intake.open() => match taken {
-                Ok(Some((ready, received))) => {
+            taken = intake.take(context), if room && intake.open() => {
+                let mut taken = taken;
+                for _ in 0..AT_ONCE {
+                    // Closed by somebody else.
+                    let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
                     let (step, received) = if isolation.ordinary(context, &received.delivery) {
                         (Step::Handle, Some(received))
@@ -136,20 +151,26 @@ async fn take_in<T: Transport>(
                         isolation.sort(context, received).await
                     };
                     if let Some(received) = received {
-                        let context = Arc::clone(context);
-                        workers.spawn(async move { context.work(ready, received).await });
+                        workers.hand((ready, received), &work);
                     }
                     if let Step::Widen { suspects } = step {
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
+                    if !(workers.has_room(isolation.room(context.settings.concurrency)) && intake.open()) {
+                        break;
+                    }
+                    match intake.take(context).now_or_never() {
+                        Some(next) => taken = next,
+                        None => break,
+                    }
                 }
-                // Closed by somebody else.
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(error),
-            },
+            }
         }
     }
 }
+
+/// A delivery, and a stack that is ready for it.
+type Job<R> = (ErasedService, Received<R>);
 
 /// What stands between the transport and the workers.
 struct Intake<R> {
@@ -174,7 +195,7 @@ impl<R: Send + 'static> Intake<R> {
         context: &Context<T>,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
         let queue = || context.capabilities.queue.clone();
-        let next = self.next.get_or_insert_with(|| self.service.clone());
+        let next = self.next.get_or_insert_with(|| context.spare().unwrap_or_else(|| self.service.clone()));
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
         let received = match self.isolation.take_kept() {
             Some(kept) => Ok(Some(kept)),
@@ -251,31 +272,28 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
 }
 
 /// Lets the workers finish within the grace period, then has them give back, then parts from the broker.
-async fn finish<T: Transport>(context: &Context<T>, mut workers: JoinSet<()>) {
+async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<T::Receipt>>) {
     let finishing = async {
-        tokio::join!(give_back_unstarted(context), all_of(&mut workers));
+        tokio::join!(give_back_unstarted(context), workers.all_done(reap));
     };
     if timeout(context.settings.grace, finishing).await.is_err() {
-        tracing::warn!(unfinished = workers.len(), "the grace period is over: what still runs is given back");
+        tracing::warn!(
+            unfinished = workers.open(),
+            "the grace period is over: what still runs is given back"
+        );
     }
     context.over.send_replace(true);
-    if timeout(PARTING, all_of(&mut workers)).await.is_err() {
+    if timeout(PARTING, workers.all_done(reap)).await.is_err() {
         workers.abort_all();
-        if timeout(NOTICING, all_of(&mut workers)).await.is_err() {
+        if timeout(NOTICING, workers.all_done(reap)).await.is_err() {
             tracing::error!(
-                blocked = workers.len(),
+                blocked = workers.open(),
                 "handlers block their threads: they are left behind, and their messages go back with the connection"
             );
         }
     }
     if timeout(PARTING, context.transport.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
-    }
-}
-
-async fn all_of(workers: &mut JoinSet<()>) {
-    while let Some(worker) = workers.join_next().await {
-        reap(worker);
     }
 }
 

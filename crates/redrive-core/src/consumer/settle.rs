@@ -30,21 +30,28 @@ impl<T: Transport> Context<T> {
         receipt: T::Receipt,
         settlement: Settlement,
     ) -> Ended {
-        let mut receipt = receipt;
-        let mut settlement = settlement;
+        match self.transport.settle(receipt, settlement.clone()).await {
+            Ok(()) => {
+                self.remember(delivery, &settlement);
+                Ended::Settled
+            }
+            // In a box: most need not carry the room for this along.
+            Err(failed) => Box::pin(self.settle_after(failed, delivery, settlement)).await,
+        }
+    }
+
+    async fn settle_after(
+        &self,
+        mut failed: SettleError<T::Receipt>,
+        delivery: &Delivery,
+        mut settlement: Settlement,
+    ) -> Ended {
         let mut trouble = None;
         let mut recovered = None;
         for tries in 1_u32.. {
-            let SettleError { error, receipt: held, copy_stored } =
-                match self.transport.settle(receipt, settlement.clone()).await {
-                    Ok(()) => {
-                        self.remember(delivery, &settlement);
-                        return Ended::Settled;
-                    }
-                    Err(error) => error,
-                };
+            let SettleError { error, receipt: held, copy_stored } = failed;
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
-            let Some(still_in_hand) = held else {
+            let Some(receipt) = held else {
                 tracing::warn!(%error, settlement = settlement.name(), "not settled: the message comes again");
                 // What the handler acknowledged, and what has its copy, is done: only the broker does not know yet.
                 if copy_stored || settlement == Settlement::Complete {
@@ -52,26 +59,32 @@ impl<T: Transport> Context<T> {
                 }
                 return Ended::Lost;
             };
-            receipt = still_in_hand;
             if let Some(instead) = self.instead(&error, &settlement) {
                 tracing::error!(%error, "the message cannot be copied: it goes to the dead-letter shelf without its story");
                 settlement = instead;
-                continue;
-            }
-            let wait = backoff::wait(tries, fastrand::u64(..));
-            if error.kind() == TransportErrorKind::TooLarge {
-                // The fault is this message's, and time does not mend it: the others must not wait for that.
-                tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), retry_in = ?wait, "too large to be copied: the message stays in hand");
             } else {
-                trouble.get_or_insert_with(|| self.trouble.begin());
-                tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+                let wait = backoff::wait(tries, fastrand::u64(..));
+                if error.kind() == TransportErrorKind::TooLarge {
+                    // The fault is this message's, and time does not mend it: the others must not wait for that.
+                    tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), retry_in = ?wait, "too large to be copied: the message stays in hand");
+                } else {
+                    trouble.get_or_insert_with(|| self.trouble.begin());
+                    tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+                }
+                // The word may come while the next try is under way: it is listened for from before that.
+                let word = recovered.take().unwrap_or_else(|| self.recovered());
+                if !self.wait_unless_over(wait, word).await {
+                    return self.give_back(receipt).await;
+                }
+                recovered = Some(self.recovered());
             }
-            // The word may come while the next try is under way: it is listened for from before that.
-            let word = recovered.take().unwrap_or_else(|| self.recovered());
-            if !self.wait_unless_over(wait, word).await {
-                return self.give_back(receipt).await;
-            }
-            recovered = Some(self.recovered());
+            failed = match self.transport.settle(receipt, settlement.clone()).await {
+                Ok(()) => {
+                    self.remember(delivery, &settlement);
+                    return Ended::Settled;
+                }
+                Err(failed) => failed,
+            };
         }
         unreachable!("the tries do not end")
     }

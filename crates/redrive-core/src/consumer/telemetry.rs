@@ -25,6 +25,9 @@ pub(crate) fn span(delivery: &Delivery, system: &str) -> Span {
         dlq.reason = field::Empty,
         dlq.error_description = field::Empty,
     );
+    if span.is_disabled() {
+        return span;
+    }
     if let Some(conversation) = &delivery.message().properties().correlation_id {
         span.record("messaging.message.conversation_id", conversation.as_str());
     }

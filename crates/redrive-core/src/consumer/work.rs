@@ -1,6 +1,6 @@
 //! One delivery, from received to settled.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,6 +33,8 @@ pub(crate) struct Context<T> {
     pub(crate) trouble: Trouble,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
+    /// Clones of the stack that have done a call, for the next one.
+    spare: Mutex<Vec<ErasedService>>,
 }
 
 impl<T: Transport> Context<T> {
@@ -46,6 +48,7 @@ impl<T: Transport> Context<T> {
             recent: settings.remembered().map(|capacity| Mutex::new(RecentlySettled::new(capacity))),
             trouble: Trouble(watch::Sender::new(0)),
             over: watch::Sender::new(false),
+            spare: Mutex::default(),
             settings,
         }
     }
@@ -69,20 +72,21 @@ impl<T: Transport> Context<T> {
         if self.knows(&delivery) {
             return self.settle_on_sight(&delivery, receipt).await;
         }
-        if let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning()) {
+        if delivery.story().not_before.is_some()
+            && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning())
+        {
             tracing::debug!("not due yet: waits on");
             self.settle(&delivery, receipt, wait_on).await;
             return;
         }
         self.tell(&Event::Received { delivery: &delivery });
         let begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
-        let began = Instant::now();
+        let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let disposition = self.redacted(self.decide(service, &delivery).await);
-        self.tell(&Event::Decided {
-            delivery: &delivery,
-            disposition: &disposition,
-            elapsed: began.elapsed(),
-        });
+        if let Some(began) = began {
+            let elapsed = began.elapsed();
+            self.tell(&Event::Decided { delivery: &delivery, disposition: &disposition, elapsed });
+        }
         telemetry::decided(span, &delivery, &disposition);
         fail_point(FailPoint::Decided);
         // What was turned away stays counted until it is on its shelf.
@@ -112,15 +116,23 @@ impl<T: Transport> Context<T> {
 
     async fn decide(&self, mut service: ErasedService, delivery: &Delivery) -> Disposition {
         let unreadable = delivery.story().unreadable();
+        // (An empty list takes no memory.)
         if !unreadable.is_empty() {
             let text = format!("no count can be read from: {}", unreadable.join(", "));
             return Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text));
         }
+        if *self.over.borrow() {
+            return Disposition::Release;
+        }
+        // The handler first: one that is done at once does not wait for the end.
         let outcome = tokio::select! {
             biased;
-            () = self.over() => Ok(Disposition::Release),
             outcome = run_layers(&mut service, delivery.clone()) => outcome,
+            () = self.over() => Ok(Disposition::Release),
         };
+        if outcome.is_ok() {
+            self.lock_spare().push(service);
+        }
         // Without a layer that decides about errors nothing says that another attempt would go better.
         outcome.unwrap_or_else(|error| {
             let failure = panic::caught(|| Failure::from_error(Reason::Undecided, &*error));
@@ -152,6 +164,15 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn over(&self) {
         // The sender is our own: it cannot be gone.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// A clone of the stack that is there already: not ready for a call, but in working order.
+    pub(crate) fn spare(&self) -> Option<ErasedService> {
+        self.lock_spare().pop()
+    }
+
+    fn lock_spare(&self) -> MutexGuard<'_, Vec<ErasedService>> {
+        self.spare.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
