@@ -59,6 +59,9 @@ pub trait Transport: Send + Sync + 'static {
     /// Carries a settlement out. A copy is stored for good (confirmed by the broker) before the original is
     /// removed: a crash in between leaves two, never none.
     ///
+    /// `Ok` means that nothing is left to decide or to store. The removal of the original may still be on its way, for as
+    /// long as the transport's documentation says: when the connection ends first the delivery comes again.
+    ///
     /// Not cancel safe: when the future is dropped the delivery may or may not be settled; if not, it comes
     /// again.
     ///

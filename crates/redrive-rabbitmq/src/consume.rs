@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -32,6 +32,8 @@ pub(crate) enum Wanted {
 
 /// A subscription that lived this long was a good one: the next is not delayed.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
+/// How many deliveries that are there already are passed on together.
+const AT_ONCE: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Consumer tags are per channel, and each channel has one consumer.
@@ -94,7 +96,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                         session.end();
                         broker.inbox.forget_stale();
                         let pause = backoff.next();
-                        warn!(queue = %broker.queue(), epoch = session.epoch, %why, ?pause, "intake interrupted");
+                        warn!(queue = %broker.queue(), epoch = session.epoch(), %why, ?pause, "intake interrupted");
                         pause
                     }
                 }
@@ -173,7 +175,8 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
         if missing { Refused::Missing(error) } else { Refused::Other(error) }
     })?;
     info!(queue = %broker.queue(), epoch = live.epoch, prefetch, "taking deliveries");
-    let session = Arc::new(Session::new(channel, live.epoch, live.version));
+    let within = broker.options.ack_within;
+    let session = Session::new(channel, live, prefetch, within);
     broker.remember(&session);
     Ok((session, consumer))
 }
@@ -185,13 +188,23 @@ async fn take(
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
     let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut arrived = Vec::new();
     loop {
         tokio::select! {
-            next = consumer.next() => match next {
-                Some(Ok(delivery)) => broker.inbox.push(Arrived { delivery, session: Arc::clone(session) }),
-                Some(Err(error)) => return Ended::Cut(error.to_string()),
-                // The queue was deleted, or the broker took the deliveries back because one was held too long.
-                None => return Ended::Cut("RabbitMQ ended the subscription".to_owned()),
+            next = consumer.next() => {
+                // All that is there goes on at once: the consumer is woken once for them.
+                let mut next = Some(next);
+                while let Some(Some(Ok(delivery))) = next {
+                    arrived.push(Arrived { delivery, session: Arc::clone(session) });
+                    next = if arrived.len() < AT_ONCE { consumer.next().now_or_never() } else { None };
+                }
+                broker.inbox.push(arrived.drain(..));
+                match next {
+                    Some(Some(Err(error))) => return Ended::Cut(error.to_string()),
+                    // The queue was deleted, or the broker took the deliveries back because one was held too long.
+                    Some(None) => return Ended::Cut("RabbitMQ ended the subscription".to_owned()),
+                    Some(Some(Ok(_))) | None => {}
+                }
             },
             // The stream should say so; should it not, nothing would ever come again.
             _ = look.tick() => if !session.is_live() {
@@ -216,9 +229,9 @@ async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -
     }
     // With the answer to the cancellation the stream ends; the limit is for the case that both were cut off.
     while let Ok(Some(Ok(delivery))) = timeout(CANCEL_TIMEOUT, consumer.next()).await {
-        broker.inbox.push(Arrived { delivery, session: Arc::clone(session) });
+        broker.inbox.push([Arrived { delivery, session: Arc::clone(session) }]);
     }
-    debug!(queue = %broker.queue(), epoch = session.epoch, "takes no more deliveries");
+    debug!(queue = %broker.queue(), epoch = session.epoch(), "takes no more deliveries");
     Ended::AsWanted
 }
 

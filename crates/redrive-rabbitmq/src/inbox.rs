@@ -47,29 +47,44 @@ impl Inbox {
     /// The next delivery; `None` when none is to come. Cancel safe: it leaves the inbox only when it is returned.
     pub(crate) async fn next(&self) -> Result<Option<Arrived>, TransportError> {
         loop {
+            if let Some(next) = self.next_now() {
+                return next;
+            }
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            {
-                let mut state = self.state();
-                while let Some(arrived) = state.arrived.pop_front() {
-                    if arrived.session.is_live() {
-                        return Ok(Some(arrived));
-                    }
-                }
-                match &state.phase {
-                    Phase::Open => {}
-                    Phase::Drained | Phase::Closed => return Ok(None),
-                    Phase::Failed(kind, message) => return Err(TransportError::new(*kind, message.clone())),
-                }
+            if let Some(next) = self.next_now() {
+                return next;
             }
             changed.await;
         }
     }
 
-    pub(crate) fn push(&self, arrived: Arrived) {
-        self.state().arrived.push_back(arrived);
-        self.changed.notify_waiters();
+    fn next_now(&self) -> Option<Result<Option<Arrived>, TransportError>> {
+        let mut state = self.state();
+        while let Some(arrived) = state.arrived.pop_front() {
+            if arrived.session.is_live() {
+                return Some(Ok(Some(arrived)));
+            }
+        }
+        match &state.phase {
+            Phase::Open => None,
+            Phase::Drained | Phase::Closed => Some(Ok(None)),
+            Phase::Failed(kind, message) => Some(Err(TransportError::new(*kind, message.clone()))),
+        }
+    }
+
+    pub(crate) fn push(&self, arrived: impl IntoIterator<Item = Arrived>) {
+        let was_empty = {
+            let mut state = self.state();
+            let was_empty = state.arrived.is_empty();
+            state.arrived.extend(arrived);
+            was_empty
+        };
+        // As long as there is one nobody waits.
+        if was_empty {
+            self.changed.notify_waiters();
+        }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {

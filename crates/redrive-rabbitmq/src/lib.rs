@@ -13,7 +13,9 @@
 //!
 //! Queues, counters, permissions and limits: `docs/transports/rabbitmq.md`.
 
+mod acks;
 mod address;
+mod batch;
 mod broker;
 mod connection;
 mod consume;
@@ -23,6 +25,7 @@ mod delay;
 mod error;
 mod hand_outs;
 mod inbox;
+mod lanes;
 #[cfg(feature = "management")]
 mod management;
 mod options;

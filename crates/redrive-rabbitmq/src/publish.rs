@@ -1,37 +1,54 @@
 //! Copies, stored for good: persistent, mandatory, confirmed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, Confirmation};
-use redrive_core::fail_point::{FailPoint, fail_point};
+use lapin::options::ConfirmSelectOptions;
+use lapin::{BasicProperties, Channel};
 use redrive_core::{Message, TransportError, TransportErrorKind};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use crate::connection::{Backoff, Link, Live, answered, answered_on};
+pub(crate) use crate::batch::Answer;
+use crate::batch::{self, Unknown};
+use crate::connection::{Backoff, Link, Live, answered};
 use crate::convert;
 use crate::error;
+use crate::lanes::{Route, Waiting};
 
-/// Publishes on a pool of channels, ONE message at a time on each. With several on their way on one channel the client
-/// library may report a returned message on another one's confirm, and a message that was stored nowhere would be taken
-/// for stored.
+/// Publishes on a pool of channels, one batch at a time on each: what comes in while a batch waits for its answers goes
+/// with the next. Each batch is carried by a task of its own, so that nobody is harmed by a caller that goes away.
 #[derive(Debug)]
 pub(crate) struct Publisher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     link: Link,
     permits: Semaphore,
     idle: Mutex<Vec<Slot>>,
-    /// One caller at a time tries to connect; the others have what it gets.
+    waiting: Mutex<Waiting<Job>>,
+    /// One lane at a time tries to connect; the others have what it gets.
     connecting: tokio::sync::Mutex<()>,
     confirm_timeout: Duration,
 }
 
-/// A channel in confirm mode with nothing on its way.
+/// A channel in confirm mode with nothing on its route.
 #[derive(Debug)]
 struct Slot {
     channel: Channel,
     epoch: u64,
+}
+
+/// A message to be published, and who waits for the answer.
+#[derive(Debug)]
+struct Job {
+    message: Message,
+    persistent: bool,
+    /// As long as it was not sent.
+    properties: Option<BasicProperties>,
+    answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
 /// Where a message goes.
@@ -41,39 +58,22 @@ pub(crate) struct Target<'a> {
     pub(crate) routing_key: &'a str,
 }
 
-impl Target<'_> {
-    fn shown(self) -> String {
-        match self.exchange {
-            "" => self.routing_key.to_owned(),
-            exchange => format!("{exchange} → {}", self.routing_key),
-        }
-    }
-}
-
-/// What became of a message that the broker answered for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Stored,
-    /// No queue was there to take it.
-    Returned(String),
-    /// The broker could not store it: most often the queue is full.
-    Refused,
-}
-
 impl Publisher {
     pub(crate) fn new(link: Link, channels: usize, confirm_timeout: Duration) -> Self {
         let permits = Semaphore::new(channels.min(Semaphore::MAX_PERMITS));
-        Self {
+        let shared = Shared {
             link,
             permits,
             idle: Mutex::default(),
+            waiting: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             confirm_timeout,
-        }
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn link(&self) -> &Link {
-        &self.link
+        &self.shared.link
     }
 
     /// Publishes one message and waits for the broker's answer. An error means that it is not known whether it was
@@ -84,61 +84,135 @@ impl Publisher {
         message: Message,
         persistent: bool,
     ) -> Result<Answer, TransportError> {
-        let message = convert::for_publishing(message, &self.link.user());
-        let properties = convert::properties(&message, persistent)?;
-        let publishing = self.publish_on_a_channel(target, &message, properties);
-        timeout(self.confirm_timeout, publishing).await.unwrap_or_else(|_| {
-            let within = humantime::format_duration(self.confirm_timeout);
-            let message =
-                format!("RabbitMQ did not confirm the copy for `{}` within {within}", target.shown());
-            Err(TransportError::new(TransportErrorKind::NotStored, message))
-        })
+        let shared = &self.shared;
+        let message = convert::for_publishing(message, &shared.link.user());
+        let properties = Some(convert::properties(&message, persistent)?);
+        let route = Route {
+            exchange: convert::short(target.exchange, "the name of an exchange")?,
+            routing_key: convert::short(target.routing_key, "a routing key")?,
+        };
+        let bytes = message.body().len();
+        let (answer, answered) = oneshot::channel();
+        let job = Job { message, persistent, properties, answer };
+        if shared.waiting().push(&route, bytes, job) {
+            tokio::spawn(run_lane(Arc::clone(shared), route.clone()));
+        }
+        match timeout(shared.confirm_timeout, answered).await {
+            Ok(Ok(answer)) => answer,
+            // Nobody carries it: the lane broke, or its runtime ended.
+            Ok(Err(_)) => {
+                Err(not_stored(format!("the copy for `{}` was given up unanswered", route.shown())))
+            }
+            Err(_) => Err(shared.too_late(&route)),
+        }
     }
 
-    async fn publish_on_a_channel(
-        &self,
-        target: Target<'_>,
-        message: &Message,
-        properties: BasicProperties,
-    ) -> Result<Answer, TransportError> {
-        let _permit = self.permits.acquire().await.map_err(|_| error::closed())?;
-        let live = self.connected().await?;
-        check_size(message, live.frame_max())?;
-        if live.is_blocked() {
-            let message = "RabbitMQ takes no messages: its memory or disk is full";
-            return Err(TransportError::new(TransportErrorKind::NotStored, message));
+    pub(crate) async fn close(&self) {
+        self.shared.permits.close();
+        self.shared.idle().clear();
+        self.shared.link.close().await;
+    }
+}
+
+/// Carries batches for one target until nothing waits.
+async fn run_lane(shared: Arc<Shared>, route: Route) {
+    let mut lane = Lane { shared: &shared, route: &route, ended: false };
+    loop {
+        // First the channel, then the batch: what comes in until then goes along.
+        let permit = shared.permits.acquire().await;
+        let jobs = shared.waiting().next(&route);
+        if jobs.is_empty() {
+            lane.ended = true;
+            return;
         }
-        // From here on the slot is gone when anything ends early: with an answer still to come it is of no use.
-        let slot = self.slot(&live).await?;
-        let sent = slot.channel.basic_publish(
-            convert::short(target.exchange, "the name of an exchange")?,
-            convert::short(target.routing_key, "a routing key")?,
-            BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() },
-            message.body(),
-            properties,
-        );
-        let not_stored = |error| error::publishing(&target.shown(), error);
-        let confirmed = answered_on(&slot.channel, async {
-            let confirm = sent.await?;
-            fail_point(FailPoint::CopyHandedOver);
-            confirm.await
-        });
-        let answer = match confirmed.await.map_err(not_stored)? {
-            Confirmation::Ack(None) => {
-                fail_point(FailPoint::CopyConfirmed);
-                Answer::Stored
+        match permit {
+            Ok(_permit) => shared.carry(&route, jobs).await,
+            Err(_) => give_up(jobs, error::closed),
+        }
+    }
+}
+
+/// Whatever ends a lane: nobody waits for ever.
+struct Lane<'a> {
+    shared: &'a Shared,
+    route: &'a Route,
+    ended: bool,
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shared.waiting().end(self.route);
+        }
+    }
+}
+
+impl Shared {
+    /// Gives every job of a batch its answer.
+    async fn carry(&self, route: &Route, jobs: Vec<Job>) {
+        let Err((jobs, ended)) = self.publish(route, jobs).await else { return };
+        // One of them made the broker close the channel, and which is not told. Each for itself they have an answer of
+        // their own; what had been stored already is stored twice.
+        if jobs.len() > 1 && is_about_one_message(&ended) {
+            for job in jobs {
+                if let Err((jobs, ended)) = self.publish(route, vec![job]).await {
+                    give_up(jobs, || error::publishing(&route.shown(), ended.clone()));
+                }
             }
-            Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
-                Answer::Returned(returned.reply_text.as_str().to_owned())
+        } else {
+            give_up(jobs, || error::publishing(&route.shown(), ended.clone()));
+        }
+    }
+
+    /// Publishes them together. An error gives back those that have no answer, because the channel ended.
+    async fn publish(&self, route: &Route, mut jobs: Vec<Job>) -> Result<(), (Vec<Job>, lapin::Error)> {
+        let slot = match self.ready().await {
+            Ok((live, slot)) => {
+                jobs = fitting(jobs, live.frame_max());
+                slot
             }
-            Confirmation::Nack(None) => Answer::Refused,
-            Confirmation::NotRequested => {
-                let message = "the channel is not in confirm mode";
-                return Err(TransportError::new(TransportErrorKind::NotStored, message));
+            Err(error) => {
+                let kind = error.kind();
+                give_up(jobs, || TransportError::new(kind, error.to_string()));
+                return Ok(());
             }
         };
-        self.put_back(slot);
-        Ok(answer)
+        if jobs.is_empty() {
+            self.put_back(slot);
+            return Ok(());
+        }
+        let copies: Vec<_> = jobs
+            .iter_mut()
+            .map(|job| {
+                let properties = job.properties.take();
+                (&job.message, properties.unwrap_or_default())
+            })
+            .collect();
+        // From here on the slot is gone when anything ends early: with an answer still to come it is of no use.
+        match batch::publish(&slot.channel, route, copies, self.confirm_timeout).await {
+            Ok(answers) => {
+                self.put_back(slot);
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    job.answer(Ok(answer));
+                }
+                Ok(())
+            }
+            Err(Unknown::TimedOut) => {
+                give_up(jobs, || self.too_late(route));
+                Ok(())
+            }
+            Err(Unknown::Ended(error)) => Err((jobs, error)),
+        }
+    }
+
+    /// A channel to publish on, now.
+    async fn ready(&self) -> Result<(Arc<Live>, Slot), TransportError> {
+        let live = self.connected().await?;
+        if live.is_blocked() {
+            return Err(not_stored("RabbitMQ takes no messages: its memory or disk is full".to_owned()));
+        }
+        let slot = self.slot(&live).await?;
+        Ok((live, slot))
     }
 
     /// The publishing connection, however often it must be tried; the caller's patience ends it.
@@ -183,11 +257,58 @@ impl Publisher {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) async fn close(&self) {
-        self.permits.close();
-        self.idle().clear();
-        self.link.close().await;
+    fn waiting(&self) -> MutexGuard<'_, Waiting<Job>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn too_late(&self, route: &Route) -> TransportError {
+        let within = humantime::format_duration(self.confirm_timeout);
+        not_stored(format!("RabbitMQ did not confirm the copy for `{}` within {within}", route.shown()))
+    }
+}
+
+impl Job {
+    fn answer(self, answer: Result<Answer, TransportError>) {
+        // Who no longer waits does not want to know.
+        let _ = self.answer.send(answer);
+    }
+}
+
+fn give_up(jobs: Vec<Job>, why: impl Fn() -> TransportError) {
+    for job in jobs {
+        job.answer(Err(why()));
+    }
+}
+
+/// Those that somebody waits for and that fit a frame, ready to be sent.
+fn fitting(jobs: Vec<Job>, frame_max: u32) -> Vec<Job> {
+    let ready = |mut job: Job| {
+        if job.answer.is_closed() {
+            return None;
+        }
+        let fits = check_size(&job.message, frame_max).and_then(|()| match job.properties {
+            Some(_) => Ok(()),
+            None => convert::properties(&job.message, job.persistent)
+                .map(|properties| job.properties = Some(properties)),
+        });
+        match fits {
+            Ok(()) => Some(job),
+            Err(error) => {
+                job.answer(Err(error));
+                None
+            }
+        }
+    };
+    jobs.into_iter().filter_map(ready).collect()
+}
+
+/// True when the broker closed the channel over what one message is: others may go.
+fn is_about_one_message(error: &lapin::Error) -> bool {
+    error::refusal(error).is_some_and(|(code, _)| code == 406)
+}
+
+fn not_stored(message: String) -> TransportError {
+    TransportError::new(TransportErrorKind::NotStored, message)
 }
 
 /// How many bytes properties and headers of a copy may take: they must fit one frame, and the broker adds to them

@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
-use lapin::{Acker, Channel};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
+use tokio::sync::Notify;
 
-use crate::connection::answered_on;
+use crate::acks::{Ack, Due, Window};
+use crate::connection::{Live, answered_on};
 use crate::error;
 use crate::version::Version;
 
@@ -22,36 +24,86 @@ const BURST: usize = 16;
 const BURST_WITHIN: Duration = Duration::from_secs(1);
 const SETTLING: Duration = Duration::from_millis(250);
 
-/// One subscription on one channel of one connection.
+/// One subscription on one channel of one connection. All settlements of the channel go through here, one at a time:
+/// the client library sends what is handed to a channel in that order, as long as one hand does it.
 pub(crate) struct Session {
     channel: Channel,
-    pub(crate) epoch: u64,
-    pub(crate) version: Option<Version>,
+    connection: Arc<Live>,
     ended: AtomicBool,
-    settled: Mutex<VecDeque<Instant>>,
+    window: Mutex<Window>,
+    /// Something is settled that the broker was not told yet.
+    waits: Arc<Notify>,
+    sent: Mutex<VecDeque<Instant>>,
 }
 
 impl Session {
-    pub(crate) fn new(channel: Channel, epoch: u64, version: Option<Version>) -> Self {
-        Self { channel, epoch, version, ended: AtomicBool::new(false), settled: Mutex::new(VecDeque::new()) }
+    /// A session in which acknowledgements wait for each other, for at most this long.
+    pub(crate) fn new(
+        channel: Channel,
+        connection: Arc<Live>,
+        prefetch: u16,
+        ack_within: Duration,
+    ) -> Arc<Self> {
+        if ack_within.is_zero() {
+            return Self::at_once(channel, connection);
+        }
+        let session = Arc::new(Self::with(Window::new(prefetch), channel, connection));
+        let waits = Arc::clone(&session.waits);
+        tokio::spawn(tell_in_time(Arc::downgrade(&session), waits, ack_within));
+        session
+    }
+
+    /// A session in which every acknowledgement is sent at once.
+    pub(crate) fn at_once(channel: Channel, connection: Arc<Live>) -> Arc<Self> {
+        Arc::new(Self::with(Window::at_once(), channel, connection))
+    }
+
+    fn with(window: Window, channel: Channel, connection: Arc<Live>) -> Self {
+        Self {
+            channel,
+            connection,
+            ended: AtomicBool::new(false),
+            window: Mutex::new(window),
+            waits: Arc::default(),
+            sent: Mutex::default(),
+        }
     }
 
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
 
+    pub(crate) fn epoch(&self) -> u64 {
+        self.connection.epoch
+    }
+
+    /// The version of the broker that it is with.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.connection.version
+    }
+
     /// True while settling a delivery of this session means something to the broker.
     pub(crate) fn is_live(&self) -> bool {
-        !self.ended.load(Ordering::Acquire) && self.channel.status().connected()
+        // When a connection ends its channels hear of it a moment later.
+        !self.ended.load(Ordering::Acquire) && self.channel.status().connected() && self.connection.is_up()
     }
 
     /// From now on nothing of this session can be settled: the broker took the deliveries back, or is about to.
     pub(crate) fn end(&self) {
+        let mut window = self.window();
+        // What was settled before may still be in time.
+        window.tell_all(|ack| drop(self.send(ack)));
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// Sends the acknowledgements that wait.
+    pub(crate) fn tell_all(&self) {
+        self.window().tell_all(|ack| drop(self.send(ack)));
     }
 
     /// Waits until the broker had time to take in the last settlements.
     pub(crate) async fn settle_down(&self) {
+        self.tell_all();
         if let Some(rest) = self.still_settling() {
             tokio::time::sleep(rest).await;
         }
@@ -68,28 +120,129 @@ impl Session {
         let _ = answered_on(&self.channel, self.channel.basic_nack(0, all)).await;
     }
 
-    fn note_settled(&self) {
-        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        if settled.len() > BURST {
-            settled.pop_front();
+    /// Done: the broker is told now, or soon, together with others.
+    fn acknowledge(&self, tag: u64) -> Result<Option<Sending<'_>>, TransportError> {
+        let mut window = self.window();
+        if !self.is_live() {
+            return Err(error::lost("its connection, channel or subscription ended"));
         }
-        settled.push_back(Instant::now());
+        let due = window.settle(tag);
+        fail_point(FailPoint::AckHandedOver);
+        let mut last = None;
+        match due {
+            Due::Waits => {}
+            Due::WaitsFirst => self.waits.notify_one(),
+            Due::Now => window.tell(|ack| last = self.send(ack)),
+        }
+        Ok(last)
+    }
+
+    /// Waits until an acknowledgement has left this process.
+    async fn written(&self, sending: Option<Sending<'_>>) -> Result<(), TransportError> {
+        if let Some(sending) = sending {
+            let answer = answered_on(&self.channel, sending).await;
+            answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
+        }
+        fail_point(FailPoint::AckFlushed);
+        Ok(())
+    }
+
+    fn refuse(&self, tag: u64, refusal: Refusal) -> impl Future<Output = lapin::Result<()>> + Send + '_ {
+        let nack =
+            |requeue| self.channel.basic_nack(tag, BasicNackOptions { requeue, multiple: false }).boxed();
+        let mut sending = match refusal {
+            Refusal::GivenBack => nack(true),
+            Refusal::DeadLettered => nack(false),
+            Refusal::Failed => self.channel.basic_reject(tag, BasicRejectOptions { requeue: true }).boxed(),
+        };
+        let sent = {
+            let mut window = self.window();
+            window.told(tag);
+            // The first poll hands it to the channel: no acknowledgement can pass it.
+            (&mut sending).now_or_never()
+        };
+        self.note_sent();
+        fail_point(FailPoint::NackHandedOver);
+        async move {
+            let answer = match sent {
+                Some(answer) => answer,
+                None => answered_on(&self.channel, sending).await,
+            };
+            fail_point(FailPoint::NackFlushed);
+            answer
+        }
+    }
+
+    /// Hands it to the channel. The answer comes when it was written; it need not be waited for.
+    fn send(&self, Ack { tag, multiple }: Ack) -> Option<Sending<'_>> {
+        let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
+        let sent = (&mut sending).now_or_never();
+        self.note_sent();
+        sent.is_none().then_some(sending)
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_sent(&self) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.len() > BURST {
+            sent.pop_front();
+        }
+        sent.push_back(Instant::now());
     }
 
     fn still_settling(&self) -> Option<Duration> {
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, last) = (settled.front()?, settled.back()?);
-        let burst = settled.len() > BURST && *last - *first < BURST_WITHIN;
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, last) = (sent.front()?, sent.back()?);
+        let burst = sent.len() > BURST && *last - *first < BURST_WITHIN;
         burst.then(|| SETTLING.checked_sub(last.elapsed())).flatten()
+    }
+}
+
+/// How a delivery is not acknowledged. `basic.reject` is counted on 4.3, `basic.nack` is not.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    GivenBack,
+    /// By the broker.
+    DeadLettered,
+    /// And given back.
+    Failed,
+}
+
+impl Refusal {
+    fn of(requeue: bool) -> Self {
+        if requeue { Self::GivenBack } else { Self::DeadLettered }
+    }
+}
+
+type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
+
+/// Sends what waits once the first of it waited for `within`; as long as there is a session.
+async fn tell_in_time(session: Weak<Session>, waits: Arc<Notify>, within: Duration) {
+    loop {
+        waits.notified().await;
+        tokio::time::sleep(within).await;
+        let Some(session) = session.upgrade() else { return };
+        let mut last = None;
+        session.window().tell_all(|ack| last = session.send(ack));
+        if last.is_some() {
+            // An error means that the session ended: what was not told comes again.
+            let _ = session.written(last).await;
+        }
     }
 }
 
 /// The channel closes with its last user, but not on settlements that are still on their way into the queue.
 impl Drop for Session {
     fn drop(&mut self) {
+        // Ends the task that tells in time.
+        self.waits.notify_one();
         if !self.is_live() {
             return;
         }
+        self.tell_all();
         if let (Some(rest), Ok(runtime)) = (self.still_settling(), tokio::runtime::Handle::try_current()) {
             let channel = self.channel.clone();
             runtime.spawn(async move {
@@ -103,7 +256,7 @@ impl Drop for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
-            .field("epoch", &self.epoch)
+            .field("epoch", &self.epoch())
             .field("live", &self.is_live())
             .finish_non_exhaustive()
     }
@@ -112,68 +265,60 @@ impl fmt::Debug for Session {
 /// The right to settle one delivery. Dropped, it gives the delivery back.
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct Receipt {
-    acker: Acker,
+    tag: u64,
     session: Arc<Session>,
     settled: bool,
 }
 
 impl Receipt {
-    pub(crate) fn new(acker: Acker, session: Arc<Session>) -> Self {
-        Self { acker, session, settled: false }
+    pub(crate) fn new(tag: u64, session: Arc<Session>) -> Self {
+        Self { tag, session, settled: false }
     }
 
     /// Why the delivery cannot be settled any more, if it cannot.
     pub(crate) fn check(&self) -> Result<(), TransportError> {
-        if self.session.is_live() && self.acker.usable() {
+        if self.session.is_live() {
             return Ok(());
         }
         Err(error::lost("its connection, channel or subscription ended"))
     }
 
-    /// Removes the message.
-    pub(crate) async fn ack(mut self) -> Result<(), TransportError> {
-        self.check()?;
+    /// Removes the message: the broker is told now, or within the time that acknowledgements may wait for each other.
+    pub(crate) fn ack(mut self) -> Result<(), TransportError> {
         self.settled = true;
-        let ack = self.acker.ack(BasicAckOptions::default());
-        fail_point(FailPoint::AckHandedOver);
-        let answer = answered_on(self.session.channel(), ack).await;
-        fail_point(FailPoint::AckFlushed);
-        self.settled_with(answer)
+        self.session.acknowledge(self.tag).map(drop)
     }
 
-    /// Gives the delivery back (`requeue`), or has the broker dead-letter it. Always `basic.nack`: `basic.reject` is
-    /// counted on 4.3.
+    /// Removes the message, in a session in which acknowledgements are sent at once, and waits until it was sent.
+    pub(crate) async fn ack_at_once(mut self) -> Result<(), TransportError> {
+        self.settled = true;
+        let sending = self.session.acknowledge(self.tag)?;
+        self.session.written(sending).await
+    }
+
+    /// Gives the delivery back (`requeue`), or has the broker dead-letter it.
     pub(crate) async fn nack(mut self, requeue: bool) -> Result<(), TransportError> {
         self.check()?;
         self.settled = true;
-        let nack = self.acker.nack(BasicNackOptions { requeue, multiple: false });
-        fail_point(FailPoint::NackHandedOver);
-        let answer = answered_on(self.session.channel(), nack).await;
-        fail_point(FailPoint::NackFlushed);
-        self.settled_with(answer)
+        self.refused(Refusal::of(requeue)).await
     }
 
     /// Gives the delivery back as failed: a quorum queue of 4.3 counts it, and holds it back if it is configured to.
     pub(crate) async fn reject_to_retry(mut self) -> Result<(), TransportError> {
         self.check()?;
         self.settled = true;
-        let reject = self.acker.reject(BasicRejectOptions { requeue: true });
-        fail_point(FailPoint::NackHandedOver);
-        let answer = answered_on(self.session.channel(), reject).await;
-        fail_point(FailPoint::NackFlushed);
-        self.settled_with(answer)
+        self.refused(Refusal::Failed).await
     }
 
     /// The version of the broker that handed it out.
     pub(crate) fn version(&self) -> Option<Version> {
-        self.session.version
+        self.session.version()
     }
 
-    fn settled_with(&self, answer: lapin::Result<bool>) -> Result<(), TransportError> {
-        self.session.note_settled();
-        match answer {
-            Ok(true) if self.session.is_live() => Ok(()),
-            Ok(_) => Err(error::lost("its channel ended")),
+    async fn refused(&self, refusal: Refusal) -> Result<(), TransportError> {
+        match self.session.refuse(self.tag, refusal).await {
+            Ok(()) if self.session.is_live() => Ok(()),
+            Ok(()) => Err(error::lost("its channel ended")),
             Err(cause) => Err(error::lost(&cause).with_source(cause)),
         }
     }
@@ -184,10 +329,8 @@ impl Drop for Receipt {
         if self.settled || !self.session.is_live() {
             return;
         }
-        // The first poll hands the frame to the connection's own task: no runtime is needed here.
-        let giving_back = self.acker.nack(BasicNackOptions { requeue: true, multiple: false });
-        let _ = giving_back.now_or_never();
-        self.session.note_settled();
+        // Handed to the channel; no runtime is needed for that.
+        drop(self.session.refuse(self.tag, Refusal::GivenBack));
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lapin::Acker;
 use lapin::options::BasicGetOptions;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
@@ -45,7 +44,7 @@ impl RabbitMqShelves {
     async fn visit(&self, shelf: Shelf) -> Result<Visit, TransportError> {
         let queue = self.broker.plan.names.shelf(shelf)?.to_owned();
         let live = self.broker.consuming.live().await?;
-        let session = Arc::new(Session::new(live.channel().await?, live.epoch, live.version));
+        let session = Session::at_once(live.channel().await?, live);
         Ok(Visit { session, queue, left: None, held: Vec::new() })
     }
 
@@ -67,10 +66,10 @@ impl RabbitMqShelves {
         deed: &Deed,
     ) -> Result<u64, TransportError> {
         let mut done = 0;
-        while let Some((shelved, acker)) = visit.next().await? {
+        while let Some((shelved, tag)) = visit.next().await? {
             fail_point(FailPoint::Taken);
             if !which.includes(&shelved) {
-                visit.held.push(acker);
+                visit.held.push(tag);
                 continue;
             }
             let stored = match deed {
@@ -81,10 +80,10 @@ impl RabbitMqShelves {
             if let Some((queue, copy)) = stored
                 && let Err(error) = self.broker.store(&Way::queue(queue), copy).await
             {
-                visit.held.push(acker);
+                visit.held.push(tag);
                 return Err(error);
             }
-            Receipt::new(acker, Arc::clone(&visit.session)).ack().await?;
+            Receipt::new(tag, Arc::clone(&visit.session)).ack_at_once().await?;
             done += 1;
         }
         Ok(done)
@@ -135,8 +134,8 @@ impl Shelves for RabbitMqShelves {
         let mut outcome = Ok(());
         while seen.len() < limit {
             match visit.next().await {
-                Ok(Some((shelved, acker))) => {
-                    visit.held.push(acker);
+                Ok(Some((shelved, tag))) => {
+                    visit.held.push(tag);
                     seen.push(shelved);
                 }
                 Ok(None) => break,
@@ -183,11 +182,11 @@ struct Visit {
     /// passive declaration tells of a quorum queue is late: right after a confirmed publish it can still be 0.)
     left: Option<u32>,
     /// To be given back, in this order.
-    held: Vec<Acker>,
+    held: Vec<u64>,
 }
 
 impl Visit {
-    async fn next(&mut self) -> Result<Option<(Shelved, Acker)>, TransportError> {
+    async fn next(&mut self) -> Result<Option<(Shelved, u64)>, TransportError> {
         if self.left == Some(0) {
             return Ok(None);
         }
@@ -203,15 +202,15 @@ impl Visit {
         Ok(found.map(|found| {
             self.left = Some(self.left.map_or(found.message_count, |left| left - 1));
             let delivery = found.delivery;
-            (Shelved::new(convert::message(&delivery.properties, delivery.data)), delivery.acker)
+            (Shelved::new(convert::message(&delivery.properties, delivery.data)), delivery.delivery_tag)
         }))
     }
 
     /// Gives back what is held, and lets the broker take everything in before the channel closes.
     async fn end(self) {
-        for acker in self.held {
+        for tag in self.held {
             // Where that fails the channel is gone, and with it everything is back.
-            let _ = Receipt::new(acker, Arc::clone(&self.session)).nack(true).await;
+            let _ = Receipt::new(tag, Arc::clone(&self.session)).nack(true).await;
         }
         self.session.settle_down().await;
         // Answered, everything is back in its place: the next look at the shelf sees it.

@@ -42,6 +42,7 @@ pub struct RabbitMq {
     broker: Arc<Broker>,
     wanted: watch::Sender<Wanted>,
     intake: Mutex<Option<JoinHandle<()>>>,
+    last_names: Mutex<[Arc<str>; 3]>,
 }
 
 impl RabbitMq {
@@ -81,7 +82,15 @@ impl RabbitMq {
         }
         broker.publisher.link().live().await?;
         let (wanted, _) = watch::channel(Wanted::Pause);
-        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
+        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None), last_names: Mutex::default() })
+    }
+
+    /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is
+    /// for who uses the transport without a consumer, and wants to know when the broker is told.
+    pub fn flush(&self) {
+        for session in self.broker.sessions() {
+            session.tell_all();
+        }
     }
 
     /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
@@ -129,23 +138,62 @@ impl RabbitMq {
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
         let Arrived { delivery, session } = arrived;
+        let names = self.names(&delivery);
         let mut message = convert::message(&delivery.properties, delivery.data);
         self.broker.mode().arrived(&mut message);
         let times = hand_outs::count(
             message.headers(),
             delivery.redelivered,
             self.broker.options.queue_type,
-            session.version,
+            session.version(),
         );
         // Where failures are counted by the broker, each hand-out before this one was one.
         let failures = if self.broker.plan.native.is_some() { times - 1 } else { 0 };
-        let received = Delivery::new(message, self.broker.queue(), self.now())
-            .published_to(delivery.exchange.as_str(), delivery.routing_key.as_str())
+        let (queue, exchange, routing_key) = names;
+        let received = Delivery::new(message, queue, self.now())
+            .published_to(exchange, routing_key)
             .handed_out_times(times)
             .failed_in_place(failures)
             .marked_redelivered(delivery.redelivered)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        Received { delivery: received, receipt: Receipt::new(delivery.acker, session) }
+        Received { delivery: received, receipt: Receipt::new(delivery.delivery_tag, session) }
+    }
+
+    async fn settle_by_copy(
+        &self,
+        receipt: Receipt,
+        way: Result<Way, TransportError>,
+        copy: Message,
+    ) -> Result<(), SettleError<Receipt>> {
+        let stored = match way {
+            Ok(way) => self.broker.store(&way, copy).await,
+            Err(error) => Err(error),
+        };
+        match stored {
+            // The copy is stored: when the original comes again it must not be copied a second time.
+            Ok(()) => receipt.ack().map_err(SettleError::lost_after_copy),
+            Err(error) => {
+                debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
+                Err(SettleError::held(error, receipt))
+            }
+        }
+    }
+
+    /// Where it came from. The same as of the one before, for most.
+    fn names(&self, delivery: &lapin::message::Delivery) -> (Arc<str>, Arc<str>, Arc<str>) {
+        let name = |known: &mut Arc<str>, name: &str| {
+            if **known != *name {
+                *known = name.into();
+            }
+            Arc::clone(known)
+        };
+        let mut last = self.last_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let [queue, exchange, routing_key] = &mut *last;
+        (
+            name(queue, self.broker.queue()),
+            name(exchange, delivery.exchange.as_str()),
+            name(routing_key, delivery.routing_key.as_str()),
+        )
     }
 
     /// What is wanted already is not said again: a subscription that is being made would begin anew, and what it was
@@ -207,7 +255,7 @@ impl Transport for RabbitMq {
         // Nothing is copied for a delivery that comes again anyway.
         receipt.check().map_err(SettleError::lost)?;
         let (way, copy) = match settlement {
-            Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
+            Settlement::Complete => return receipt.ack().map_err(SettleError::lost),
             Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),
             Settlement::Reject if self.broker.capabilities().native_dead_letter => {
                 return receipt.nack(false).await.map_err(SettleError::lost);
@@ -229,18 +277,8 @@ impl Transport for RabbitMq {
             Settlement::Reschedule { wait, mut copy } => (self.broker.way(wait, &mut copy), copy),
             Settlement::Move { shelf, copy } => (self.broker.plan.names.shelf(shelf).map(Way::queue), copy),
         };
-        let stored = match way {
-            Ok(way) => self.broker.store(&way, copy).await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            // The copy is stored: when the original comes again it must not be copied a second time.
-            Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
-            Err(error) => {
-                debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
-                Err(SettleError::held(error, receipt))
-            }
-        }
+        // In a box: most deliveries are completed, and need not carry the room for this along.
+        Box::pin(self.settle_by_copy(receipt, way, copy)).await
     }
 
     async fn pause(&self) -> Result<(), TransportError> {
@@ -285,7 +323,7 @@ impl Transport for RabbitMq {
         self.broker.inbox.enter(Phase::Closed);
         for Arrived { delivery, session } in self.broker.inbox.take_all() {
             // Where that fails the broker takes it back with the channel.
-            let _ = Receipt::new(delivery.acker, session).nack(true).await;
+            let _ = Receipt::new(delivery.delivery_tag, session).nack(true).await;
         }
         for session in self.broker.sessions() {
             session.settle_down().await;

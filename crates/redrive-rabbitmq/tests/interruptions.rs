@@ -3,11 +3,12 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Scene, message, needs, next, retry};
 use redrive_brokers::Proxy;
-use redrive_core::{Settlement, Transport, TransportErrorKind};
+use redrive_core::{Consumer, Delivery, Event, Settlement, Suspects, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 
 tests!(
@@ -15,6 +16,8 @@ tests!(
     a_deleted_work_queue_that_is_only_verified_ends_the_intake,
     a_silent_connection_is_given_up_within_the_heartbeats_bounds,
     a_cut_connection_is_an_interruption,
+    acknowledgements_that_wait_when_the_connection_is_cut_are_made_good,
+    acknowledgements_that_wait_are_sent_before_the_end,
 );
 
 async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
@@ -137,6 +140,90 @@ async fn a_cut_connection_is_an_interruption(scene: Scene) {
         transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
         arrived.insert(id);
     }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Longer than any test: nothing is told to the broker before there is a reason to.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Handled and settled, and the broker was told of none when the connection is cut: each comes again, and none is handled
+/// a second time.
+async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(scene: Scene) {
+    const MESSAGES: usize = 20;
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().ack_within(NEVER).connect(&url).await.expect("connected");
+    for n in 0..MESSAGES {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+    }
+    let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&handled);
+    let runner = Consumer::new(transport)
+        .concurrency(4)
+        .prefetch(4 * MESSAGES as u32)
+        // They would have it begin with a prefetch of one, and then nothing waits.
+        .suspects(Suspects::none())
+        .observer(move |event: &Event<'_>| match event {
+            Event::Settled { .. } => events.send("settled").unwrap_or_default(),
+            Event::SettledOnSight { .. } => events.send("on sight").unwrap_or_default(),
+            _ => {}
+        })
+        .handler(move |delivery: Delivery| {
+            noted.lock().unwrap().push(delivery.id().to_owned());
+            std::future::ready(())
+        });
+    let handle = runner.handle();
+    let running = tokio::spawn(runner.run());
+    for expected in ["settled", "on sight"] {
+        for n in 0..MESSAGES {
+            let event = tokio::time::timeout(common::ARRIVAL, told.recv()).await;
+            assert_eq!(event.unwrap_or_else(|_| panic!("{n} of {MESSAGES} {expected}")), Some(expected));
+        }
+        if expected == "settled" {
+            proxy.cut();
+        }
+    }
+    handle.stop();
+    let report = running.await.expect("no panic").expect("an end in order");
+    assert_eq!((report.acknowledged, report.lost), (MESSAGES as u64, 0), "{report:?}");
+    assert_eq!(BTreeSet::from_iter(handled.lock().unwrap().iter()).len(), MESSAGES);
+    assert_eq!(handled.lock().unwrap().len(), MESSAGES, "handled a second time");
+    scene.tidy_up(&needs(&[], 1)).await;
+}
+
+/// What waits is told before the consumer parts from the broker: nothing comes again.
+async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
+    const MESSAGES: usize = 60;
+    let needs = needs(&[100], 200);
+    let transport = scene.options().ack_within(NEVER).connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    let mut hands = Vec::new();
+    for n in 0..MESSAGES {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+        hands.push(next(&transport).await);
+    }
+    // The last ones first, one in the middle is given back, one is still in hand: all ways to tell of them are needed.
+    let in_hand = hands.remove(5);
+    let given_back = hands.remove(30);
+    for hand in hands.into_iter().rev() {
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.pause().await.expect("paused");
+    transport.settle(given_back.receipt, Settlement::Release).await.expect("released");
+    transport.close().await;
+    drop(in_hand);
+    let transport = scene.started(&needs).await;
+    let mut again = BTreeSet::new();
+    for _ in 0..2 {
+        let hand = next(&transport).await;
+        again.insert(hand.delivery.id().to_owned());
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    assert_eq!(again, BTreeSet::from(["m31".to_owned(), "m5".to_owned()]));
+    // One more, behind all that could still come.
+    transport.publish(message("last")).await.expect("published");
+    assert_eq!(next(&transport).await.delivery.id(), "last");
     transport.close().await;
     scene.tidy_up(&needs).await;
 }

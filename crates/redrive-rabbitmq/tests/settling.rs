@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use common::{Scene, message, needs, next, planned, retry};
 use futures::future::join_all;
 use lapin::BasicProperties;
-use lapin::options::BasicGetOptions;
+use lapin::ExchangeKind;
+use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
-use redrive_rabbitmq::Topology;
+use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 
 tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,
+    what_comes_back_in_a_full_pipeline_is_never_taken_for_stored,
     a_delay_queue_that_was_deleted_is_declared_again,
     a_wait_that_nobody_named_takes_a_spare_queue,
     nothing_waits_behind_a_longer_wait,
@@ -77,6 +79,77 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+/// Thousands at once, all on the same route, so that they go together in batches: a headers exchange takes some and sends
+/// others back. Each has an answer of its own, and what is said to be stored is there, once.
+async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Scene) {
+    const MESSAGES: usize = 3000;
+    let exchange = format!("{}-headers", scene.queue);
+    let target = format!("{}-target", scene.queue);
+    let queue_type = if scene.queue_type == QueueType::Quorum { "quorum" } else { "classic" };
+    scene.declare_raw(&target, &[("x-queue-type", AMQPValue::LongString(queue_type.into()))]).await;
+    scene
+        .raw
+        .exchange_declare(
+            exchange.as_str().into(),
+            ExchangeKind::Headers,
+            ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() },
+            FieldTable::default(),
+        )
+        .await
+        .expect("declared");
+    let mut taken = FieldTable::default();
+    taken.insert("taken".into(), AMQPValue::Boolean(true));
+    scene
+        .raw
+        .queue_bind(
+            target.as_str().into(),
+            exchange.as_str().into(),
+            "".into(),
+            QueueBindOptions::default(),
+            taken,
+        )
+        .await
+        .expect("bound");
+    let transport = scene.options().connect(&scene.url).await.expect("connected");
+    // Some stretches with many that come back, some with few, and none with a pattern that batches could follow.
+    let is_taken = |n: usize| n % 7 != 3 && n % 50 != 0 && !(n / 300 == 5 && n % 2 == 0);
+    let published = join_all((0..MESSAGES).map(|n| {
+        let message = message(format!("m{n}")).with_header("taken", is_taken(n));
+        transport.publish_to(&exchange, "", message)
+    }));
+    let mut stored = BTreeSet::new();
+    for (n, outcome) in published.await.into_iter().enumerate() {
+        match outcome {
+            Ok(()) => {
+                assert!(is_taken(n), "m{n} came back, and is said to be stored");
+                stored.insert(format!("m{n}"));
+            }
+            Err(error) => {
+                assert!(!is_taken(n), "m{n}: {error}");
+                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+            }
+        }
+    }
+    assert_eq!(stored.len(), (0..MESSAGES).filter(|n| is_taken(*n)).count());
+    let mut there = BTreeSet::new();
+    let since = Instant::now();
+    while there.len() < stored.len() {
+        assert!(since.elapsed() < 2 * common::ARRIVAL, "{} of {} are there", there.len(), stored.len());
+        let found = scene.raw.basic_get(target.as_str().into(), BasicGetOptions { no_ack: true }).await;
+        let Some(found) = found.expect("the queue is there") else { continue };
+        let id = found.delivery.properties.message_id().clone().expect("an id").to_string();
+        assert!(there.insert(id.clone()), "`{id}` is there twice");
+    }
+    assert_eq!(there, stored);
+    transport.close().await;
+    scene
+        .raw
+        .exchange_delete(exchange.as_str().into(), ExchangeDeleteOptions::default())
+        .await
+        .expect("deleted");
+    scene.delete(&target).await;
 }
 
 async fn a_delay_queue_that_was_deleted_is_declared_again(scene: Scene) {
@@ -316,4 +389,39 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+/// RabbitMQ closes the channel over a message that is too large, and all that are on their way on it have no answer. They
+/// get one, and the culprit is told from them. On a node of its own, where a message that goes with others is too large.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v4_3_one_that_closes_the_channel_takes_nobody_with_it() {
+    const MESSAGES: usize = 50;
+    const CULPRIT: usize = 20;
+    common::show_logs();
+    let version = redrive_brokers::Version::V4_3;
+    let node =
+        redrive_brokers::Node::start_async(version, &["max_message_size = 10000"]).await.expect("a node");
+    let transport = RabbitMq::connect(&node.url(), "orders").await.expect("connected");
+    transport.start(&needs(&[THERE], 200)).await.expect("started");
+    let published = join_all((0..MESSAGES).map(|n| {
+        let body = if n == CULPRIT { vec![b'x'; 20_000] } else { b"small".to_vec() };
+        transport.publish(Message::new(body).with_id(format!("m{n}")))
+    }));
+    for (n, outcome) in published.await.into_iter().enumerate() {
+        match outcome {
+            Ok(()) => assert_ne!(n, CULPRIT),
+            Err(error) => {
+                assert_eq!(n, CULPRIT, "{error}");
+                assert_eq!(error.kind(), TransportErrorKind::TooLarge, "{error}");
+            }
+        }
+    }
+    let mut arrived = BTreeSet::new();
+    while arrived.len() < MESSAGES - 1 {
+        let hand = next(&transport).await;
+        arrived.insert(hand.delivery.id().to_owned());
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    assert!(!arrived.contains(&format!("m{CULPRIT}")));
+    transport.close().await;
 }

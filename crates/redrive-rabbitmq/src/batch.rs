@@ -1,0 +1,146 @@
+//! What became of copies that were on their way together.
+//!
+//! With several copies on their way the client library may report a returned one on the confirm of another. But the broker
+//! sends a message back before it confirms it, and the library passes every returned message on with one confirm or
+//! another. So once ALL confirms of a batch are in, with nothing else on the channel, all that came back is known, and
+//! what did not come back is stored. Before that nothing is.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use lapin::message::BasicReturnMessage;
+use lapin::options::BasicPublishOptions;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Channel, Confirmation};
+use redrive_core::Message;
+use redrive_core::fail_point::{FailPoint, fail_point};
+use tokio::time::timeout;
+
+use crate::connection::answered_on;
+use crate::lanes::Route;
+
+/// What became of a copy that the broker answered for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Stored,
+    /// No queue was there to take it.
+    Returned(String),
+    /// The broker could not store it: most often the queue is full.
+    Refused,
+}
+
+/// Why it is not known what became of a batch. The channel is of no use after that.
+#[derive(Debug)]
+pub(crate) enum Unknown {
+    /// Not all answers came in time.
+    TimedOut,
+    /// The channel or the connection ended.
+    Ended(lapin::Error),
+}
+
+/// Publishes copies for one target, on a channel with nothing else on its way, and waits for all answers: one for each, in
+/// their order.
+pub(crate) async fn publish(
+    channel: &Channel,
+    route: &Route,
+    copies: Vec<(&Message, BasicProperties)>,
+    within: Duration,
+) -> Result<Vec<Answer>, Unknown> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let messages: Vec<_> = copies.iter().map(|(message, _)| *message).collect();
+    let sending = join_all(copies.into_iter().map(|(message, properties)| async move {
+        let (exchange, routing_key) = (route.exchange.clone(), route.routing_key.clone());
+        let sent = channel.basic_publish(exchange, routing_key, options, message.body(), properties);
+        let confirm = sent.await?;
+        fail_point(FailPoint::CopyHandedOver);
+        confirm.await
+    }));
+    let all = async { sending.await.into_iter().collect::<lapin::Result<Vec<_>>>() };
+    let confirmed = timeout(within, answered_on(channel, all)).await.map_err(|_| Unknown::TimedOut)?;
+    let mut acked = Vec::with_capacity(messages.len());
+    let mut returned = Vec::new();
+    for confirmation in confirmed.map_err(Unknown::Ended)? {
+        acked.push(matches!(confirmation, Confirmation::Ack(_)));
+        returned.extend(confirmation.take_message());
+    }
+    let answers = answers(&acked, &returned, |returned, copy| {
+        messages.get(copy).is_none_or(|message| may_be(returned, message))
+    });
+    if answers.contains(&Answer::Stored) {
+        fail_point(FailPoint::CopyConfirmed);
+    }
+    Ok(answers)
+}
+
+/// One answer for each copy: `acked` says what the broker's confirm was. Every copy that may be one of those that came back
+/// counts as returned, also where only its twin was meant: it is then stored twice, and never not at all.
+fn answers(
+    acked: &[bool],
+    returned: &[BasicReturnMessage],
+    may_be: impl Fn(&BasicReturnMessage, usize) -> bool,
+) -> Vec<Answer> {
+    let confirmed = |acked: &bool| if *acked { Answer::Stored } else { Answer::Refused };
+    let mut answers: Vec<_> = acked.iter().map(confirmed).collect();
+    let all_came_back = returned.len() >= answers.len();
+    for returned in returned {
+        let reason = || Answer::Returned(returned.reply_text.as_str().to_owned());
+        let mut found = false;
+        for (copy, answer) in answers.iter_mut().enumerate() {
+            if all_came_back || may_be(returned, copy) {
+                *answer = reason();
+                found = true;
+            }
+        }
+        if !found {
+            answers.fill_with(reason);
+        }
+    }
+    answers
+}
+
+/// Whether a message that came back may be this copy. Only by what no broker writes in another way.
+fn may_be(returned: &BasicReturnMessage, copy: &Message) -> bool {
+    let id = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
+    id == copy.id() && returned.delivery.data == copy.body().as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lapin::message::Delivery;
+
+    fn message(id: &str) -> Message {
+        Message::new("body").with_id(id)
+    }
+
+    fn returned(id: &str) -> BasicReturnMessage {
+        let mut delivery = Delivery::mock(0, "".into(), "gone".into(), false, b"body".to_vec());
+        delivery.properties = BasicProperties::default().with_message_id(id.into());
+        BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() }
+    }
+
+    fn shown(acked: &[bool], sent: &[&str], came_back: &[&str]) -> String {
+        let sent: Vec<_> = sent.iter().map(|id| message(id)).collect();
+        let came_back: Vec<_> = came_back.iter().map(|id| returned(id)).collect();
+        let answers = answers(acked, &came_back, |returned, copy| may_be(returned, &sent[copy]));
+        let letter = |answer: &Answer| match answer {
+            Answer::Stored => 's',
+            Answer::Returned(_) => 'r',
+            Answer::Refused => 'n',
+        };
+        answers.iter().map(letter).collect()
+    }
+
+    #[test]
+    fn what_did_not_come_back_and_was_confirmed_is_stored() {
+        assert_eq!(shown(&[true, true, false], &["a", "b", "c"], &[]), "ssn");
+        assert_eq!(shown(&[true, true, false], &["a", "b", "c"], &["b"]), "srn");
+        assert_eq!(shown(&[true, true], &["a", "b"], &["b", "a"]), "rr");
+    }
+
+    #[test]
+    fn whatever_may_be_what_came_back_is_not_stored() {
+        assert_eq!(shown(&[true; 3], &["a", "twin", "twin"], &["twin"]), "srr");
+        assert_eq!(shown(&[true; 3], &["a", "b", "c"], &["nobody's"]), "rrr");
+    }
+}
