@@ -17,7 +17,7 @@ pub enum FailPoint {
     CopyConfirmed,
     /// The acknowledgement was asked for; it may still be in this process, or on its way.
     AckHandedOver,
-    /// The acknowledgement left this process.
+    /// An acknowledgement, of one or many, left this process.
     AckFlushed,
     /// The same for a delivery that is given back, or dead-lettered by the broker.
     NackHandedOver,

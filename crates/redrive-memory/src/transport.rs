@@ -1,7 +1,7 @@
 //! The transport: what a consumer sees of a queue.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use redrive_core::{
@@ -20,7 +20,7 @@ use crate::shelves::MemoryShelves;
 #[derive(Debug)]
 pub struct Memory {
     broker: MemoryBroker,
-    queue: String,
+    queue: Arc<str>,
     owner: Owner,
     life: Mutex<Life>,
     /// At most so many in hand, from the next start or resume on; 0: as many as was asked for at the start.
@@ -49,7 +49,7 @@ enum Looked {
 #[derive(Debug)]
 pub struct MemoryReceipt {
     broker: MemoryBroker,
-    queue: String,
+    queue: Arc<str>,
     tag: Tag,
 }
 
@@ -69,7 +69,7 @@ impl Memory {
     pub(crate) fn attach(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
         Self {
             broker,
-            queue,
+            queue: queue.into(),
             owner,
             life: Mutex::new(Life::New),
             narrowed: AtomicU32::new(0),
@@ -101,7 +101,7 @@ impl Memory {
     /// For operators: the shelves of this queue.
     #[must_use]
     pub fn shelves(&self) -> MemoryShelves {
-        self.broker.shelves(self.queue.clone())
+        self.broker.shelves(self.queue.to_string())
     }
 
     /// For tests: what the death of the process does. Everything in hand goes back, counted; its receipts are
@@ -164,11 +164,11 @@ impl Memory {
     }
 
     fn deliver(&self, tag: Tag, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
-        let delivery = Delivery::new(message, self.queue.clone(), self.now())
-            .published_to("", self.queue.clone())
+        let delivery = Delivery::new(message, Arc::clone(&self.queue), self.now())
+            .published_to(Arc::<str>::default(), Arc::clone(&self.queue))
             .handed_out_times(handed_out)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        let receipt = MemoryReceipt { broker: self.broker.clone(), queue: self.queue.clone(), tag };
+        let receipt = MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag };
         Received { delivery, receipt }
     }
 }
@@ -177,7 +177,7 @@ impl Transport for Memory {
     type Receipt = MemoryReceipt;
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("memory", self.queue.clone());
+        let mut capabilities = Capabilities::new("memory", &*self.queue);
         capabilities.hand_out_limit = self.broker.options().hand_out_limit;
         capabilities.native_dead_letter = true;
         capabilities

@@ -66,7 +66,7 @@ pub(crate) async fn publish(
     let answers = answers(&acked, &returned, |returned, copy| {
         messages.get(copy).is_none_or(|message| may_be(returned, message))
     });
-    if answers.contains(&Answer::Stored) {
+    for _ in answers.iter().filter(|answer| **answer == Answer::Stored) {
         fail_point(FailPoint::CopyConfirmed);
     }
     Ok(answers)

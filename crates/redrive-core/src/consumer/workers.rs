@@ -108,8 +108,11 @@ where
 {
     loop {
         let job = hall.next().await;
-        let _open = Open(&hall);
+        let open = Open(&hall);
         work(job).await;
+        drop(open);
+        // However many jobs there are, others of this thread have their turn.
+        tokio::task::consume_budget().await;
     }
 }
 
