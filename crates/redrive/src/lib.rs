@@ -93,4 +93,7 @@ mod pages {
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}
+    #[cfg(feature = "rabbitmq")]
+    #[doc = include_str!("../../../docs/transports/rabbitmq-delays.md")]
+    mod rabbitmq_delays {}
 }

@@ -164,6 +164,7 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
         ))),
         Some(_) => {}
     }
+    findings.extend(delayed_retry(needed, found));
     if let (Some(said), Some(found)) = (said.delivery_limit, found.lower("delivery-limit"))
         && found.value < u64::from(said)
     {
@@ -173,6 +174,23 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
         )));
     }
     findings
+}
+
+/// Where the queue itself is to hold failed messages back.
+fn delayed_retry(needed: &Queue, found: &Found) -> Option<Finding> {
+    let name = &needed.name;
+    for setting in ["delayed-retry-min", "delayed-retry-max"] {
+        let wanted = whole(&needed.arguments, &format!("x-{setting}"))?;
+        let there = found.lower(setting);
+        if there.as_ref().is_none_or(|there| there.value < wanted) {
+            let there = there.map_or("nothing".to_owned(), |there| millis(there.value).to_string());
+            return Some(Wrong(format!(
+                "`{name}` has {there} as its `{setting}`, and Delay::Native says {}: failed messages would come back early",
+                millis(wanted)
+            )));
+        }
+    }
+    None
 }
 
 fn shelf(needed: &Queue, found: &Found) -> Vec<Finding> {

@@ -124,3 +124,20 @@ fn an_answer_of_any_shape_is_read() {
         let _ = audit(&rung(), Role::Delay, Said::default(), &Found::read(&odd));
     }
 }
+
+#[test]
+fn a_work_queue_that_is_to_hold_messages_back_must_do_so() {
+    let native = crate::delay::Native::between(Duration::from_secs(1), Duration::from_secs(9));
+    let needed = Options::new("orders").delay(native).plan().expect("a plan").queues().remove(2);
+    let audited = |policy, without: &[&str]| {
+        audit(&needed, Role::Work, Said::default(), &found(&needed, &policy, without))
+    };
+    assert_eq!(audited(json!({}), &[]), []);
+    let arguments = ["x-delayed-retry-min", "x-delayed-retry-max"];
+    let by_policy = json!({"delayed-retry-min": 1000, "delayed-retry-max": 9000});
+    assert_eq!(audited(by_policy, &arguments), []);
+    assert!(
+        only_wrong(&audited(json!({}), &arguments[..1])).contains("has nothing as its `delayed-retry-min`")
+    );
+    assert!(only_wrong(&audited(json!({"delayed-retry-max": 500}), &[])).contains("500ms"));
+}
