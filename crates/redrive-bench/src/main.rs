@@ -5,9 +5,15 @@
 //! | [`task`] | what one contestant is to do, as a plain value |
 //! | [`contestant`] | the programs that are measured, each in a process of its own |
 //! | [`course`] | fills the queues, starts the contestants one after the other, measures, checks, reports |
+//! | [`scale`] | redrive alone: many consumers, many queues, many messages waiting, many messages in all |
+//! | [`server`], [`queues`], [`process`] | the brokers that run, the queues on them, what processes use |
 
 mod contestant;
 mod course;
+mod process;
+mod queues;
+mod scale;
+mod server;
 mod task;
 
 use std::process::ExitCode;
@@ -29,6 +35,9 @@ struct Arguments {
 enum Command {
     /// All contestants on all courses, interleaved, in several rounds.
     Run(Plan),
+    /// redrive alone, in large numbers.
+    #[command(subcommand)]
+    Scale(scale::Scale),
     /// One contestant; started by `run`, which tells it when to go.
     #[command(hide = true)]
     Contestant(Task),
@@ -39,6 +48,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
     let ended = match arguments.command {
         Command::Run(plan) => runtime.block_on(course::run(&plan)),
+        Command::Scale(scale) => runtime.block_on(scale::run(scale)).map(|()| ExitCode::SUCCESS),
         Command::Contestant(task) => runtime.block_on(contestant::run(task)).map(|()| ExitCode::SUCCESS),
     };
     ended.unwrap_or_else(|error| {

@@ -26,7 +26,7 @@ async function main() {
         connection: { url: task.url },
         // The queue is there, with arguments that rascal need not know.
         queues: { [task.queue]: { assert: false, check: true } },
-        subscriptions: { bench: { queue: task.queue, prefetch: Number(task.prefetch), contentType: 'text/plain' } },
+        subscriptions: { bench: { queue: task.queue, prefetch: Number(task.prefetch) } },
       },
     },
   });
@@ -39,9 +39,9 @@ async function main() {
   let began;
   const subscription = await broker.subscribe('bench');
   await new Promise((done, failed) => {
-    subscription.on('error', failed).on('message', (message, content, ackOrNack) => {
+    subscription.on('error', failed).on('message', (message, _content, ackOrNack) => {
       began ??= process.hrtime.bigint();
-      const number = Number(content.toString('latin1', 1, 13));
+      const number = Number(message.content.toString('latin1', 1, 13));
       if (seen.has(number)) duplicates += 1;
       seen.add(number);
       ackOrNack();

@@ -84,6 +84,14 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// The value below which this share of all lies; 1.0 is the greatest.
+pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let place = (share * values.len() as f64).ceil() as usize;
+    values.get(place.clamp(1, values.len().max(1)) - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +114,14 @@ mod tests {
         };
         assert_eq!(course.ratio("fast", "slow"), Some(2.0));
         assert_eq!(course.ratio("fast", "unknown"), None);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), Some(99.0));
+        assert_eq!(percentile(&values, 1.0), Some(100.0));
+        assert_eq!(percentile(&[], 0.5), None);
     }
 
     #[test]

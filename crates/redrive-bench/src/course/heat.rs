@@ -9,12 +9,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::cpu;
 use crate::contestant::Finish;
+use crate::process;
 use crate::task::Task;
 
 /// A contestant that takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How a contestant is started; the arguments of the task are added.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ async fn measure(child: &mut Child, id: u32, task: &Task, broker: Option<u32>) -
             None => bail!("it ended before it was ready"),
         }
     }
-    let used = || (cpu::used(id), broker.and_then(cpu::used));
+    let used = || (process::used(id), broker.and_then(process::used));
     let (client_before, broker_before) = used();
     let mut input = child.stdin.take().context("its input is piped")?;
     input.write_all(b"go\n").await?;

@@ -1,35 +1,33 @@
 //! Fills the queues, starts the contestants one after the other, measures, checks, reports.
 
-mod cpu;
-mod figures;
+pub(crate) mod figures;
 mod heat;
 mod plan;
-mod queues;
 mod report;
 mod starters;
 mod svg;
 mod table;
 
-use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use redrive_brokers::{Version, handshake, shared_url};
+use anyhow::{Context as _, Result};
 
+use crate::process;
+use crate::queues::Queues;
+use crate::server::{self, Server};
 use crate::task::{QueueType, Task, Work};
 use figures::{Course, Entry, Sample};
 use heat::{Heat, Program};
 pub(crate) use plan::Plan;
-use queues::Queues;
 
 /// Runs everything that is asked for, and reports.
 pub(crate) async fn run(plan: &Plan) -> Result<ExitCode> {
     let plan = plan.clone().unfolded();
     report::announce(&plan);
     let mut courses = Vec::new();
-    for server in servers(&plan)? {
+    for server in server::running(&plan.broker)? {
         for &queue_type in &plan.queue_type {
             let queues = Queues::make(&server.url, queue_type).await?;
             for &work in &plan.work {
@@ -46,35 +44,6 @@ pub(crate) async fn run(plan: &Plan) -> Result<ExitCode> {
     }
     let failed = courses.iter().flat_map(|course| &course.entries).any(|entry| entry.failure.is_some());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// A broker that is running.
-struct Server {
-    url: String,
-    release: String,
-    /// Its process, if it is on this machine.
-    process: Option<u32>,
-}
-
-fn servers(plan: &Plan) -> Result<Vec<Server>> {
-    let mut servers = Vec::new();
-    for version in Version::ALL {
-        let chosen = plan.broker.is_empty() || plan.broker.contains(&version);
-        let Some(url) = shared_url(version).filter(|_| chosen) else { continue };
-        let authority = url.trim_start_matches("amqp://").split('/').next().unwrap_or_default();
-        let host = authority.rsplit('@').next().unwrap_or_default();
-        let address = host.to_socket_addrs().with_context(|| format!("cannot resolve {host}"))?.next();
-        let address = address.with_context(|| format!("{host} has no address"))?;
-        let release = handshake::greet(address, Duration::from_secs(5))?.release;
-        servers.push(Server { release, process: cpu::listener(address.port()), url });
-    }
-    if servers.is_empty() {
-        let variables = Version::ALL.map(Version::url_variable).join(" or ");
-        bail!(
-            "no broker is known: run this as `cargo xtask bench`, or set {variables} to amqp://user:password@host:port/vhost"
-        );
-    }
-    Ok(servers)
 }
 
 async fn run_course(
@@ -128,7 +97,7 @@ async fn run_course(
 async fn run_heat(queues: &Queues, program: &Program, task: &Task, broker: Option<u32>) -> Result<Heat> {
     queues.fill(task.work, task.count).await.context("cannot fill the queue")?;
     if let Some(broker) = broker {
-        cpu::until_quiet(broker).await;
+        process::until_quiet(broker).await;
     }
     let heat = heat::run(program, task, broker).await?;
     queues.check(task.work, task.count).await.context("not all messages are where they belong")?;
@@ -146,7 +115,7 @@ fn sample(heat: &Heat) -> Sample {
 }
 
 /// Where results are written.
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
     target.join("bench")

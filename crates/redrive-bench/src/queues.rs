@@ -1,4 +1,4 @@
-//! The queues of a course: made by redrive itself, filled, counted, emptied.
+//! The queues of a run: made by redrive itself, filled, counted, emptied.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const WINDOW: usize = 2000;
 
 /// The queues on one broker.
-pub(super) struct Queues {
+pub(crate) struct Queues {
     connection: Connection,
     channel: Channel,
     work: String,
@@ -31,7 +31,7 @@ pub(super) struct Queues {
 
 impl Queues {
     /// Has redrive declare its queues, so that all contestants use the very same.
-    pub(super) async fn make(url: &str, queue_type: QueueType) -> Result<Self> {
+    pub(crate) async fn make(url: &str, queue_type: QueueType) -> Result<Self> {
         let connection = Connection::connect(url, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;
         let work = format!("redrive-bench-{}", queue_type.name());
@@ -48,15 +48,21 @@ impl Queues {
         Ok(queues)
     }
 
-    pub(super) fn work(&self) -> &str {
+    pub(crate) fn work(&self) -> &str {
         &self.work
     }
 
     /// Puts so many persistent messages into the work queue, empties the others, and waits until they lie there.
-    pub(super) async fn fill(&self, work: Work, count: u64) -> Result<()> {
+    pub(crate) async fn fill(&self, work: Work, count: u64) -> Result<()> {
         for queue in self.all() {
             self.channel.queue_purge(queue.as_str().into(), QueuePurgeOptions::default()).await?;
         }
+        self.add(work, count).await?;
+        self.wait_for(&self.work, count).await
+    }
+
+    /// Puts more messages into the work queue.
+    pub(crate) async fn add(&self, work: Work, count: u64) -> Result<()> {
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let mut sent = FuturesUnordered::new();
@@ -70,8 +76,7 @@ impl Queues {
             stored?;
         }
         drop(sent);
-        channel.close(200, "filled".into()).await?;
-        self.wait_for(&self.work, count).await
+        Ok(channel.close(200, "filled".into()).await?)
     }
 
     async fn publish(&self, channel: &Channel, number: u64, bytes: usize) -> Result<()> {
@@ -88,7 +93,7 @@ impl Queues {
     }
 
     /// An error when a message is not where it belongs. The contestant must have left before.
-    pub(super) async fn check(&self, work: Work, count: u64) -> Result<()> {
+    pub(crate) async fn check(&self, work: Work, count: u64) -> Result<()> {
         let mut expected = vec![(self.work.clone(), 0)];
         for fate in [Fate::Retried, Fate::DeadLettered, Fate::Parked] {
             expected.extend(fate.queue(&self.work).map(|queue| (queue, work.how_many(fate, count))));
@@ -122,7 +127,7 @@ impl Queues {
     }
 
     /// Removes the queues, and with them what the contestants left.
-    pub(super) async fn remove_all(&self) -> Result<()> {
+    pub(crate) async fn remove_all(&self) -> Result<()> {
         for queue in self.all() {
             self.channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await?;
         }

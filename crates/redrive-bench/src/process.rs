@@ -1,4 +1,4 @@
-//! How much CPU time a process has used, as Linux tells it.
+//! How much CPU time and memory a process uses, as Linux tells it.
 
 use std::fs;
 use std::path::Path;
@@ -25,6 +25,13 @@ pub(crate) async fn until_quiet(process: u32) {
             return;
         }
     }
+}
+
+/// The memory of a process that is in RAM, in MiB.
+pub(crate) fn resident_mib(process: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
 
 /// The process on this machine that listens on a TCP port; None when it is elsewhere, or somebody else's.
@@ -56,10 +63,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_found_by_its_port_and_its_time_can_be_read() {
+    fn this_process_is_found_by_its_port_and_what_it_uses_can_be_read() {
         let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listening.local_addr().unwrap().port();
         assert_eq!(listener(port), Some(std::process::id()));
         assert!(used(std::process::id()).is_some());
+        assert!(resident_mib(std::process::id()).unwrap() > 0.1);
     }
 }
