@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
 use super::Event;
 use super::ledger::Ledger;
 use super::suspects::{Rule, Step, Watch};
@@ -19,8 +21,12 @@ pub(crate) struct Isolation<R> {
     watch: Watch,
     /// More may be in hand than is handled: it matters how many the broker hands out.
     narrows: bool,
-    /// The suspect that is kept until nothing else is in hand.
-    kept: Option<Received<R>>,
+    /// The suspect that is kept until nothing else is in hand, or until this time.
+    kept: Option<(Received<R>, Instant)>,
+    /// Handlers that did not end in time: suspects are handled beside them.
+    beside: usize,
+    /// They are to be counted.
+    overdue: bool,
     /// The intake is stopped until `kept` has come to an end.
     stopped: bool,
 }
@@ -30,12 +36,24 @@ impl<R: Send + 'static> Isolation<R> {
     pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = !rule.is_off() && context.settings.needs.prefetch > 1;
-        Self { rule, watch: Watch::new(rule), narrows, kept: None, stopped: false }
+        Self { rule, watch: Watch::new(rule), narrows, kept: None, beside: 0, overdue: false, stopped: false }
     }
 
-    /// How many deliveries may be handled at the same time.
-    pub(crate) fn room(&self, concurrency: usize) -> usize {
-        self.watch.room(concurrency)
+    /// How many deliveries may be handled at the same time. It is asked how many are at the moment only where that matters.
+    pub(crate) fn most(&mut self, concurrency: usize, running: impl FnOnce() -> usize) -> usize {
+        if self.watch.together() {
+            return concurrency;
+        }
+        let running = running();
+        // The suspect that was not to wait any longer runs too.
+        let limit = if std::mem::take(&mut self.overdue) { running.saturating_sub(1) } else { self.beside };
+        self.beside = limit.min(running);
+        self.beside + 1
+    }
+
+    /// True while a suspect waits for handlers to end: [`take`](Self::take) ends the waiting.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
     }
 
     /// Whether handling it changes nothing: it is no suspect, and nobody looks for one.
@@ -85,17 +103,24 @@ impl<R: Send + 'static> Isolation<R> {
         (step, Some(received))
     }
 
-    /// The kept suspect, once nothing else is in hand.
-    pub(crate) fn take_kept(&mut self) -> Option<Received<R>> {
-        self.kept.take()
-    }
-
-    /// The next delivery. Where the intake was stopped for the kept suspect it is taken up again first, for one delivery
-    /// at a time: nothing else was in hand beside the suspect. Cancel safe.
-    pub(crate) async fn receive<T: Transport<Receipt = R>>(
+    /// The next delivery, now that there is room for it or a suspect is kept: the kept suspect first. After it the intake is taken up again, for one
+    /// delivery at a time: nothing else was in hand beside the suspect. Cancel safe.
+    pub(crate) async fn take<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
+        room: bool,
     ) -> Result<Option<Received<R>>, TransportError> {
+        if let Some((_, latest)) = self.kept {
+            if !room {
+                sleep_until(latest).await;
+                tracing::warn!(
+                    queue = context.capabilities.queue,
+                    "handlers still run: what was handed out before is handled one at a time beside them"
+                );
+                self.overdue = true;
+            }
+            return Ok(self.kept.take().map(|(received, _)| received));
+        }
         if self.stopped {
             resume(context).await?;
             self.stopped = false;
@@ -133,12 +158,13 @@ impl<R: Send + 'static> Isolation<R> {
 
     /// Nothing is kept any more.
     pub(crate) async fn give_back_kept<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
-        if let Some(kept) = self.kept.take() {
+        if let Some((kept, _)) = self.kept.take() {
             context.release(kept).await;
         }
     }
 
-    /// Stops the intake and gives back all that no handler has begun with, but this one.
+    /// Stops the intake and gives back all that no handler has begun with, but this one. Handlers that run may end, within
+    /// the grace period: one that takes hours must not hold everything up.
     async fn isolate<T: Transport<Receipt = R>>(&mut self, context: &Context<T>, received: Received<R>) {
         if self.narrows {
             context.transport.narrow(Some(1));
@@ -148,7 +174,9 @@ impl<R: Send + 'static> Isolation<R> {
             }
             self.stopped = true;
         }
-        self.kept = Some(received);
+        // A grace period without end is a year.
+        let latest = Instant::now() + context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
+        self.kept = Some((received, latest));
     }
 
     fn suspects<T: Transport<Receipt = R>>(

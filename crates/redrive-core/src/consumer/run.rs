@@ -125,7 +125,8 @@ async fn take_in<T: Transport>(
         }
     };
     loop {
-        let room = workers.has_room(intake.isolation.room(context.settings.concurrency));
+        let most = intake.isolation.most(context.settings.concurrency, || workers.open());
+        let room = workers.has_room(most);
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
@@ -139,7 +140,7 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            taken = intake.take(context), if room && intake.open() => {
+            taken = intake.take(context, room), if (room || intake.isolation.keeps()) && intake.open() => {
                 let mut taken = taken;
                 for _ in 0..AT_ONCE {
                     // Closed by somebody else.
@@ -156,10 +157,11 @@ async fn take_in<T: Transport>(
                     if let Step::Widen { suspects } = step {
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
-                    if !(workers.has_room(isolation.room(context.settings.concurrency)) && intake.open()) {
+                    let most = isolation.most(context.settings.concurrency, || workers.open());
+                    if !(workers.has_room(most) && intake.open()) {
                         break;
                     }
-                    match intake.take(context).now_or_never() {
+                    match intake.take(context, true).now_or_never() {
                         Some(next) => taken = next,
                         None => break,
                     }
@@ -193,14 +195,12 @@ impl<R: Send + 'static> Intake<R> {
     async fn take<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
+        room: bool,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
         let queue = || context.capabilities.queue.clone();
         let next = self.next.get_or_insert_with(|| context.spare().unwrap_or_else(|| self.service.clone()));
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
-        let received = match self.isolation.take_kept() {
-            Some(kept) => Ok(Some(kept)),
-            None => self.isolation.receive(context).await,
-        };
+        let received = self.isolation.take(context, room).await;
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }

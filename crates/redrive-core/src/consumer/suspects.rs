@@ -169,11 +169,6 @@ impl Watch {
         matches!(self.mode, Mode::Alone { .. })
     }
 
-    /// How many may be handled at the same time.
-    pub(crate) fn room(&self, concurrency: usize) -> usize {
-        if self.together() { concurrency } else { 1 }
-    }
-
     /// A delivery arrived, and is a suspect or not.
     pub(crate) fn arrived(&mut self, suspect: bool) -> Step {
         match (&mut self.mode, suspect) {

@@ -94,9 +94,9 @@ fn switched_off_nothing_is_a_suspect() {
 fn the_first_delivery_shows_whether_to_go_wide() {
     let rule = rule(Suspects::default(), true, false, false);
     let mut watch = Watch::new(rule);
-    assert_eq!(watch.room(16), 1);
+    assert!(!watch.together());
     assert_eq!(watch.arrived(false), Step::Widen { suspects: 0 });
-    assert_eq!(watch.room(16), 16);
+    assert!(watch.together());
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn suspects_are_handled_alone_until_something_new_arrives() {
     let mut watch = Watch { mode: Mode::Together };
     assert_eq!(watch.arrived(false), Step::Handle);
     assert_eq!(watch.arrived(true), Step::Isolate);
-    assert_eq!(watch.room(16), 1);
+    assert!(!watch.together());
     assert_eq!([watch.arrived(true), watch.arrived(true)], [Step::Handle; 2]);
     assert_eq!(watch.arrived(false), Step::Widen { suspects: 2 });
-    assert_eq!(watch.room(16), 16);
+    assert!(watch.together());
 }
 
 #[test]
@@ -160,7 +160,7 @@ impl World {
             let Some((id, times)) = self.queue.pop_front() else { break };
             process.inbox.push_back((id, times + 1));
         }
-        let room = process.running.len() < process.watch.room(self.concurrency);
+        let room = process.running.len() < if process.watch.together() { self.concurrency } else { 1 };
         let may_take = room && (process.kept.is_some() || !process.inbox.is_empty());
         if may_take && (choice.is_multiple_of(2) || process.running.is_empty()) {
             self.take(process);

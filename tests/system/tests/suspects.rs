@@ -1,0 +1,377 @@
+//! What a dead process had in hand is handled alone: on the in-process broker and virtual time. With real processes and
+//! real brokers: `killer.rs`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use redrive::memory::{Memory, MemoryBroker};
+use redrive::prelude::*;
+use redrive::{
+    Capabilities, ConsumerError, Event, Needs, NoRetry, Received, SettleError, Settlement, Suspects,
+    Transport, TransportError,
+};
+use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::sleep;
+
+const ALLOWED: u32 = 4;
+
+/// A transport that the test holds too, of a queue that counts or does not.
+struct Shared(Arc<Memory>, bool);
+
+impl Transport for Shared {
+    type Receipt = <Memory as Transport>::Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.counts_hand_outs = self.1;
+        capabilities
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.0.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        self.0.receive().await
+    }
+
+    async fn settle(
+        &self,
+        receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<Self::Receipt>> {
+        self.0.settle(receipt, settlement).await
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.0.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.0.resume().await
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        self.0.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.0.interrupted_at()
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.0.now()
+    }
+}
+
+/// What came of a queue with one killer, when processes were started until nothing was left.
+struct Aftermath {
+    deaths: u32,
+    shelved: Vec<String>,
+    /// How often each handler ran to its end.
+    handled: BTreeMap<String, u32>,
+}
+
+async fn until_nothing_is_left(suspects: Suspects) -> Aftermath {
+    let mut messages: Vec<Message> = numbered(30).collect();
+    messages.insert(5, Message::new("death").with_id(KILLER));
+    let (broker, first) = memory_with(messages);
+    drop(first);
+    let handled = Arc::new(Mutex::new(BTreeMap::new()));
+    let mut deaths = 0;
+    while broker.depth(QUEUE) > 0 {
+        let (death, diary) = (Arc::new(Notify::new()), Diary::new());
+        let handler = {
+            let (death, handled) = (Arc::clone(&death), Arc::clone(&handled));
+            move |delivery: Delivery| {
+                let (death, handled) = (Arc::clone(&death), Arc::clone(&handled));
+                async move {
+                    if delivery.id() == KILLER {
+                        death.notify_one();
+                        std::future::pending::<()>().await;
+                    }
+                    sleep(millis(10)).await;
+                    *handled.lock().unwrap().entry(delivery.id().to_owned()).or_default() += 1;
+                }
+            }
+        };
+        let runner = Consumer::new(broker.transport(QUEUE))
+            .concurrency(8)
+            .suspects(suspects)
+            .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
+            .observer(diary.observer())
+            .handler(handler);
+        // The death drops everything at once: what is in hand comes again, counted.
+        tokio::select! {
+            () = death.notified() => deaths += 1,
+            ended = runner.run_until(diary.ended(broker.depth(QUEUE))) => drop(ended.unwrap()),
+        }
+        assert!(deaths <= 2 * ALLOWED, "nothing bounds it");
+    }
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert!(shelf.iter().all(|message| reason(message) == "PoisonMessage"));
+    let shelved = shelf.iter().map(|message| message.id().unwrap().to_owned()).collect();
+    Aftermath { deaths, shelved, handled: Arc::try_unwrap(handled).unwrap().into_inner().unwrap() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killer_dies_alone_until_it_is_turned_away() {
+    let Aftermath { deaths, shelved, handled } = until_nothing_is_left(Suspects::default()).await;
+    assert_eq!((deaths, shelved), (ALLOWED, vec![KILLER.to_owned()]));
+    assert_eq!(handled.len(), 30);
+    assert!(handled.values().all(|&times| times == 1), "{handled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_looks_for_suspects_its_neighbours_go_with_it() {
+    let Aftermath { deaths, shelved, handled } = until_nothing_is_left(Suspects::none()).await;
+    assert_eq!(deaths, ALLOWED);
+    assert!(shelved.len() > 1, "{shelved:?}");
+    assert_eq!(shelved.len() + handled.len(), 31);
+}
+
+/// A consumer whose handlers wait for the gate, with what it tells about suspects.
+struct Scene {
+    broker: MemoryBroker,
+    transport: Arc<Memory>,
+    /// A handler passes for each permit.
+    gate: Arc<Semaphore>,
+    running: Arc<AtomicUsize>,
+    /// The names of what was told, with the ids.
+    told: Arc<Mutex<Vec<String>>>,
+    began: Arc<Notify>,
+    diary: Diary,
+}
+
+impl Scene {
+    /// Of a queue with these numbers of messages; the first ones are in the hand of another process.
+    fn new(in_dead_hand: usize, others: usize) -> (Self, DeadHand) {
+        let (broker, dead) = memory_with(numbered(in_dead_hand + others));
+        let transport = Arc::new(broker.transport(QUEUE));
+        let scene = Self {
+            broker,
+            transport,
+            gate: Arc::new(Semaphore::new(0)),
+            running: Arc::default(),
+            told: Arc::default(),
+            began: Arc::default(),
+            diary: Diary::new(),
+        };
+        (scene, DeadHand(dead))
+    }
+
+    fn consumer(&self, concurrency: usize) -> redrive::Runner<Shared> {
+        let (gate, running) = (Arc::clone(&self.gate), Arc::clone(&self.running));
+        let (told, began) = (Arc::clone(&self.told), Arc::clone(&self.began));
+        let beside = Arc::clone(&self.told);
+        Consumer::new(Shared(Arc::clone(&self.transport), true))
+            .concurrency(concurrency)
+            .grace(secs(60))
+            .observer(self.diary.observer())
+            .observer(move |event: &Event<'_>| {
+                let line = match event {
+                    Event::IsolationBegan { delivery } => format!("began with {}", delivery.id()),
+                    Event::Suspect { delivery } => format!("suspect {}", delivery.id()),
+                    Event::IsolationEnded { suspects } => format!("ended after {suspects}"),
+                    _ => return,
+                };
+                began.notify_one();
+                told.lock().unwrap().push(line);
+            })
+            .handler(move |delivery: Delivery| {
+                let (gate, running, beside) = (Arc::clone(&gate), Arc::clone(&running), Arc::clone(&beside));
+                async move {
+                    let others = running.fetch_add(1, Ordering::SeqCst);
+                    if delivery.handed_out() > 1 && others > 0 {
+                        beside.lock().unwrap().push(format!("{} beside {others}", delivery.id()));
+                    }
+                    gate.acquire().await.unwrap().forget();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                }
+            })
+    }
+
+    async fn until_running(&self, count: usize) {
+        while self.running.load(Ordering::SeqCst) != count {
+            sleep(millis(1)).await;
+        }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+/// A process that is about to die.
+struct DeadHand(Memory);
+
+impl DeadHand {
+    async fn take(&self, count: usize) -> Vec<Received<<Memory as Transport>::Receipt>> {
+        self.0.start(&Needs::none()).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..count {
+            held.push(self.0.receive().await.unwrap().unwrap());
+        }
+        held
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_consumer_finishes_what_runs_and_handles_them_one_at_a_time() {
+    let (scene, dead) = Scene::new(3, 20);
+    let held = dead.take(3).await;
+    let (runner, diary) = (scene.consumer(4), scene.diary.clone());
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(23).await }));
+    scene.until_running(4).await;
+    dead.0.crash();
+    scene.gate.add_permits(1);
+    scene.began.notified().await;
+    assert_eq!(scene.told(), ["began with 0"]);
+    sleep(secs(10)).await;
+    assert_eq!(scene.running.load(Ordering::SeqCst), 3, "it waits for those that run");
+    scene.gate.add_permits(100);
+    let report = consumer.await.unwrap().unwrap();
+    assert_eq!(scene.told(), ["began with 0", "suspect 0", "suspect 1", "suspect 2", "ended after 3"]);
+    assert_eq!((report.acknowledged, report.suspects), (23, 3));
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_hours_does_not_hold_them_up() {
+    let (scene, dead) = Scene::new(2, 10);
+    let held = dead.take(2).await;
+    let (runner, diary) = (scene.consumer(2), scene.diary.clone());
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(12).await }));
+    scene.until_running(2).await;
+    dead.0.crash();
+    scene.gate.add_permits(1);
+    scene.began.notified().await;
+    // One still runs; after the grace period the first suspect runs beside it.
+    sleep(secs(61)).await;
+    assert_eq!(scene.told(), ["began with 0", "suspect 0", "0 beside 1"]);
+    scene.gate.add_permits(100);
+    consumer.await.unwrap().unwrap();
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
+    for stops in [false, true] {
+        let (scene, dead) = Scene::new(2, 10);
+        let held = dead.take(2).await;
+        let runner = scene.consumer(2);
+        let handle = runner.handle();
+        let diary = scene.diary.clone();
+        let consumer = tokio::spawn(runner.run_until(async move { diary.ended(12).await }));
+        scene.until_running(2).await;
+        dead.0.crash();
+        scene.gate.add_permits(1);
+        scene.began.notified().await;
+        if stops {
+            handle.stop();
+            scene.gate.add_permits(100);
+            consumer.await.unwrap().unwrap();
+            let next = scene.broker.transport(QUEUE);
+            next.start(&Needs::none()).await.unwrap();
+            let again = next.receive().await.unwrap().unwrap().delivery;
+            assert_eq!((again.id(), again.handed_out()), ("0", 2));
+        } else {
+            handle.pause();
+            while scene.broker.held(QUEUE) > 1 {
+                sleep(millis(1)).await;
+            }
+            handle.resume();
+            scene.gate.add_permits(100);
+            consumer.await.unwrap().unwrap();
+            assert_eq!(scene.told(), ["began with 0", "suspect 0", "suspect 1", "ended after 2"]);
+        }
+        drop(held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_again_after_a_lost_connection_is_no_suspect() {
+    let (scene, _) = Scene::new(0, 6);
+    let (runner, diary) = (scene.consumer(8), scene.diary.clone());
+    // Acknowledged again or settled on sight.
+    let consumer = tokio::spawn(runner.run_until(async move { diary.settled(6).await }));
+    scene.until_running(6).await;
+    scene.transport.interrupt();
+    // Two come again while the handlers that had them before still run.
+    scene.until_running(8).await;
+    scene.gate.add_permits(100);
+    consumer.await.unwrap().unwrap();
+    assert!(!scene.told().iter().any(|line| line.starts_with("began with")), "{:?}", scene.told());
+}
+
+/// A ledger with these lines, gone with the test.
+struct LedgerFile(PathBuf);
+
+impl LedgerFile {
+    fn with(test: &str, lines: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("redrive-{test}-{}", std::process::id()));
+        std::fs::write(&path, lines).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for LedgerFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(self.0.with_extension("lock"));
+    }
+}
+
+async fn with_ledger(
+    file: &LedgerFile,
+    transport: Memory,
+    diary: &Diary,
+) -> Result<redrive::Report, ConsumerError> {
+    let count = transport.broker().depth(QUEUE);
+    Consumer::new(Shared(Arc::new(transport), false))
+        .ledger(&file.0)
+        .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
+        .observer(diary.observer())
+        .handler(async || {})
+        .run_until(diary.ended(count))
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ledger_turns_away_what_a_queue_that_does_not_count_would_hand_out_for_ever() {
+    let file = LedgerFile::with("bounds.ledger", "redrive ledger 1\n! 3 0 1\n! 1 0 2\n+ 0 1\n+ 0 3\n- 0 3\n");
+    let (broker, transport) = memory_with(numbered(5));
+    let diary = Diary::new();
+    let report = with_ledger(&file, transport, &diary).await.unwrap();
+    let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
+    assert_eq!(shelf.iter().filter_map(|message| message.id()).collect::<Vec<_>>(), ["1"]);
+    assert_eq!(reason(&shelf[0]), "PoisonMessage");
+    assert_eq!((report.acknowledged, report.suspects), (4, 2));
+    let count = |id| {
+        diary.entries().iter().find(|entry| entry.delivery.id() == id).map(|it| it.delivery.handed_out())
+    };
+    assert_eq!([count("1"), count("2"), count("3")], [Some(5), Some(2), Some(1)]);
+    assert_eq!(
+        std::fs::read_to_string(&file.0).unwrap().lines().filter(|line| line.starts_with('!')).count(),
+        2,
+        "the file was begun anew with what counted"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_cannot_be_read_is_refused_before_the_first_message() {
+    let file = LedgerFile::with("broken.ledger", "dear diary\n");
+    let (broker, transport) = memory_with(numbered(5));
+    let refused = with_ledger(&file, transport, &Diary::new()).await.unwrap_err();
+    assert!(matches!(refused, ConsumerError::Ledger { .. }), "{refused}");
+    assert!(refused.to_string().contains("broken.ledger") && refused.to_string().contains("move it away"));
+    assert_eq!((broker.depth(QUEUE), broker.held(QUEUE)), (5, 0));
+}
