@@ -15,7 +15,7 @@ use redrive_system_tests::worker_log::{Log, Record};
 use redrive_system_tests::{
     Combination, Diary, KILLER, POISON_AFTER, QueueType, numbered, on_both_versions, on_four_combinations,
 };
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 on_both_versions!(120; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone);
 
@@ -163,7 +163,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
                 let passed = gate.acquire().await;
                 tokio::task::yield_now().await;
                 running.fetch_sub(1, Ordering::SeqCst);
-                passed.map(|permit| permit.forget()).map_err(BoxError::from)
+                passed.map(SemaphorePermit::forget).map_err(BoxError::from)
             }
         }
     };
