@@ -119,7 +119,8 @@ async fn until_nothing_is_left(suspects: Suspects) -> Aftermath {
     let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
     assert!(shelf.iter().all(|message| reason(message) == "PoisonMessage"));
     let shelved = shelf.iter().map(|message| message.id().unwrap().to_owned()).collect();
-    Aftermath { deaths, shelved, handled: Arc::try_unwrap(handled).unwrap().into_inner().unwrap() }
+    let handled = handled.lock().unwrap().clone();
+    Aftermath { deaths, shelved, handled }
 }
 
 #[tokio::test(start_paused = true)]
