@@ -44,6 +44,8 @@ pub const EXPIRATION: &str = "redrive-expiration";
 pub const DEADLINE: &str = "redrive-deadline";
 /// Not to be handled before this time: a wait made of several hops is still under way.
 pub const NOT_BEFORE: &str = "redrive-not-before";
+/// When the wait that this copy was stored for is over. It decides nothing; it tells whoever moves the copy elsewhere.
+pub const DUE_AT: &str = "redrive-due-at";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 

@@ -44,6 +44,8 @@ pub struct Story {
     pub deadline: Option<SystemTime>,
     /// Not to be handled before this time.
     pub not_before: Option<SystemTime>,
+    /// When the wait that this copy was stored for is over.
+    pub due_at: Option<SystemTime>,
     /// The first failures and the last ones, oldest first.
     pub history: Vec<PastFailure>,
     /// True when the id on the message was assigned on arrival, because it had none.
@@ -136,6 +138,7 @@ impl Story {
             source_routing_key: text(names::SOURCE_ROUTING_KEY),
             deadline: time(names::DEADLINE),
             not_before: time(names::NOT_BEFORE),
+            due_at: time(names::DUE_AT),
             history: headers
                 .get(names::HISTORY)
                 .and_then(Value::as_list)

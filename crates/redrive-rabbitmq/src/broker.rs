@@ -90,8 +90,7 @@ impl Broker {
         let declares = self.options.topology == Topology::Declare;
         let mut capabilities = Capabilities::new("rabbitmq", self.queue());
         capabilities.longest_wait = Some(LONGEST);
-        let started = self.started.load(Ordering::Acquire);
-        capabilities.hops = started.then(|| self.mode().hops());
+        capabilities.hops = self.is_started().then(|| self.mode().hops());
         capabilities.counts_hand_outs = quorum;
         // Unknown counts as old: a copy in place of a return is right on every version.
         capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
@@ -141,6 +140,11 @@ impl Broker {
         let mode = self.options.delay.at_work(&self.plan, needs, &self.options.more_waits);
         *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
         self.started.store(true, Ordering::Release);
+    }
+
+    /// True once it is known which waits will be asked for.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
     }
 
     pub(crate) fn prefetch(&self) -> u16 {

@@ -34,6 +34,7 @@ mod screen;
 mod session;
 mod shelves;
 mod topology;
+mod transfer;
 mod transport;
 mod version;
 
@@ -43,4 +44,5 @@ pub use options::Options;
 pub use session::Receipt;
 pub use shelves::RabbitMqShelves;
 pub use topology::{QueueType, Topology};
+pub use transfer::{Transfer, Transferred};
 pub use transport::RabbitMq;

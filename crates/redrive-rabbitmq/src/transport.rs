@@ -25,6 +25,7 @@ use crate::options::Options;
 use crate::publish::{Publisher, Target};
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
+use crate::transfer::Transfer;
 
 /// The transport of one RabbitMQ queue.
 ///
@@ -134,6 +135,12 @@ impl RabbitMq {
     #[must_use]
     pub fn shelves(&self) -> RabbitMqShelves {
         RabbitMqShelves::new(Arc::clone(&self.broker))
+    }
+
+    /// Moves what waits in the delay queues of another topology into those of this one, which is declared or verified
+    /// first: for when the delay mode, the names or the types of the delay queues change.
+    pub fn transfer_from(&self, old: Options) -> Transfer {
+        Transfer::new(Arc::clone(&self.broker), old)
     }
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {

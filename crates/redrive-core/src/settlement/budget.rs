@@ -33,7 +33,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) {
 }
 
 /// What is never dropped.
-const KEPT: [&str; 14] = [
+const KEPT: [&str; 15] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -48,6 +48,7 @@ const KEPT: [&str; 14] = [
     names::EXPIRATION,
     names::DEADLINE,
     names::NOT_BEFORE,
+    names::DUE_AT,
 ];
 
 /// Under redrive's names somebody else may have written anything of any size, which a copy that does not write

@@ -120,6 +120,22 @@ impl Settlement {
         (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
     }
 
+    /// For a message that waits in one place and is moved to another, to wait on for `remaining`: what must be done. Nothing
+    /// of its story changes: it is the same copy, and where both are left after a crash the second that is handled is
+    /// known as the first.
+    #[must_use]
+    pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Self {
+        let mut copy = waiting.clone();
+        // It would end the wait early, and is not the publisher's: a copy has none of that.
+        if copy.properties().expiration.is_some() {
+            copy.properties_mut().expiration = None;
+        }
+        for name in [names::NOT_BEFORE, names::DUE_AT] {
+            copy.headers_mut().remove(name);
+        }
+        reschedule(remaining, copy, planning)
+    }
+
     /// True when carrying it out stores a copy.
     #[must_use]
     pub fn stores_copy(&self) -> bool {
@@ -153,6 +169,7 @@ pub fn redriven(shelved: &Message) -> Message {
         names::FIRST_FAILED_AT,
         names::DEADLINE,
         names::NOT_BEFORE,
+        names::DUE_AT,
     ] {
         headers.remove(name);
     }
@@ -190,9 +207,12 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
 
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
     let hop = planning.capabilities.hops.as_deref().map_or(wait, |hops| next_hop(wait, hops));
-    if wait > hop {
-        let due = planning.now.checked_add(wait).unwrap_or_else(latest_time);
-        copy.headers_mut().insert(names::NOT_BEFORE, write_time(due));
+    if !wait.is_zero() {
+        let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
+        if wait > hop {
+            copy.headers_mut().insert(names::NOT_BEFORE, due.clone());
+        }
+        copy.headers_mut().insert(names::DUE_AT, due);
     }
     into_budget(&mut copy, planning);
     if too_large_but_rejectable(&copy, planning) {
@@ -238,6 +258,7 @@ fn next_copy(delivery: &Delivery) -> Message {
     }
     headers.insert(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
+    headers.remove(names::DUE_AT);
     // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
     if let (Count::Known(failures), counted @ 1..) = (delivery.story().attempt, delivery.failures_in_place())
     {

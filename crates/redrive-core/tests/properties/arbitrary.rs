@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redrive_core::{Bytes, Headers, Message, Timestamp, Value, header_names as names};
 
 /// Every header that redrive knows, and one that it does not.
-pub(crate) const OWN: [&str; 21] = [
+pub(crate) const OWN: [&str; 22] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -26,6 +26,7 @@ pub(crate) const OWN: [&str; 21] = [
     names::EXPIRATION,
     names::DEADLINE,
     names::NOT_BEFORE,
+    names::DUE_AT,
     names::HISTORY,
     "redrive-of-the-future",
 ];

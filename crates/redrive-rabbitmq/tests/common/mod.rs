@@ -23,7 +23,7 @@ pub struct Scene {
     pub queue: String,
     pub queue_type: QueueType,
     pub raw: Channel,
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Scene {
@@ -34,7 +34,12 @@ impl Scene {
             Connection::connect(url, ConnectionProperties::default()).await.expect("the broker answers");
         let raw = connection.create_channel().await.expect("a channel");
         raw.confirm_select(ConfirmSelectOptions::default()).await.expect("confirm mode");
-        Self { url: url.to_owned(), queue, queue_type, raw, _connection: connection }
+        Self { url: url.to_owned(), queue, queue_type, raw, connection }
+    }
+
+    /// Another channel: a missing queue closes it.
+    pub async fn channel(&self) -> Channel {
+        self.connection.create_channel().await.expect("a channel")
     }
 
     pub fn options(&self) -> Options {

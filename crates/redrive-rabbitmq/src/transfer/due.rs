@@ -1,0 +1,110 @@
+//! How long a message that waits in an old place must still wait. Pure.
+
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{Message, Story};
+
+/// How much of its wait is left, and whether that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remaining {
+    /// As written on the message.
+    Told(Duration),
+    /// Nothing tells since when it waits: all of its wait anew. Never early, and late by as long as it has waited already.
+    AllOfIt(Duration),
+}
+
+impl Remaining {
+    pub(crate) fn wait(self) -> Duration {
+        match self {
+            Self::Told(wait) | Self::AllOfIt(wait) => wait,
+        }
+    }
+}
+
+/// `ttl` is how long the queue that it waits in holds a message.
+pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTime) -> Remaining {
+    let story = Story::read(waiting);
+    let expiration = waiting.properties().expiration;
+    let whole = match (ttl, expiration) {
+        // The broker's rule: the shorter one.
+        (Some(ttl), Some(expiration)) => ttl.min(expiration),
+        (ttl, expiration) => ttl.or(expiration).unwrap_or_default(),
+    };
+    // A wait of several hops goes on after this one; all others are over when the queue lets go of it, at the latest.
+    if let Some(not_before) = story.not_before {
+        return Remaining::Told(until(not_before, now));
+    }
+    match story.due_at.or_else(|| due_by_last_failure(&story)) {
+        Some(due) if until(due, now) <= whole => Remaining::Told(until(due, now)),
+        _ => Remaining::AllOfIt(whole),
+    }
+}
+
+/// On a message of a version that did not write it down. A snooze since that failure would not be seen.
+fn due_by_last_failure(story: &Story) -> Option<SystemTime> {
+    let wait = story.history.last()?.wait_ms.filter(|_| story.snoozes == 0)?;
+    story.last_failed_at?.checked_add(Duration::from_millis(wait))
+}
+
+fn until(due: SystemTime, now: SystemTime) -> Duration {
+    due.duration_since(now).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::{Headers, Value, header_names as names};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + MINUTE * 1_000_000
+    }
+
+    fn at(time: SystemTime) -> Value {
+        Value::String(humantime::format_rfc3339_millis(time).to_string())
+    }
+
+    fn left(message: &Message) -> Remaining {
+        remaining(message, Some(MINUTE * 10), now())
+    }
+
+    #[test]
+    fn what_is_written_on_it_holds() {
+        let due = Message::new("").with_header(names::DUE_AT, at(now() + MINUTE));
+        assert_eq!(left(&due), Remaining::Told(MINUTE));
+        assert_eq!(
+            left(&due.with_header(names::NOT_BEFORE, at(now() + MINUTE * 90))),
+            Remaining::Told(MINUTE * 90)
+        );
+        let over = Message::new("").with_header(names::DUE_AT, at(now() - MINUTE));
+        assert_eq!(left(&over), Remaining::Told(Duration::ZERO));
+    }
+
+    #[test]
+    fn an_older_version_tells_it_by_the_last_failure_unless_it_was_snoozed_since() {
+        let entry = Headers::from_iter([(names::history::WAIT, Value::I64(180_000))]);
+        let failed = Message::new("")
+            .with_header(names::LAST_FAILED_AT, at(now() - MINUTE))
+            .with_header(names::HISTORY, Value::List(vec![Value::Table(entry)]));
+        assert_eq!(left(&failed), Remaining::Told(MINUTE * 2));
+        assert_eq!(left(&failed.with_header(names::SNOOZES, 1_i64)), Remaining::AllOfIt(MINUTE * 10));
+    }
+
+    #[test]
+    fn what_nothing_tells_waits_all_of_it_anew() {
+        let mut message = Message::new("");
+        assert_eq!(left(&message), Remaining::AllOfIt(MINUTE * 10));
+        assert_eq!(remaining(&message, None, now()), Remaining::AllOfIt(Duration::ZERO));
+        message.properties_mut().expiration = Some(MINUTE);
+        assert_eq!(left(&message), Remaining::AllOfIt(MINUTE));
+        assert_eq!(remaining(&message, None, now()), Remaining::AllOfIt(MINUTE));
+    }
+
+    #[test]
+    fn a_time_that_the_queue_would_not_wait_for_is_not_believed() {
+        let forged = Message::new("").with_header(names::DUE_AT, at(now() + MINUTE * 11));
+        assert_eq!(left(&forged), Remaining::AllOfIt(MINUTE * 10));
+    }
+}

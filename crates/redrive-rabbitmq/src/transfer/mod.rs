@@ -1,0 +1,307 @@
+//! From the delay queues of one topology into those of another.
+
+mod due;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::future::join_all;
+use lapin::options::BasicGetOptions;
+use lapin::types::AMQPValue;
+use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::{
+    DEFAULT_HEADER_BUDGET, Message, Needs, Planning, Settlement, TransportError, TransportErrorKind,
+};
+use tracing::info;
+
+use crate::broker::Broker;
+use crate::connection::answered_on;
+use crate::convert::{self, short};
+use crate::delay::{Delay, Mode};
+use crate::error;
+use crate::options::Options;
+use crate::session::{Receipt, Session};
+use crate::topology::{self, Part};
+use due::{Remaining, remaining};
+
+/// How many copies are on their way at once.
+const AT_ONCE: usize = 32;
+
+/// Moves waiting messages; made by [`RabbitMq::transfer_from`](crate::RabbitMq::transfer_from).
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use redrive_rabbitmq::{RabbitMq, SingleQueue};
+/// # async fn transfer() -> Result<(), Box<dyn std::error::Error>> {
+/// let transport = RabbitMq::options("orders").connect("amqp://localhost").await?;
+/// let old = RabbitMq::options("orders").delay(SingleQueue::durable());
+/// let moved = transport
+///     .transfer_from(old)
+///     .waits([Duration::from_secs(1), Duration::from_secs(60)])
+///     .per_second(500)
+///     .run()
+///     .await?;
+/// println!("{} messages moved", moved.messages);
+/// # Ok(()) }
+/// ```
+///
+/// Each message is stored at its new place and confirmed, and only then taken from the old one: a crash leaves it in one of
+/// them, or in both, never in none. What is left is moved by the next run. Where both copies are left, they are the same
+/// attempt: a consumer that remembers what it settled handles one of them.
+///
+/// A message keeps its story, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
+/// one that another program stored, or an older version of this one after a snooze, nothing tells: it waits all of its wait
+/// anew, so that it is never early.
+#[derive(Debug)]
+#[must_use = "a transfer does nothing until it is run"]
+pub struct Transfer {
+    broker: Arc<Broker>,
+    old: Options,
+    needs: Needs,
+    per_second: Option<u32>,
+}
+
+/// What a transfer came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Transferred {
+    /// How many messages were moved.
+    pub messages: u64,
+    /// How many of them wait all of their wait anew, because nothing tells how much is left.
+    pub waiting_anew: u64,
+    /// How many were moved out of which queue.
+    pub queues: BTreeMap<String, u64>,
+}
+
+/// A queue to be emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Source {
+    name: String,
+    /// How long it holds a message.
+    ttl: Option<Duration>,
+}
+
+impl Transfer {
+    pub(crate) fn new(broker: Arc<Broker>, old: Options) -> Self {
+        Self { broker, old, needs: Needs::none(), per_second: None }
+    }
+
+    /// The waits of the retry policy, which name the delay queues: those of the old topology, those of the new one, or both.
+    /// Not needed where the topology names its queues itself, nor on a transport that was started, for the new ones.
+    pub fn waits(mut self, waits: impl IntoIterator<Item = Duration>) -> Self {
+        self.needs.waits.extend(waits);
+        self
+    }
+
+    /// How many messages to move in a second at most; as many as the broker takes, unless told otherwise.
+    pub fn per_second(mut self, messages: u32) -> Self {
+        self.per_second = Some(messages.max(1));
+        self
+    }
+
+    /// Moves until every old delay queue was found empty. Consumers may run meanwhile, old and new ones; while old ones do,
+    /// messages may come after this.
+    ///
+    /// Not cancel safe in the sense of a report: what was moved stays moved, and all else where it was.
+    ///
+    /// # Errors
+    ///
+    /// When the new topology is not there, a copy cannot be stored, or the connection is lost. Nothing is lost then; run it
+    /// again.
+    pub async fn run(self) -> Result<Transferred, TransportError> {
+        self.check()?;
+        if !self.broker.is_started() {
+            self.broker.set_needs(&self.needs);
+        }
+        self.broker.prepare().await?;
+        let mut transferred = Transferred::default();
+        let old = self.old_mode()?;
+        for source in self.sources(&*old) {
+            let moved = self.empty(&source, &*old, &mut transferred).await;
+            info!(queue = %source.name, messages = transferred.queues.get(&source.name), "transferred");
+            moved?;
+        }
+        Ok(transferred)
+    }
+
+    fn check(&self) -> Result<(), TransportError> {
+        self.old.check()?;
+        if let Delay::Native(_) = self.old.delay {
+            let message = "with Delay::Native messages wait in the work queue itself, where nobody can take them; they come \
+                           back by themselves: consume that queue until it is empty";
+            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
+        }
+        Ok(())
+    }
+
+    fn old_mode(&self) -> Result<Arc<dyn Mode>, TransportError> {
+        let plan = Arc::new(self.old.plan()?);
+        Ok(self.old.delay.at_work(&plan, &self.needs, &self.old.more_waits))
+    }
+
+    fn sources(&self, old: &dyn Mode) -> Vec<Source> {
+        let new = delay_queues(&*self.broker.mode()).into_iter().map(|source| source.name);
+        let names = &self.broker.plan.names;
+        let others = [&names.work, &names.dead_letters, &names.parking].into_iter().cloned();
+        let kept: BTreeSet<_> = new.chain(others).collect();
+        delay_queues(old).into_iter().filter(|source| !kept.contains(&source.name)).collect()
+    }
+
+    async fn empty(
+        &self,
+        source: &Source,
+        old: &dyn Mode,
+        transferred: &mut Transferred,
+    ) -> Result<(), TransportError> {
+        let live = self.broker.consuming.live().await?;
+        match topology::count(&live, &source.name).await {
+            Ok(_) => {}
+            // A delay queue that was never needed.
+            Err(error) if error.kind() == TransportErrorKind::Topology => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let session = Session::at_once(live.channel().await?, live);
+        let moved = self.empty_on(&session, source, old, transferred).await;
+        session.settle_down().await;
+        moved
+    }
+
+    async fn empty_on(
+        &self,
+        session: &Arc<Session>,
+        source: &Source,
+        old: &dyn Mode,
+        transferred: &mut Transferred,
+    ) -> Result<(), TransportError> {
+        loop {
+            let began = tokio::time::Instant::now();
+            let batch = self.batch(session, source).await?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let size = u32::try_from(batch.len()).unwrap_or(u32::MAX);
+            let moving =
+                batch.into_iter().map(|(message, tag)| self.take_over(session, source, old, message, tag));
+            let mut failed = None;
+            for moved in join_all(moving).await {
+                match moved {
+                    Ok(remaining) => {
+                        transferred.messages += 1;
+                        transferred.waiting_anew += u64::from(matches!(remaining, Remaining::AllOfIt(_)));
+                        *transferred.queues.entry(source.name.clone()).or_default() += 1;
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if let Some(rate) = self.per_second {
+                tokio::time::sleep_until(began + Duration::from_secs(1) * size / rate).await;
+            }
+        }
+    }
+
+    /// The next messages, in hand.
+    async fn batch(
+        &self,
+        session: &Arc<Session>,
+        source: &Source,
+    ) -> Result<Vec<(Message, u64)>, TransportError> {
+        let most = self.per_second.map_or(AT_ONCE, |rate| AT_ONCE.min(rate as usize));
+        let mut batch = Vec::new();
+        while batch.len() < most {
+            let channel = session.channel();
+            let queue = short(&source.name, "the name of a queue")?;
+            let found =
+                answered_on(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
+            let Some(found) = found.map_err(|error| error::verifying(&source.name, error))? else { break };
+            let delivery = found.delivery;
+            batch.push((convert::message(&delivery.properties, delivery.data), delivery.delivery_tag));
+        }
+        Ok(batch)
+    }
+
+    /// Stores a copy at its new place; then takes the message from the old one. Where that fails it is given back.
+    async fn take_over(
+        &self,
+        session: &Arc<Session>,
+        source: &Source,
+        old: &dyn Mode,
+        mut message: Message,
+        tag: u64,
+    ) -> Result<Remaining, TransportError> {
+        fail_point(FailPoint::Taken);
+        // Dropped, it gives the message back.
+        let receipt = Receipt::new(tag, Arc::clone(session));
+        let now = SystemTime::now();
+        let remaining = remaining(&message, source.ttl, now);
+        // What the old mode understands, the new one may not.
+        old.arrived(&mut message);
+        let capabilities = self.broker.capabilities();
+        let planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+        let Settlement::Reschedule { wait, mut copy } =
+            Settlement::moved(&message, remaining.wait(), &planning)
+        else {
+            let message = format!("a message in `{}` is too large to be copied; it stays there", source.name);
+            return Err(TransportError::new(TransportErrorKind::TooLarge, message));
+        };
+        let way = self.broker.way(wait, &mut copy)?;
+        self.broker.store(&way, copy).await?;
+        receipt.ack_at_once().await?;
+        Ok(remaining)
+    }
+}
+
+/// The queues in which messages wait, those too that are declared only when they are needed.
+fn delay_queues(mode: &dyn Mode) -> Vec<Source> {
+    let mut sources = BTreeMap::new();
+    for part in mode.parts() {
+        if let Part::Queue(queue) = part {
+            let ttl = match queue.arguments.get("x-message-ttl") {
+                Some(AMQPValue::LongLongInt(millis)) => {
+                    u64::try_from(*millis).ok().map(Duration::from_millis)
+                }
+                _ => None,
+            };
+            sources.insert(queue.name, ttl);
+        }
+    }
+    for hop in mode.hops() {
+        // Into an exchange: its queue is among the parts.
+        if let Some(way) = mode.way(hop, &mut Message::default()).filter(|way| way.exchange.is_empty()) {
+            sources.entry(way.routing_key).or_insert(Some(hop));
+        }
+    }
+    sources.into_iter().map(|(name, ttl)| Source { name, ttl }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SingleQueue;
+
+    fn queues(options: &Options, waits: &[u64]) -> Vec<(String, Option<u64>)> {
+        let mut needs = Needs::none();
+        needs.waits = waits.iter().copied().map(Duration::from_secs).collect();
+        let plan = Arc::new(options.plan().unwrap());
+        let mode = options.delay.at_work(&plan, &needs, &options.more_waits);
+        let seconds = |source: Source| (source.name, source.ttl.map(|ttl| ttl.as_secs()));
+        delay_queues(&*mode).into_iter().map(seconds).collect()
+    }
+
+    #[test]
+    fn spare_queues_are_emptied_too() {
+        let named = |seconds: u64| (format!("orders--retry-{}ms", seconds * 1000), Some(seconds));
+        let mut expected = [1, 70, 600, 3600].map(named);
+        expected.sort();
+        assert_eq!(queues(&Options::new("orders"), &[1, 70]), expected);
+    }
+
+    #[test]
+    fn one_queue_for_all_waits_has_no_time_of_its_own() {
+        let options = Options::new("orders").delay(SingleQueue::durable());
+        assert_eq!(queues(&options, &[1]), [("orders--dead-letters".to_owned(), None)]);
+    }
+}
