@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) not_applying: BTreeMap<String, usize>,
     /// How many tests have a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
     pub(crate) unnamed: usize,
+    /// How many results were filtered out of one run because another run has them.
+    elsewhere: usize,
     /// A test whose line was torn by output between its name and its result.
     torn: Option<String>,
     /// Within the output of failed tests, which may look like anything.
@@ -80,7 +82,17 @@ impl Tally {
 
     /// The sum over all binaries.
     pub(crate) fn total(&self) -> Counts {
-        self.binaries.iter().filter_map(|binary| binary.counts).fold(Counts::default(), Counts::plus)
+        let all = self.binaries.iter().filter_map(|binary| binary.counts);
+        let sum = all.fold(Counts::default(), Counts::plus);
+        Counts { filtered: sum.filtered.saturating_sub(self.elsewhere), ..sum }
+    }
+
+    /// What was read since `before` was the total is a run of tests that the run before it had filtered out, and only of
+    /// those: neither skipped the other's.
+    pub(crate) fn was_a_part(&mut self, before: Counts) {
+        let now = self.total();
+        let ran = |counts: Counts| counts.passed + counts.failed + counts.ignored;
+        self.elsewhere += (ran(now) - ran(before)) + now.filtered.saturating_sub(before.filtered);
     }
 
     /// The binaries that started and never told their result.

@@ -9,6 +9,11 @@ use redrive_brokers::{REPORT_VARIABLE, Version};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+/// In the path of the contract's clauses on real brokers. They mostly wait, and disturb nobody: more of them run at once
+/// than there are cores. Other tests kill brokers and count on their share of the machine.
+const CONTRACT: &str = "::contract::";
+const CONTRACT_THREADS: &str = "8";
+
 /// Runs everything; the tests on the brokers of `versions`.
 pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
     let began = Instant::now();
@@ -84,13 +89,14 @@ fn test(closing: &mut Closing, versions: &[Version], servers: &[Server]) -> Resu
     std::fs::write(&report, "")?;
     let mut environment = vec![(REPORT_VARIABLE.to_owned(), Some(report.display().to_string()))];
     let mut arguments = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
+    let mut of_contract = [&arguments[..], &["--test", "conformance"]].concat();
+    arguments.extend(["--", "--skip", CONTRACT]);
+    of_contract.extend(["--", CONTRACT, "--test-threads", CONTRACT_THREADS]);
     let left_out: Vec<Version> =
         Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect();
-    if !left_out.is_empty() {
-        arguments.push("--");
-    }
     for version in &left_out {
         arguments.extend(["--skip", version.mark()]);
+        of_contract.extend(["--skip", version.mark()]);
         // A test that forgot its mark must not run there unnoticed.
         environment.push((version.url_variable().to_owned(), None));
     }
@@ -100,12 +106,15 @@ fn test(closing: &mut Closing, versions: &[Version], servers: &[Server]) -> Resu
 
     let mut tally = Tally::default();
     let step: Step = step::cargo(&arguments, &environment, |line| tally.read(line))?;
+    let before = tally.total();
+    let contract = step::cargo(&of_contract, &environment, |line| tally.read(line))?;
+    tally.was_a_part(before);
     let reported = std::fs::read_to_string(&report)?;
     std::fs::remove_file(&report)?;
 
-    closing.take_tests(&tally, &step, servers, &left_out);
+    closing.take_tests(&tally, if step.passed { &contract } else { &step }, servers, &left_out);
     closing.reported.extend(reported.lines().map(str::to_owned));
-    closing.steps.push(step);
+    closing.steps.extend([step, contract]);
     Ok(())
 }
 
