@@ -114,7 +114,7 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
         .expect("bound");
     let transport = scene.options().connect(&scene.url).await.expect("connected");
     // Some stretches with many that come back, some with few, and none with a pattern that batches could follow.
-    let is_taken = |n: usize| n % 7 != 3 && n % 50 != 0 && !(n / 300 == 5 && n % 2 == 0);
+    let is_taken = |n: usize| n % 7 != 3 && !n.is_multiple_of(50) && !(n / 300 == 5 && n.is_multiple_of(2));
     let published = join_all((0..MESSAGES).map(|n| {
         let message = message(format!("m{n}")).with_header("taken", is_taken(n));
         transport.publish_to(&exchange, "", message)
