@@ -49,13 +49,24 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
         let transport =
             scene.options().consumer_priority(priority).connect(&scene.url).await.expect("connected");
         transport.start(&needs).await.expect("started");
-        // Subscribed, once something was handed out.
-        transport.publish(message("first")).await.expect("published");
-        complete(&transport, "first").await;
         transport
     };
     let low = start(1).await;
+    low.publish(message("first")).await.expect("published");
+    complete(&low, "first").await;
     let high = start(7).await;
+    // Subscribed, once something is handed out to it; the other has what came before that.
+    loop {
+        low.publish(message("is it there?")).await.expect("published");
+        let (hand, by) = tokio::select! {
+            hand = next(&low) => (hand, &low),
+            hand = next(&high) => (hand, &high),
+        };
+        by.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+        if std::ptr::eq(by, &high) {
+            break;
+        }
+    }
     let mut hands = Vec::new();
     for n in 0..3 {
         low.publish(message(format!("m{n}"))).await.expect("published");

@@ -1,7 +1,8 @@
-//! A broker that says that it takes messages again is believed at once.
+//! A broker that says that it takes messages again is believed at once; and one that comes back as another version.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive::memory::Memory;
@@ -15,13 +16,30 @@ use tokio::time::{Instant, sleep};
 struct Telling {
     inner: Memory,
     word: Arc<watch::Sender<()>>,
+    /// From then on it moves dead letters itself.
+    upgraded: Arc<AtomicBool>,
+    settled: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Telling {
+    fn new(inner: Memory) -> Self {
+        Self {
+            inner,
+            word: Arc::new(watch::Sender::new(())),
+            upgraded: Arc::default(),
+            settled: Arc::default(),
+        }
+    }
 }
 
 impl Transport for Telling {
     type Receipt = <Memory as Transport>::Receipt;
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        capabilities.native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
+        capabilities.prefers_native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
+        capabilities
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
@@ -37,7 +55,11 @@ impl Transport for Telling {
         receipt: Self::Receipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<Self::Receipt>> {
-        self.inner.settle(receipt, settlement).await
+        self.settled.lock().unwrap().push(settlement.name());
+        match settlement {
+            Settlement::Reject => self.inner.settle(receipt, Settlement::Complete).await,
+            other => self.inner.settle(receipt, other).await,
+        }
     }
 
     async fn pause(&self) -> Result<(), TransportError> {
@@ -70,10 +92,11 @@ async fn fail() -> Result<(), BoxError> {
 async fn a_copy_that_was_refused_is_stored_as_soon_as_the_broker_takes_it() {
     let (broker, inner) = memory_with(numbered(1));
     broker.set_shelf_writable(QUEUE, Shelf::DeadLetter, false);
-    let word = Arc::new(watch::Sender::new(()));
+    let transport = Telling::new(inner);
+    let word = Arc::clone(&transport.word);
     let (refusals, mut refused) = watch::channel(0);
     let diary = Diary::new();
-    let runner = Consumer::new(Telling { inner, word: Arc::clone(&word) })
+    let runner = Consumer::new(transport)
         .with_dead_letter_backoff([secs(1)])
         .observer(diary.observer())
         .observer(move |event: &Event<'_>| {
@@ -94,4 +117,24 @@ async fn a_copy_that_was_refused_is_stored_as_soon_as_the_broker_takes_it() {
     };
     runner.run_until(watching).await.unwrap();
     assert_eq!(place(&broker), "dead-letter shelf");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_is_upgraded_under_a_running_consumer_is_used_as_it_is_now() {
+    let (_broker, inner) = memory_with(numbered(2));
+    let transport = Telling::new(inner);
+    let (upgraded, settled) = (Arc::clone(&transport.upgraded), Arc::clone(&transport.settled));
+    let diary = Diary::new();
+    let runner = Consumer::new(transport)
+        .concurrency(1)
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .observer(move |event: &Event<'_>| {
+            if matches!(event, Event::Settled { .. }) {
+                upgraded.store(true, Ordering::SeqCst);
+            }
+        })
+        .handler(fail);
+    runner.run_until(diary.ended(2)).await.unwrap();
+    assert_eq!(*settled.lock().unwrap(), ["move", "reject"]);
 }

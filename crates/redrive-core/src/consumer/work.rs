@@ -73,7 +73,8 @@ impl<T: Transport> Context<T> {
             return self.settle_on_sight(&delivery, receipt).await;
         }
         if delivery.story().not_before.is_some()
-            && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning())
+            && let Some(wait_on) =
+                Settlement::wait_on(&delivery, &self.planning(&self.transport.capabilities()))
         {
             tracing::debug!("not due yet: waits on");
             self.settle(&delivery, receipt, wait_on).await;
@@ -142,7 +143,15 @@ impl<T: Transport> Context<T> {
     }
 
     async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
-        let settlement = Settlement::plan(delivery, disposition.clone(), &self.planning());
+        let settlement = match disposition {
+            // Nothing to plan: the way that most messages go is kept short.
+            Disposition::Ack => Settlement::Complete,
+            // The broker may be another version than at the start.
+            _ => {
+                let capabilities = self.transport.capabilities();
+                Settlement::plan(delivery, disposition.clone(), &self.planning(&capabilities))
+            }
+        };
         let ended = match disposition {
             Disposition::Release => self.release_by(delivery, receipt, settlement).await,
             _ => self.settle(delivery, receipt, settlement).await,
@@ -187,12 +196,8 @@ impl<T: Transport> Context<T> {
         })
     }
 
-    fn planning(&self) -> Planning<'_> {
-        Planning {
-            now: self.transport.now(),
-            capabilities: &self.capabilities,
-            header_budget: self.settings.header_budget,
-        }
+    fn planning<'a>(&self, capabilities: &'a Capabilities) -> Planning<'a> {
+        Planning { now: self.transport.now(), capabilities, header_budget: self.settings.header_budget }
     }
 
     fn redacted(&self, disposition: Disposition) -> Disposition {
