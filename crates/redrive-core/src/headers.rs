@@ -93,8 +93,12 @@ impl fmt::Debug for Headers {
 
 impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Self {
-        let entries = entries.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Self { entries: Arc::new(entries) }
+        // Not `collect`: that would sort them in a list of its own first, and there are few.
+        let mut map = BTreeMap::new();
+        for (name, value) in entries {
+            map.insert(name.into(), value.into());
+        }
+        Self { entries: Arc::new(map) }
     }
 }
 

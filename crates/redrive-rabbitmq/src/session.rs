@@ -283,17 +283,14 @@ impl Receipt {
         Err(error::lost("its connection, channel or subscription ended"))
     }
 
-    /// Removes the message: the broker is told now, or within the time that acknowledgements may wait for each other.
-    pub(crate) fn ack(mut self) -> Result<(), TransportError> {
+    /// Removes the message: the broker is told now, or within the time that acknowledgements may wait for each other. When
+    /// it is told now, waits until that is written: who fills the window does not run ahead of the connection.
+    pub(crate) async fn ack(mut self) -> Result<(), TransportError> {
         self.settled = true;
-        self.session.acknowledge(self.tag).map(drop)
-    }
-
-    /// Removes the message, in a session in which acknowledgements are sent at once, and waits until it was sent.
-    pub(crate) async fn ack_at_once(mut self) -> Result<(), TransportError> {
-        self.settled = true;
-        let sending = self.session.acknowledge(self.tag)?;
-        self.session.written(sending).await
+        match self.session.acknowledge(self.tag)? {
+            None => Ok(()),
+            sending => self.session.written(sending).await,
+        }
     }
 
     /// Gives the delivery back (`requeue`), or has the broker dead-letter it.

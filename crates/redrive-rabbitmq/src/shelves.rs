@@ -83,7 +83,7 @@ impl RabbitMqShelves {
                 visit.held.push(tag);
                 return Err(error);
             }
-            Receipt::new(tag, Arc::clone(&visit.session)).ack_at_once().await?;
+            Receipt::new(tag, Arc::clone(&visit.session)).ack().await?;
             done += 1;
         }
         Ok(done)

@@ -178,7 +178,7 @@ impl RabbitMq {
         };
         match stored {
             // The copy is stored: when the original comes again it must not be copied a second time.
-            Ok(()) => receipt.ack().map_err(SettleError::lost_after_copy),
+            Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
             Err(error) => {
                 debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
                 Err(SettleError::held(error, receipt))
@@ -259,10 +259,13 @@ impl Transport for RabbitMq {
     }
 
     async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
+        if settlement == Settlement::Complete {
+            return receipt.ack().await.map_err(SettleError::lost);
+        }
         // Nothing is copied for a delivery that comes again anyway.
         receipt.check().map_err(SettleError::lost)?;
         let (way, copy) = match settlement {
-            Settlement::Complete => return receipt.ack().map_err(SettleError::lost),
+            Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
             Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),
             Settlement::Reject if self.broker.capabilities().native_dead_letter => {
                 return receipt.nack(false).await.map_err(SettleError::lost);

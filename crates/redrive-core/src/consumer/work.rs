@@ -59,7 +59,12 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let span = telemetry::span(&delivery, self.capabilities.system);
-        self.work_within(&span, service, delivery, receipt).instrument(span.clone()).await;
+        if span.is_disabled() {
+            self.work_within(&span, service, delivery, receipt).await;
+        } else {
+            let within = self.work_within(&span, service, delivery, receipt);
+            Box::pin(within).instrument(span.clone()).await;
+        }
     }
 
     async fn work_within(
