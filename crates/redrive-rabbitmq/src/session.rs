@@ -132,17 +132,15 @@ impl Session {
         match due {
             Due::Waits => {}
             Due::WaitsFirst => self.waits.notify_one(),
-            Due::Now => window.tell(|ack| last = self.send(ack)),
+            Due::Now => window.tell(|ack| last = Some(self.send(ack))),
         }
         Ok(last)
     }
 
     /// Waits until an acknowledgement has left this process.
-    async fn written(&self, sending: Option<Sending<'_>>) -> Result<(), TransportError> {
-        if let Some(sending) = sending {
-            let answer = answered_on(&self.channel, sending).await;
-            answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
-        }
+    async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
+        let answer = answered_on(&self.channel, sending).await;
+        answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
         fail_point(FailPoint::AckFlushed);
         Ok(())
     }
@@ -174,11 +172,12 @@ impl Session {
     }
 
     /// Hands it to the channel. The answer comes when it was written; it need not be waited for.
-    fn send(&self, Ack { tag, multiple }: Ack) -> Option<Sending<'_>> {
+    fn send(&self, Ack { tag, multiple }: Ack) -> Sending<'_> {
         let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
         let sent = (&mut sending).now_or_never();
         self.note_sent();
-        sent.is_none().then_some(sending)
+        // It may be written already.
+        sent.map_or(sending, |answer| std::future::ready(answer).boxed())
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {
@@ -226,8 +225,8 @@ async fn tell_in_time(session: Weak<Session>, waits: Arc<Notify>, within: Durati
         tokio::time::sleep(within).await;
         let Some(session) = session.upgrade() else { return };
         let mut last = None;
-        session.window().tell_all(|ack| last = session.send(ack));
-        if last.is_some() {
+        session.window().tell_all(|ack| last = Some(session.send(ack)));
+        if let Some(last) = last {
             // An error means that the session ended: what was not told comes again.
             let _ = session.written(last).await;
         }
@@ -289,7 +288,7 @@ impl Receipt {
         self.settled = true;
         match self.session.acknowledge(self.tag)? {
             None => Ok(()),
-            sending => self.session.written(sending).await,
+            Some(sending) => self.session.written(sending).await,
         }
     }
 

@@ -249,7 +249,7 @@ impl Transfer {
         };
         let way = self.broker.way(wait, &mut copy)?;
         self.broker.store(&way, copy).await?;
-        receipt.ack_at_once().await?;
+        receipt.ack().await?;
         Ok(remaining)
     }
 }
