@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -119,14 +120,18 @@ where
 impl<J> Hall<J> {
     async fn next(&self) -> J {
         loop {
+            let mut called = pin!(self.job.notified());
             {
                 let mut state = self.state();
                 if let Some(job) = state.jobs.pop_front() {
                     return job;
                 }
                 state.waiting += 1;
+                // Whoever is counted as waiting can be called from here on. Calls to nobody become one: of two workers that
+                // were called before they listened the other would never hear of it.
+                called.as_mut().enable();
             }
-            self.job.notified().await;
+            called.await;
         }
     }
 
@@ -155,6 +160,8 @@ impl<J> Drop for Open<'_, J> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use tokio::sync::mpsc;
 
@@ -186,6 +193,33 @@ mod tests {
         assert_eq!(odd, (0..20).filter(|job| job % 2 == 1).collect::<Vec<_>>());
         while panicked < 10 {
             workers.changed(|ended| panicked += u32::from(ended.is_err())).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_worker_that_is_counted_as_waiting_hears_when_it_is_called() {
+        let mut workers = Workers::new(3);
+        let (done, mut told) = mpsc::unbounded_channel();
+        let together = Arc::new(tokio::sync::Barrier::new(3));
+        let work = move |round: u32| {
+            let (done, together) = (done.clone(), Arc::clone(&together));
+            async move {
+                // Ends only when all three are at it.
+                together.wait().await;
+                done.send(round).unwrap();
+            }
+        };
+        for round in 0..2_000 {
+            while !workers.has_room(1) {
+                workers.changed(|_| {}).await;
+            }
+            for _ in 0..3 {
+                workers.hand(round, &work);
+            }
+            for _ in 0..3 {
+                let told = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
+                assert_eq!(told, Ok(Some(round)), "a worker was not called");
+            }
         }
     }
 
