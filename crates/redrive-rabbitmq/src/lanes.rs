@@ -77,6 +77,11 @@ impl<J> Waiting<J> {
         batch
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
     /// A lane ended without being asked to. What waits is given up when nobody else carries it.
     pub(crate) fn end(&mut self, target: &Route) {
         if let Some(lanes) = self.lanes.get_mut(target) {

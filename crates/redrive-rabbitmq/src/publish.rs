@@ -149,7 +149,11 @@ impl Drop for Lane<'_> {
 
 impl Shared {
     /// Gives every job of a batch its answer.
-    async fn carry(&self, route: &Route, jobs: Vec<Job>) {
+    async fn carry(&self, route: &Route, mut jobs: Vec<Job>) {
+        jobs.retain(Job::is_waited_for);
+        if jobs.is_empty() {
+            return;
+        }
         let Err((jobs, ended)) = self.publish(route, jobs).await else { return };
         // One of them made the broker close the channel, and which is not told. Each for itself they have an answer of
         // their own; what had been stored already is stored twice.
@@ -166,7 +170,7 @@ impl Shared {
 
     /// Publishes them together. An error gives back those that have no answer, because the channel ended.
     async fn publish(&self, route: &Route, mut jobs: Vec<Job>) -> Result<(), (Vec<Job>, lapin::Error)> {
-        let slot = match self.ready().await {
+        let slot = match self.ready(&jobs).await {
             Ok((live, slot)) => {
                 jobs = fitting(jobs, live.frame_max());
                 slot
@@ -206,8 +210,8 @@ impl Shared {
     }
 
     /// A channel to publish on, now.
-    async fn ready(&self) -> Result<(Arc<Live>, Slot), TransportError> {
-        let live = self.connected().await?;
+    async fn ready(&self, jobs: &[Job]) -> Result<(Arc<Live>, Slot), TransportError> {
+        let live = self.connected(jobs).await?;
         if live.is_blocked() {
             return Err(not_stored("RabbitMQ takes no messages: its memory or disk is full".to_owned()));
         }
@@ -215,14 +219,16 @@ impl Shared {
         Ok((live, slot))
     }
 
-    /// The publishing connection, however often it must be tried; the caller's patience ends it.
-    async fn connected(&self) -> Result<Arc<Live>, TransportError> {
+    /// The publishing connection, however often it must be tried, as long as anybody waits: a lane that went on without
+    /// would outlive the transport, and keep all that comes in meanwhile.
+    async fn connected(&self, jobs: &[Job]) -> Result<Arc<Live>, TransportError> {
         let _one_at_a_time = self.connecting.lock().await;
         let mut backoff = Backoff::default();
         loop {
             match self.link.live().await {
                 Ok(live) => return Ok(live),
                 Err(error) if error.kind() == TransportErrorKind::Closed => return Err(error),
+                Err(error) if !jobs.iter().any(Job::is_waited_for) => return Err(error),
                 Err(error) => {
                     let pause = backoff.next();
                     tracing::warn!(%error, ?pause, "cannot publish, trying again");
@@ -268,6 +274,10 @@ impl Shared {
 }
 
 impl Job {
+    fn is_waited_for(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
     fn answer(self, answer: Result<Answer, TransportError>) {
         // Who no longer waits does not want to know.
         let _ = self.answer.send(answer);
@@ -283,7 +293,7 @@ fn give_up(jobs: Vec<Job>, why: impl Fn() -> TransportError) {
 /// Those that somebody waits for and that fit a frame, ready to be sent.
 fn fitting(jobs: Vec<Job>, frame_max: u32) -> Vec<Job> {
     let ready = |mut job: Job| {
-        if job.answer.is_closed() {
+        if !job.is_waited_for() {
             return None;
         }
         let fits = check_size(&job.message, frame_max).and_then(|()| match job.properties {
@@ -337,6 +347,29 @@ fn check_size(message: &Message, frame_max: u32) -> Result<(), TransportError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::Address;
+    use crate::connection::Role;
+    use crate::options::Options;
+
+    #[tokio::test]
+    async fn nothing_is_carried_on_for_those_who_gave_up() {
+        // Nobody listens there.
+        let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
+        let link = Link::new(Role::Publishing, &Options::new("orders"), address);
+        let publisher = Publisher::new(link, 1, Duration::from_millis(20));
+        let target = Target { exchange: "", routing_key: "orders" };
+        for _ in 0..5 {
+            let answer = publisher.publish(target, Message::new("x"), true).await;
+            assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::NotStored);
+        }
+        let ended = async {
+            while Arc::strong_count(&publisher.shared) > 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), ended).await.expect("the lane goes on for nobody");
+        assert!(publisher.shared.waiting().is_empty());
+    }
 
     #[test]
     fn there_is_room_for_what_the_broker_adds() {
