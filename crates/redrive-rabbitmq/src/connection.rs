@@ -186,6 +186,7 @@ impl Link {
                 Arc::downgrade(&live),
                 Arc::clone(provider),
                 credentials,
+                self.connect_timeout,
                 self.name.clone(),
             );
             tokio::spawn(fresh);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lapin::types::LongString;
 use redrive_core::BoxError;
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::connection::{Backoff, Live, answered};
@@ -44,7 +45,7 @@ impl Credentials {
     /// When to ask again.
     pub(crate) fn renewed_after(&self) -> Option<Duration> {
         const NOT_SOONER: Duration = Duration::from_millis(500);
-        self.valid_for.map(|time| (time * 3 / 4).max(NOT_SOONER))
+        self.valid_for.map(|time| (time - time / 4).max(NOT_SOONER))
     }
 }
 
@@ -97,11 +98,21 @@ where
     }
 }
 
+/// The answer of the provider, unless it takes longer than this.
+async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
+    let answer = timeout(within, provider.credentials()).await;
+    answer.unwrap_or_else(|_| {
+        let within = humantime::format_duration(within);
+        Err(format!("the credentials provider does not answer within {within}").into())
+    })
+}
+
 /// Shows the broker new credentials before those of now expire, for as long as the connection lives.
 pub(crate) async fn keep_fresh(
     live: Weak<Live>,
     provider: std::sync::Arc<dyn CredentialsProvider>,
     mut shown: Credentials,
+    within: Duration,
     connection: String,
 ) {
     let mut backoff = Backoff::default();
@@ -111,7 +122,7 @@ pub(crate) async fn keep_fresh(
         if !live.upgrade().is_some_and(|live| live.is_up()) {
             return;
         }
-        wait = match provider.credentials().await {
+        wait = match asked(&*provider, within).await {
             Ok(fresh) => {
                 let Some(live) = live.upgrade() else { return };
                 let secret = LongString::from(fresh.secret.as_str());
@@ -163,5 +174,19 @@ mod tests {
             renewed(Credentials::token("t").valid_for(Duration::ZERO)),
             Some(Duration::from_millis(500))
         );
+        assert!(renewed(Credentials::token("t").valid_for(Duration::MAX)).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_does_not_answer_is_not_waited_for() {
+        struct Silent;
+        #[async_trait]
+        impl CredentialsProvider for Silent {
+            async fn credentials(&self) -> Result<Credentials, BoxError> {
+                std::future::pending().await
+            }
+        }
+        let error = asked(&Silent, Duration::from_secs(9)).await.unwrap_err();
+        assert!(error.to_string().contains("9s"), "{error}");
     }
 }

@@ -121,8 +121,8 @@ impl Settlement {
     }
 
     /// For a message that waits in one place and is moved to another, to wait on for `remaining`: what must be done. Nothing
-    /// of its story changes: it is the same copy, and where both are left after a crash the second that is handled is
-    /// known as the first.
+    /// of its story changes but the time when it is due: where both are left after a crash, both are handled, as the same
+    /// attempt.
     #[must_use]
     pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Self {
         let mut copy = waiting.clone();

@@ -264,8 +264,17 @@ fn delay(needed: &Queue, found: &Found) -> Vec<Finding> {
 fn way_back(needed: &Queue, found: &Found) -> Option<Finding> {
     let name = &needed.name;
     for setting in ["dead-letter-exchange", "dead-letter-routing-key"] {
-        let Some(wanted) = text(&needed.arguments, &format!("x-{setting}")) else { continue };
-        match found.argument_first(setting) {
+        let there = found.argument_first(setting);
+        let Some(wanted) = text(&needed.arguments, &format!("x-{setting}")) else {
+            // A policy fills in the one that the arguments do not have.
+            let there = there?;
+            return Some(Wrong(format!(
+                "delay queue `{name}` has `{setting}` `{}`, by {}, and needs none: what waits there would come back with that \
+                 one, which may lead nowhere",
+                there.value, there.by
+            )));
+        };
+        match there {
             Some(there) if there.value == wanted => {}
             Some(there) => {
                 return Some(Wrong(format!(

@@ -51,6 +51,19 @@ fn what_redrive_declares_is_as_it_should_be() {
 }
 
 #[test]
+fn a_policy_that_fills_in_another_way_back_is_wrong() {
+    let staged = crate::Staged::back_to("shop").stage("wait", Duration::from_secs(30)).declared(true);
+    let delay = crate::Delay::from(staged);
+    let parts = delay.at_work(&plan(), &redrive_core::Needs::none(), &[]).parts();
+    let queue = |part| if let crate::topology::Part::Queue(queue) = part { Some(queue) } else { None };
+    let stage = parts.into_iter().find_map(queue).expect("a stage");
+    let audited = |policy| audit(&stage, Role::Delay, Said::default(), &found(&stage, &policy, &[]));
+    assert_eq!(audited(json!({})), []);
+    let findings = audited(json!({"dead-letter-routing-key": "elsewhere"}));
+    assert!(only_wrong(&findings).contains("`elsewhere`, by policy `broad`"), "{findings:?}");
+}
+
+#[test]
 fn a_policy_that_shortens_a_wait_is_wrong() {
     let findings = of_rung(&json!({"message-ttl": 1000}), &[]);
     let said = only_wrong(&findings);

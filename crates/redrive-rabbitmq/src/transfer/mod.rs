@@ -48,7 +48,7 @@ const AT_ONCE: usize = 32;
 ///
 /// Each message is stored at its new place and confirmed, and only then taken from the old one: a crash leaves it in one of
 /// them, or in both, never in none. What is left is moved by the next run. Where both copies are left, they are the same
-/// attempt: a consumer that remembers what it settled handles one of them.
+/// attempt of the same message, and both are handled.
 ///
 /// A message keeps its story, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
 /// one that another program stored, or an older version of this one after a snooze, nothing tells: it waits all of its wait
