@@ -92,14 +92,6 @@ pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
 impl<T: Transport> Consumer<T> {
     /// How many deliveries are handled at the same time when nothing else is said.
     pub const DEFAULT_CONCURRENCY: usize = 16;
-    /// How long handling one delivery takes at most: for example what the timeout around the handler says. Where the
-    /// broker takes deliveries back sooner than they can all be handled, the consumer warns at its start. Nothing is cut
-    /// short by this.
-    pub fn longest_handling(mut self, time: Duration) -> Self {
-        self.settings.longest_handling = Some(time);
-        self
-    }
-
     /// How long handlers may take to finish after a shutdown was asked for, when nothing else is said.
     pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
     /// How many recently settled deliveries are remembered when nothing else is said.
@@ -135,6 +127,14 @@ impl<T: Transport, L> Consumer<T, L> {
     /// is said: twice the concurrency.
     pub fn prefetch(mut self, deliveries: u32) -> Self {
         self.settings.prefetch = Some(deliveries.max(1));
+        self
+    }
+
+    /// How long handling one delivery takes at most: for example what the timeout around the handler says. Where the
+    /// broker takes deliveries back sooner than they can all be handled, the consumer warns at its start. Nothing is cut
+    /// short by this.
+    pub fn longest_handling(mut self, time: Duration) -> Self {
+        self.settings.longest_handling = Some(time);
         self
     }
 

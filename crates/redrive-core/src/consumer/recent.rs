@@ -46,6 +46,15 @@ impl RecentlySettled {
         self.order.push_back(key);
     }
 
+    /// It stays with the broker, which hands it out again: then it is not done, even where another that is the same in
+    /// everything was.
+    pub(crate) fn forget(&mut self, delivery: &Delivery) {
+        // Its place in the order stays, and is given up in its turn.
+        if let Some(key) = self.key(delivery) {
+            self.keys.remove(&key);
+        }
+    }
+
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
         delivery.redelivered() && self.key(delivery).is_some_and(|key| self.keys.contains(&key))
     }
@@ -135,6 +144,21 @@ mod tests {
             "not marked as redelivered: another message of the same id"
         );
         assert!(!recent.knows(&delivery("a", 1).marked_redelivered(true)), "its copy is somebody else");
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_taken_for_its_twin() {
+        let mut recent = recent(2);
+        recent.remember(&delivery("twin", 0));
+        recent.forget(&delivery("twin", 0));
+        assert!(!recent.knows(&delivery("twin", 0).marked_redelivered(true)));
+        recent.remember(&delivery("twin", 0));
+        assert!(recent.knows(&delivery("twin", 0).marked_redelivered(true)));
+        for id in ["a", "b", "c", "d"] {
+            recent.remember(&delivery(id, 0));
+            recent.forget(&delivery(id, 0));
+        }
+        assert!(recent.order.len() <= 2 && recent.keys.is_empty());
     }
 
     #[test]

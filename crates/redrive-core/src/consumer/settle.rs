@@ -30,6 +30,7 @@ impl<T: Transport> Context<T> {
         receipt: T::Receipt,
         settlement: Settlement,
     ) -> Ended {
+        self.forget_what_comes_again(delivery, &settlement);
         match self.transport.settle(receipt, settlement.clone()).await {
             Ok(()) => {
                 self.remember(delivery, &settlement);
@@ -74,7 +75,7 @@ impl<T: Transport> Context<T> {
                 // The word may come while the next try is under way: it is listened for from before that.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
                 if !self.wait_unless_over(wait, word).await {
-                    return self.give_back(receipt).await;
+                    return self.give_back(delivery, receipt).await;
                 }
                 recovered = Some(self.recovered());
             }
@@ -96,6 +97,7 @@ impl<T: Transport> Context<T> {
         receipt: T::Receipt,
         settlement: Settlement,
     ) -> Ended {
+        self.forget_what_comes_again(delivery, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
             match self.transport.settle(receipt, settlement.clone()).await {
                 Ok(()) => {
@@ -108,7 +110,7 @@ impl<T: Transport> Context<T> {
         match held {
             Some(receipt) => {
                 tracing::warn!(%error, "not given back as a copy: given back as it is, which counts");
-                self.give_back(receipt).await
+                self.give_back(delivery, receipt).await
             }
             None => {
                 tracing::warn!(%error, "not given back: the message comes again by itself");
@@ -121,7 +123,8 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
-    async fn give_back(&self, receipt: T::Receipt) -> Ended {
+    async fn give_back(&self, delivery: &Delivery, receipt: T::Receipt) -> Ended {
+        self.forget_what_comes_again(delivery, &Settlement::Release);
         match self.transport.settle(receipt, Settlement::Release).await {
             Ok(()) => Ended::GivenBack,
             Err(_) => Ended::Lost,
@@ -144,6 +147,14 @@ impl<T: Transport> Context<T> {
             () = self.over() => false,
             () = tokio::time::sleep(wait) => true,
             () = recovered => true,
+        }
+    }
+
+    /// Before the broker has it: it may be back at once, marked as redelivered.
+    fn forget_what_comes_again(&self, delivery: &Delivery, settlement: &Settlement) {
+        let comes_again = matches!(settlement, Settlement::Release | Settlement::HoldBack { .. });
+        if let (true, Some(recent)) = (comes_again, &self.recent) {
+            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).forget(delivery);
         }
     }
 
