@@ -14,6 +14,7 @@ use crate::delay::{DeadLetters, LONGEST, Mode, Way};
 use crate::error;
 use crate::inbox::Inbox;
 use crate::options::Options;
+use crate::prefetch::Sizing;
 use crate::publish::{Answer, Publisher, Target, max_header_bytes};
 use crate::session::Session;
 use crate::topology::{self, Declared, Part, Plan, QueueType, Topology};
@@ -47,6 +48,8 @@ struct Known {
     version: Option<Version>,
     frame_max: u32,
     prefetch: u16,
+    /// What the intake made of it, where it may.
+    sized: u16,
     /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
     narrowed: u16,
     interrupted_at: Option<SystemTime>,
@@ -150,7 +153,22 @@ impl Broker {
     pub(crate) fn prefetch(&self) -> u16 {
         let known = self.known();
         let most = if known.narrowed == 0 { u16::MAX } else { known.narrowed };
-        known.prefetch.clamp(1, most)
+        known.prefetch.max(known.sized).clamp(1, most)
+    }
+
+    /// Between which bounds the intake may size what is in hand; `None` where it may not, or not now.
+    pub(crate) fn may_size(&self) -> Option<Sizing> {
+        let most = self.options.prefetch_up_to?;
+        let known = self.known();
+        // Who subscribes anew is no longer the active one.
+        let active = self.options.arguments.contains_key("x-single-active-consumer");
+        let may = known.narrowed == 0 && !active;
+        may.then(|| Sizing::between(known.prefetch.max(1), most))
+    }
+
+    /// From the next subscription on.
+    pub(crate) fn size(&self, in_hand: u16) {
+        self.known().sized = in_hand;
     }
 
     pub(crate) fn narrow(&self, most: Option<u32>) {

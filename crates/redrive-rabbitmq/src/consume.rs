@@ -18,6 +18,7 @@ use crate::convert::short;
 use crate::error;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
+use crate::prefetch::Sizing;
 use crate::session::Session;
 use crate::topology::{QueueType, Topology};
 use crate::version::Version;
@@ -61,6 +62,7 @@ impl Drop for Watched {
 async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut backoff = Backoff::default();
     let mut cut = false;
+    let mut sizing = None;
     loop {
         let now = *wanted.borrow_and_update();
         match now {
@@ -85,7 +87,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                     broker.note_interruption(SystemTime::now());
                 }
                 let since = Instant::now();
-                let ended = take(broker, &session, consumer, &mut wanted).await;
+                let ended = take(broker, &session, consumer, &mut sizing, &mut wanted).await;
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
                 }
@@ -185,10 +187,16 @@ async fn take(
     broker: &Broker,
     session: &Arc<Session>,
     mut consumer: Consumer,
+    sizing: &mut Option<Sizing>,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut arrived = Vec::new();
+    let mut handed_out = 0;
+    let full = broker.may_size();
+    if let (None, Some(full)) = (&sizing, full) {
+        *sizing = Some(full);
+    }
     loop {
         tokio::select! {
             next = consumer.next() => {
@@ -198,6 +206,7 @@ async fn take(
                     arrived.push(Arrived { delivery, session: Arc::clone(session) });
                     next = if arrived.len() < AT_ONCE { consumer.next().now_or_never() } else { None };
                 }
+                handed_out += arrived.len();
                 broker.inbox.push(arrived.drain(..));
                 match next {
                     Some(Some(Err(error))) => return Ended::Cut(error.to_string()),
@@ -207,8 +216,17 @@ async fn take(
                 }
             },
             // The stream should say so; should it not, nothing would ever come again.
-            _ = look.tick() => if !session.is_live() {
-                return Ended::Cut("the channel ended".to_owned());
+            _ = look.tick() => {
+                if !session.is_live() {
+                    return Ended::Cut("the channel ended".to_owned());
+                }
+                let handed_out = std::mem::take(&mut handed_out);
+                if let Some(sizing) = sizing.as_mut().filter(|_| full.is_some())
+                    && sizing.after_a_second(handed_out)
+                {
+                    broker.size(sizing.now());
+                    return stop(broker, session, consumer).await;
+                }
             },
             changed = wanted.changed() => {
                 if changed.is_err() || *wanted.borrow() != Wanted::Deliveries {

@@ -29,6 +29,7 @@ mod lanes;
 #[cfg(feature = "management")]
 mod management;
 mod options;
+mod prefetch;
 mod publish;
 mod screen;
 mod session;

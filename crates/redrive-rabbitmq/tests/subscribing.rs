@@ -16,7 +16,11 @@ tests!(
     the_consumer_with_priority_is_served_first,
     a_hop_keeps_what_it_can,
     a_delivery_that_is_held_too_long_is_taken_back,
+    more_is_held_where_much_is_worked_off,
 );
+
+/// The consumer asks for this many in hand, and may get many more.
+const LEAST: u32 = 2;
 
 async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
     let needs = needs(&[100], 1);
@@ -168,4 +172,43 @@ async fn complete(transport: &RabbitMq, id: &str) {
     let hand = next(transport).await;
     assert_eq!(hand.delivery.id(), id);
     transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+}
+
+async fn more_is_held_where_much_is_worked_off(scene: Scene) {
+    let needs = needs(&[100], LEAST);
+    let sized = scene.options().prefetch_up_to(200).connect(&scene.url).await.expect("connected");
+    sized.start(&needs).await.expect("started");
+    let producing = async {
+        loop {
+            let all = (0..50).map(|n| sized.publish(message(format!("m{n}"))));
+            futures::future::join_all(all).await.into_iter().for_each(|sent| sent.expect("published"));
+        }
+    };
+    let consuming = async {
+        loop {
+            for _ in 0..300 {
+                let hand = next(&sized).await;
+                sized.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+            }
+            // What comes while nothing is settled is what may be in hand.
+            let mut hands = Vec::new();
+            while let Ok(hand) = tokio::time::timeout(Duration::from_millis(200), next(&sized)).await {
+                hands.push(hand);
+            }
+            let held = hands.len();
+            for hand in hands {
+                sized.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+            }
+            assert!(held <= 200 + LEAST as usize, "{held} in hand");
+            if held > 3 * LEAST as usize {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = consuming => {}
+        () = producing => {}
+    }
+    sized.close().await;
+    scene.tidy_up(&needs).await;
 }

@@ -57,6 +57,16 @@ impl Options {
         self
     }
 
+    /// Sizes the prefetch by what is worked off: what is handed out in a twentieth of a second, from the consumer's own
+    /// prefetch (twice its concurrency, unless told otherwise) up to this. It grows within a second, and shrinks after ten
+    /// slow ones; each time the queue is subscribed to anew, and what is in hand stays in hand. Not with
+    /// [`single_active_consumer`](Self::single_active_consumer), whose subscription is not given up. Without this option the
+    /// prefetch stays as it is.
+    pub fn prefetch_up_to(mut self, deliveries: u16) -> Self {
+        self.prefetch_up_to = Some(deliveries);
+        self
+    }
+
     /// On how many channels copies may be on their way at once: 32, unless told otherwise. Each carries up to 256 copies
     /// for one target, and a target has two of them at most.
     pub fn publish_channels(mut self, channels: usize) -> Self {
