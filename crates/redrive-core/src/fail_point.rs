@@ -15,10 +15,12 @@ pub enum FailPoint {
     CopyHandedOver,
     /// The broker confirmed the copy.
     CopyConfirmed,
-    /// The acknowledgement was asked for; it may still be in this process, or on its way.
+    /// The acknowledgement was asked for; it may wait for others.
     AckHandedOver,
-    /// An acknowledgement, of one or many, left this process.
+    /// An acknowledgement, of one or many, was handed to the channel.
     AckFlushed,
+    /// It was written, where somebody waits for that.
+    AckWritten,
     /// The same for a delivery that is given back, or dead-lettered by the broker.
     NackHandedOver,
     /// Likewise.
@@ -29,13 +31,14 @@ pub enum FailPoint {
 
 impl FailPoint {
     /// All of them, in the order in which a delivery passes them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Received,
         Self::Decided,
         Self::CopyHandedOver,
         Self::CopyConfirmed,
         Self::AckHandedOver,
         Self::AckFlushed,
+        Self::AckWritten,
         Self::NackHandedOver,
         Self::NackFlushed,
         Self::Taken,
@@ -51,6 +54,7 @@ impl FailPoint {
             Self::CopyConfirmed => "copy-confirmed",
             Self::AckHandedOver => "ack-handed-over",
             Self::AckFlushed => "ack-flushed",
+            Self::AckWritten => "ack-written",
             Self::NackHandedOver => "nack-handed-over",
             Self::NackFlushed => "nack-flushed",
             Self::Taken => "taken",

@@ -141,7 +141,7 @@ impl Session {
     async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
         let answer = answered_on(&self.channel, sending).await;
         answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
-        fail_point(FailPoint::AckFlushed);
+        fail_point(FailPoint::AckWritten);
         Ok(())
     }
 
@@ -176,6 +176,7 @@ impl Session {
         let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
         let sent = (&mut sending).now_or_never();
         self.note_sent();
+        fail_point(FailPoint::AckFlushed);
         // It may be written already.
         sent.map_or(sending, |answer| std::future::ready(answer).boxed())
     }

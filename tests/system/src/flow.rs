@@ -91,6 +91,8 @@ impl Flow {
                 Self::Ack => Some(0..=1),
                 _ => moves.then_some(1..=2),
             },
+            // A consumer does not wait for that.
+            FailPoint::AckWritten => operator.then_some(1..=2),
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {
                 (!moves && self != Self::Ack).then_some(1..=1)
             }

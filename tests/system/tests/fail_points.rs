@@ -198,7 +198,7 @@ impl Scene {
 /// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.
 async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
     const MESSAGES: usize = 600;
-    const DEATHS: [(FailPoint, u32); 8] = [
+    const DEATHS: [(FailPoint, u32); 9] = [
         (FailPoint::Received, 70),
         (FailPoint::Decided, 60),
         (FailPoint::CopyHandedOver, 20),
