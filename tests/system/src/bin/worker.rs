@@ -5,6 +5,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
@@ -80,9 +81,13 @@ async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result
 async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<Disposition, BoxError> {
     log.write(&began(&delivery));
     // Who comes after the dead takes everything in.
+    static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
     let first = std::env::var_os(FAIL_POINT).is_some();
     match Flow::of(delivery.id()) {
-        Flow::Release if first => return Ok(Disposition::Release),
+        // Once: acknowledgements wait for each other, and each round before they go would leave a copy more.
+        Flow::Release if first && !GIVEN_BACK.swap(true, Ordering::SeqCst) => {
+            return Ok(Disposition::Release);
+        }
         Flow::Retry if delivery.attempt() == 1 => return Err("not this time".into()),
         Flow::DeadLetter | Flow::Reject => return Err(Permanent::new("never").into()),
         Flow::Ack | Flow::Retry | Flow::Release | Flow::Redrive => {}
