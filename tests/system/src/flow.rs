@@ -73,7 +73,7 @@ impl Flow {
     /// come by it.
     #[must_use]
     pub fn left(self, point: FailPoint, on: Combination) -> Option<RangeInclusive<usize>> {
-        // Where a return is counted, the message is given back as a copy.
+        // Where a return is counted, the message is given back as a copy from the second time on.
         let by_copy = (on.version, on.queue_type) == (Version::V3_10, QueueType::Quorum);
         let moves = match self {
             Self::Retry | Self::DeadLetter | Self::Redrive => true,
@@ -94,7 +94,7 @@ impl Flow {
             // A consumer does not wait for that.
             FailPoint::AckWritten => operator.then_some(1..=2),
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {
-                (!moves && self != Self::Ack).then_some(1..=1)
+                matches!(self, Self::Reject | Self::Release).then_some(1..=1)
             }
         }
     }

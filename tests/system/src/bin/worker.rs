@@ -5,7 +5,7 @@
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
@@ -81,13 +81,15 @@ async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result
 async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<Disposition, BoxError> {
     log.write(&began(&delivery));
     // Who comes after the dead takes everything in.
-    static GIVEN_BACK: AtomicBool = AtomicBool::new(false);
+    static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
     let first = std::env::var_os(FAIL_POINT).is_some();
     match Flow::of(delivery.id()) {
-        // Once: acknowledgements wait for each other, and each round before they go would leave a copy more.
-        Flow::Release if first && !GIVEN_BACK.swap(true, Ordering::SeqCst) => {
+        // Where returns are counted the first is one, and the second a copy. No third: acknowledgements wait for each other,
+        // and each round before they go would leave one copy more.
+        Flow::Release if first && GIVEN_BACK.fetch_add(1, Ordering::SeqCst) < 2 => {
             return Ok(Disposition::Release);
         }
+        Flow::Release if first => std::future::pending().await,
         Flow::Retry if delivery.attempt() == 1 => return Err("not this time".into()),
         Flow::DeadLetter | Flow::Reject => return Err(Permanent::new("never").into()),
         Flow::Ack | Flow::Retry | Flow::Release | Flow::Redrive => {}
