@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::course::Plan;
+use crate::course::{Plan, Show};
 use crate::task::Task;
 
 /// Measures redrive beside other consumers of the same queues.
@@ -35,6 +35,8 @@ struct Arguments {
 enum Command {
     /// All contestants on all courses, interleaved, in several rounds.
     Run(Plan),
+    /// Shows the results of earlier runs again, and draws them in one picture.
+    Show(Show),
     /// redrive alone, in large numbers.
     #[command(subcommand)]
     Scale(scale::Scale),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
     let ended = match arguments.command {
         Command::Run(plan) => runtime.block_on(course::run(&plan)),
+        Command::Show(show) => course::show(&show).map(|()| ExitCode::SUCCESS),
         Command::Scale(scale) => runtime.block_on(scale::run(scale)).map(|()| ExitCode::SUCCESS),
         Command::Contestant(task) => runtime.block_on(contestant::run(task)).map(|()| ExitCode::SUCCESS),
     };

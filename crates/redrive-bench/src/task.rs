@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Longer than any run: what goes onto the rung stays there, and can be counted afterwards.
 pub(crate) const RETRY_WAIT: Duration = Duration::from_secs(3600);
@@ -30,7 +30,7 @@ pub(crate) struct Task {
 }
 
 /// What happens to the messages.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Work {
     /// Every message is handled and acknowledged.
@@ -111,7 +111,7 @@ impl Fate {
 }
 
 /// The type of the work queue.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum QueueType {
     Classic,

@@ -1,11 +1,11 @@
 //! What was measured, and what follows from it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::task::{QueueType, Work};
 
 /// All figures of one kind of work on one kind of queue.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Course {
     pub(super) work: Work,
     /// The exact release of RabbitMQ.
@@ -16,7 +16,7 @@ pub(super) struct Course {
 }
 
 /// One contestant on one course.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Entry {
     pub(super) variant: String,
     pub(super) count: u64,
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 }
 
 /// One round of one contestant.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Sample {
     pub(super) messages_per_second: f64,
     /// CPU time of the contestant, in µs per message.

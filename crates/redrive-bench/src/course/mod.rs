@@ -21,6 +21,7 @@ use crate::task::{QueueType, Task, Work};
 use figures::{Course, Entry, Sample};
 use heat::{Heat, Program};
 pub(crate) use plan::Plan;
+pub(crate) use report::{Show, show};
 
 /// Runs everything that is asked for, and reports.
 pub(crate) async fn run(plan: &Plan) -> Result<ExitCode> {
