@@ -227,6 +227,36 @@ async fn a_lost_connection_costs_no_attempt_and_no_message() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_given_back_is_never_taken_for_its_twin() {
+    let twin = || Message::new("the same").with_id("twin");
+    let (broker, transport) = memory_with([twin(), twin()]);
+    let transport = Arc::new(transport);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let (transport, runs) = (Arc::clone(&transport), Arc::clone(&runs));
+        move || {
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            if run == 1 {
+                // Both come again, marked as redelivered.
+                transport.interrupt();
+            }
+            async move {
+                // The one is done meanwhile.
+                sleep(secs(if run == 2 { 1 } else { 2 })).await;
+                if [2, 4].contains(&run) { Disposition::Ack } else { Disposition::Release }
+            }
+        }
+    };
+    let consumer = Consumer::new(Shared::new(transport))
+        .concurrency(2)
+        .suspects(redrive::Suspects::none())
+        .handler(handler);
+    consumer.run_until(sleep(mins(1))).await.unwrap();
+    assert_eq!(runs.load(Ordering::SeqCst), 5, "the other was not handled");
+    assert_eq!(broker.depth(QUEUE), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snoozed_copy_is_never_taken_for_its_original() {
     let (broker, transport) = memory_with(numbered(1));
     let transport = Arc::new(transport);
