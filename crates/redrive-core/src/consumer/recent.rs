@@ -19,9 +19,10 @@ const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"
 /// Only what the broker marks as redelivered is ever looked up: two messages that are alike are told apart by that, as
 /// long as their connection lives. A message without an id of its own is never remembered: nothing tells it from its twin.
 pub(crate) struct RecentlySettled {
-    keys: HashSet<u64, RandomState>,
-    order: VecDeque<u64>,
-    capacity: usize,
+    settled: Last,
+    /// What came from here and comes again, not done. Where two are the same in everything, it cannot be said which of
+    /// them was settled and which is still to come: then none is known.
+    given_back: Last,
     // Keyed per process, and nothing of it is ever shown: nobody outside can make two messages collide. Fast on large
     // bodies: every message that is done passes it.
     hasher: RandomState,
@@ -29,34 +30,27 @@ pub(crate) struct RecentlySettled {
 
 impl RecentlySettled {
     pub(crate) fn new(capacity: NonZeroUsize) -> Self {
-        let capacity = capacity.get();
-        Self { keys: HashSet::default(), order: VecDeque::new(), capacity, hasher: RandomState::default() }
+        let last = || Last { keys: HashSet::default(), order: VecDeque::new(), capacity: capacity.get() };
+        Self { settled: last(), given_back: last(), hasher: RandomState::default() }
     }
 
     pub(crate) fn remember(&mut self, delivery: &Delivery) {
-        let Some(key) = self.key(delivery) else { return };
-        if !self.keys.insert(key) {
-            return;
+        if let Some(key) = self.key(delivery) {
+            self.settled.insert(key);
         }
-        if self.order.len() == self.capacity
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.keys.remove(&oldest);
-        }
-        self.order.push_back(key);
     }
 
     /// It stays with the broker, which hands it out again: then it is not done, even where another that is the same in
-    /// everything was.
+    /// everything was, or will be.
     pub(crate) fn forget(&mut self, delivery: &Delivery) {
-        // Its place in the order stays, and is given up in its turn.
         if let Some(key) = self.key(delivery) {
-            self.keys.remove(&key);
+            self.given_back.insert(key);
         }
     }
 
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
-        delivery.redelivered() && self.key(delivery).is_some_and(|key| self.keys.contains(&key))
+        let known = |key: &u64| self.settled.keys.contains(key) && !self.given_back.keys.contains(key);
+        delivery.redelivered() && self.key(delivery).as_ref().is_some_and(known)
     }
 
     /// Who this copy is: its id and hop, and everything that a publisher that uses an id twice may change. Two that are
@@ -81,6 +75,27 @@ impl RecentlySettled {
             }
         }
         Some(key.finish())
+    }
+}
+
+/// The last keys, each once.
+struct Last {
+    keys: HashSet<u64, RandomState>,
+    order: VecDeque<u64>,
+    capacity: usize,
+}
+
+impl Last {
+    fn insert(&mut self, key: u64) {
+        if !self.keys.insert(key) {
+            return;
+        }
+        if self.order.len() == self.capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.keys.remove(&oldest);
+        }
+        self.order.push_back(key);
     }
 }
 
@@ -148,17 +163,27 @@ mod tests {
 
     #[test]
     fn what_is_given_back_is_not_taken_for_its_twin() {
-        let mut recent = recent(2);
-        recent.remember(&delivery("twin", 0));
-        recent.forget(&delivery("twin", 0));
-        assert!(!recent.knows(&delivery("twin", 0).marked_redelivered(true)));
-        recent.remember(&delivery("twin", 0));
-        assert!(recent.knows(&delivery("twin", 0).marked_redelivered(true)));
-        for id in ["a", "b", "c", "d"] {
-            recent.remember(&delivery(id, 0));
-            recent.forget(&delivery(id, 0));
+        let twin = || delivery("twin", 0);
+        for settled_first in [true, false] {
+            let mut recent = recent(2);
+            if settled_first {
+                recent.remember(&twin());
+                recent.forget(&twin());
+            } else {
+                recent.forget(&twin());
+                recent.remember(&twin());
+            }
+            assert!(!recent.knows(&twin().marked_redelivered(true)), "settled first: {settled_first}");
         }
-        assert!(recent.order.len() <= 2 && recent.keys.is_empty());
+    }
+
+    #[test]
+    fn what_was_given_back_long_ago_is_like_any_other() {
+        let mut recent = recent(2);
+        ["a", "b", "c"].map(|id| recent.forget(&delivery(id, 0)));
+        recent.remember(&delivery("a", 0));
+        assert!(recent.knows(&delivery("a", 0).marked_redelivered(true)));
+        assert_eq!(recent.given_back.order.len(), 2);
     }
 
     #[test]
