@@ -65,13 +65,13 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     tokio::time::sleep(ALARM).await;
     assert_eq!(service.handled_now(), before, "the intake rests");
 
-    alarm.set(&node, false).await;
     let over = Instant::now();
+    alarm.set(&node, false).await;
     let resumed = service.rests(false).await - over;
     let (again, said) = service.to_the_end(&ids, &operator).await;
     report(&format!(
-        "{alarm:?} alarm on {on}: {MESSAGES} messages, rested at {before} handled, took messages again {resumed:.1?} after \
-         the alarm, 0 lost, {again} ended more than once, {} settled on sight",
+        "{alarm:?} alarm on {on}: {MESSAGES} messages, rested at {before} handled, took messages again within \
+         {resumed:.1?} of the command that ends the alarm, 0 lost, {again} ended more than once, {} settled on sight",
         said.settled_on_sight
     ));
 }
