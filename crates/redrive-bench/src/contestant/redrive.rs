@@ -22,7 +22,9 @@ pub(super) async fn run(task: Task) -> Result<()> {
         .prefetch(task.prefetch.into())
         .with_dead_letter_backoff([RETRY_WAIT])
         .observer(move |event: &Event<'_>| {
-            if let Event::Settled { .. } = event {
+            if let Event::Settled { disposition, .. } = event
+                && **disposition != Disposition::Release
+            {
                 settled.settled(1);
             }
         })

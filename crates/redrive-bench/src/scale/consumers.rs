@@ -46,7 +46,9 @@ pub(super) async fn run(plan: &Consumers) -> Result<()> {
                 .prefetch(plan.prefetch.into())
                 .with_dead_letter_backoff([RETRY_WAIT])
                 .observer(move |event: &redrive::Event<'_>| {
-                    if let redrive::Event::Settled { .. } = event {
+                    if let redrive::Event::Settled { disposition, .. } = event
+                        && **disposition != Disposition::Release
+                    {
                         settled.settled(1);
                     }
                 })
