@@ -8,6 +8,7 @@ use crate::ports::random;
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -161,6 +162,8 @@ impl Cleaner {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // Not in the group of the test: what ends that must not end it before it has cleaned up.
+            .process_group(0)
             .spawn()
             .context("could not run sh to watch over the network")?;
         Ok(Cleaner(shell))
