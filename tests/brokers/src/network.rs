@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Sets one machine apart: its own network, its own name, and the names of its neighbours. `$1` its name, `$2` the file
@@ -62,8 +62,11 @@ impl Network {
         };
         let hosts: Vec<Host> = (1..=machines).map(host).collect();
         let switch = format!("redrive-{id}-switch");
-        let namespaces = hosts.iter().map(|host| host.namespace.clone()).chain([switch.clone()]);
-        let cleaner = Cleaner::start(namespaces.collect(), &names)?;
+        // Connections that nobody answers any more can keep a namespace, and with it the cables, for minutes.
+        let cables = (0..hosts.len()).map(|number| format!("link del {}", plug(&id, number)));
+        let namespaces = hosts.iter().map(|host| &host.namespace).chain([&switch]);
+        let namespaces = namespaces.map(|namespace| format!("netns del {namespace}"));
+        let cleaner = Cleaner::start(&names, cables.chain(namespaces))?;
         let lines: String = hosts.iter().map(|host| format!("{} {}\n", host.inner, host.name)).collect();
         fs::write(&names, format!("127.0.0.1 localhost\n{lines}"))?;
 
@@ -79,7 +82,7 @@ impl Network {
 
     fn connect(&self, number: usize, host: &Host, switch: &str) -> Result<()> {
         let Host { name, inner, outer, namespace, .. } = host;
-        let plug = self.plug(number);
+        let plug = plug(&self.id, number);
         let [a, b, c, d] = outer.octets();
         let here = Ipv4Addr::new(a, b, c, d - 1);
         for command in [
@@ -113,13 +116,13 @@ impl Network {
     /// Plugs or pulls the cable between a machine and its clients.
     pub(crate) fn outer_cable(&self, number: usize, plugged: bool) -> Result<()> {
         ensure!(number < self.hosts.len(), "there is no such machine");
-        ip(&format!("link set {} {}", self.plug(number), state(plugged)))
+        ip(&format!("link set {} {}", plug(&self.id, number), state(plugged)))
     }
+}
 
-    /// Names of interfaces have at most 15 characters.
-    fn plug(&self, number: usize) -> String {
-        format!("rd-{}-{}", self.id, number + 1)
-    }
+/// The end of a cable on this machine. Names of interfaces have at most 15 characters.
+fn plug(id: &str, number: usize) -> String {
+    format!("rd-{id}-{}", number + 1)
 }
 
 impl Host {
@@ -148,17 +151,17 @@ fn ip(arguments: &str) -> Result<()> {
 struct Cleaner(Child);
 
 impl Cleaner {
-    fn start(namespaces: Vec<String>, names: &PathBuf) -> Result<Cleaner> {
-        // With a namespace its cables go, also their ends here.
+    /// Removes the file with the names, and runs these commands of `ip`.
+    fn start(names: &Path, commands: impl Iterator<Item = String>) -> Result<Cleaner> {
         let script = r#"
             read -r _
             rm -f "$1"; shift
-            for namespace in "$@"; do ip netns del "$namespace"; done
+            for command in "$@"; do ip $command; done
         "#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(names)
-            .args(namespaces)
+            .args(commands)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
