@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
-//! of `cargo test` says, [`closing`] the report at the end. [`bench`] is
+//! of `cargo test` says, [`closing`] the report at the end. [`mod@bench`] is
 //! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside. [`soak`] is
 //! `cargo xtask soak`.
 

@@ -1,4 +1,7 @@
-//! The ground floor of redrive. (Documentation follows with the whole.)
+//! The ground floor of redrive: messages, layers, retry policies, classifiers, the plan of a settlement and the consumer that
+//! carries it out. It knows no broker. Services use the facade, `redrive`; who writes a [`Transport`] stands on this crate.
+//!
+//! The way of one message, and the order in which to read the code: `docs/architecture.md`.
 
 mod classify;
 mod consumer;

@@ -162,7 +162,8 @@ impl Broker {
         let known = self.known();
         // Who subscribes anew is no longer the active one.
         let active = self.options.arguments.contains_key("x-single-active-consumer");
-        let may = known.narrowed == 0 && !active;
+        // Who asks for one at a time means it.
+        let may = known.narrowed == 0 && known.prefetch > 1 && !active;
         may.then(|| Sizing::between(known.prefetch.max(1), most))
     }
 

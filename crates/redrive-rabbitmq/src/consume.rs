@@ -190,7 +190,7 @@ async fn take(
     sizing: &mut Option<Sizing>,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
-    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
     let mut arrived = Vec::new();
     let mut handed_out = 0;
     let full = broker.may_size();

@@ -115,6 +115,17 @@ impl Book {
         format!("- {}\n", key.0)
     }
 
+    /// It was given back before it came to an end, which says nothing of what it does; answers the line to write.
+    pub(crate) fn give_back(&mut self, key: &Key) -> String {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.open = entry.open.saturating_sub(1);
+            if entry.open == 0 && entry.deaths == 0 {
+                self.entries.remove(key);
+            }
+        }
+        format!("< {}\n", key.0)
+    }
+
     /// How many processes died with it.
     pub(crate) fn deaths(&self, key: &Key) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.deaths)
@@ -147,6 +158,7 @@ impl Book {
         match sign {
             "+" => drop(self.begin(&Key::read(rest)?)),
             "-" => drop(self.end(&Key::read(rest)?)),
+            "<" => drop(self.give_back(&Key::read(rest)?)),
             "!" => {
                 let (deaths, key) = rest.split_once(' ')?;
                 let (deaths, key) = (deaths.parse().ok().filter(|&deaths| deaths > 0)?, Key::read(key)?);

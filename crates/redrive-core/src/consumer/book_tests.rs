@@ -26,6 +26,13 @@ fn what_began_and_never_ended_is_counted() {
 }
 
 #[test]
+fn what_is_given_back_keeps_its_count_and_gets_no_other() {
+    let book = read(&["! 2 0 a", "+ 0 a", "< 0 a", "+ 0 b", "< 0 b"]).unwrap();
+    assert_eq!((book.deaths(&key("a")), book.deaths(&key("b")), book.counted()), (2, 0, 1));
+    assert_eq!(book.write(), format!("{TITLE}\n! 2 0 a\n"));
+}
+
+#[test]
 fn every_process_that_dies_counts_and_an_end_clears() {
     let mut book = Book::default();
     for deaths in 0..3 {

@@ -82,12 +82,12 @@ impl Ledger {
             let line = written.book.begin(key);
             self.write(&mut written, &line);
         }
-        Begun { ledger: self, key }
+        Begun { ledger: self, key, given_back: false }
     }
 
-    fn end(&self, key: &Key) {
+    fn end(&self, key: &Key, given_back: bool) {
         let mut written = self.written();
-        let line = written.book.end(key);
+        let line = if given_back { written.book.give_back(key) } else { written.book.end(key) };
         self.names_any.store(written.book.counted() > 0, Ordering::Relaxed);
         self.write(&mut written, &line);
     }
@@ -127,12 +127,20 @@ impl Ledger {
 pub(crate) struct Begun<'a> {
     ledger: &'a Ledger,
     key: Option<Key>,
+    given_back: bool,
+}
+
+impl Begun<'_> {
+    /// It is given back before it came to an end: what was counted of it stays.
+    pub(crate) fn give_back(&mut self) {
+        self.given_back = true;
+    }
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if let Some(key) = &self.key {
-            self.ledger.end(key);
+            self.ledger.end(key, self.given_back);
         }
     }
 }

@@ -180,7 +180,9 @@ mod tests {
     #[test]
     fn what_was_given_back_long_ago_is_like_any_other() {
         let mut recent = recent(2);
-        ["a", "b", "c"].map(|id| recent.forget(&delivery(id, 0)));
+        for id in ["a", "b", "c"] {
+            recent.forget(&delivery(id, 0));
+        }
         recent.remember(&delivery("a", 0));
         assert!(recent.knows(&delivery("a", 0).marked_redelivered(true)));
         assert_eq!(recent.given_back.order.len(), 2);

@@ -86,7 +86,7 @@ impl<T: Transport> Context<T> {
             return;
         }
         self.tell(&Event::Received { delivery: &delivery });
-        let begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
+        let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let disposition = self.redacted(self.decide(service, &delivery).await);
         if let Some(began) = began {
@@ -95,6 +95,9 @@ impl<T: Transport> Context<T> {
         }
         telemetry::decided(span, &delivery, &disposition);
         fail_point(FailPoint::Decided);
+        if let (Disposition::Release, Some(begun)) = (&disposition, &mut begun) {
+            begun.give_back();
+        }
         // What was turned away stays counted until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
         self.carry_out(&delivery, receipt, disposition).await;

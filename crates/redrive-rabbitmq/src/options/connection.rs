@@ -60,8 +60,9 @@ impl Options {
     /// Sizes the prefetch by what is worked off: what is handed out in a twentieth of a second, from the consumer's own
     /// prefetch (twice its concurrency, unless told otherwise) up to this. It grows within a second, and shrinks after ten
     /// slow ones; each time the queue is subscribed to anew, and what is in hand stays in hand. Not with
-    /// [`single_active_consumer`](Self::single_active_consumer), whose subscription is not given up. Without this option the
-    /// prefetch stays as it is.
+    /// [`single_active_consumer`](Self::single_active_consumer), whose subscription is not given up, and not where the consumer's
+    /// prefetch is 1. What a process has in hand when it dies is counted as handed out: more prefetch, more suspects. Without
+    /// this option the prefetch stays as it is.
     pub fn prefetch_up_to(mut self, deliveries: u16) -> Self {
         self.prefetch_up_to = Some(deliveries);
         self

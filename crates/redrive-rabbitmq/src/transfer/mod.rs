@@ -117,7 +117,7 @@ impl Transfer {
         self.broker.prepare().await?;
         let mut transferred = Transferred::default();
         let old = self.old_mode()?;
-        for source in self.sources(&*old) {
+        for source in self.sources(&*old)? {
             let moved = self.empty(&source, &*old, &mut transferred).await;
             info!(queue = %source.name, messages = transferred.queues.get(&source.name), "transferred");
             moved?;
@@ -140,12 +140,22 @@ impl Transfer {
         Ok(self.old.delay.at_work(&plan, &self.needs, &self.old.more_waits))
     }
 
-    fn sources(&self, old: &dyn Mode) -> Vec<Source> {
-        let new = delay_queues(&*self.broker.mode()).into_iter().map(|source| source.name);
+    fn sources(&self, old: &dyn Mode) -> Result<Vec<Source>, TransportError> {
+        let new: BTreeSet<_> =
+            delay_queues(&*self.broker.mode()).into_iter().map(|source| source.name).collect();
+        let sources: Vec<_> =
+            delay_queues(old).into_iter().filter(|source| !new.contains(&source.name)).collect();
         let names = &self.broker.plan.names;
-        let others = [&names.work, &names.dead_letters, &names.parking].into_iter().cloned();
-        let kept: BTreeSet<_> = new.chain(others).collect();
-        delay_queues(old).into_iter().filter(|source| !kept.contains(&source.name)).collect()
+        let rests = [&names.work, &names.dead_letters, &names.parking];
+        match sources.iter().find(|source| rests.contains(&&source.name)) {
+            Some(Source { name, .. }) => {
+                let message = format!(
+                    "messages waited in `{name}`, which is the work queue or a shelf now: what waits there cannot be told from                      what rests there; give the shelf another name (`dead_letter_queue`, `parking_queue`)"
+                );
+                Err(TransportError::new(TransportErrorKind::Unsupported, message))
+            }
+            None => Ok(sources),
+        }
     }
 
     async fn empty(
