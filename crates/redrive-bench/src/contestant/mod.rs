@@ -50,6 +50,11 @@ pub(crate) fn variants(work: Work) -> &'static [&'static str] {
 
 /// Runs the contestant that the task names.
 pub(crate) async fn run(task: Task) -> Result<()> {
+    // Only on request: a figure with a log is another figure.
+    if std::env::var_os("RUST_LOG").is_some() {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
     match task.variant.as_str() {
         "redrive" => redrive::run(task).await,
         "lapin-no-acks" => consume::no_acks(task).await,
