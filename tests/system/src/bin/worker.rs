@@ -3,14 +3,15 @@
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures::FutureExt as _;
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
-    BoxError, Consumer, Delivery, Disposition, Event, MarkError as _, NoRetry, Permanent, Selection, Shelf,
-    Shelves as _, State, Suspects, millis,
+    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, MarkError as _, NoRetry, Permanent,
+    Selection, Shelf, Shelves as _, State, Suspects, TransportError, TransportErrorKind, millis,
 };
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
@@ -35,15 +36,46 @@ async fn main() -> anyhow::Result<()> {
     let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
     let path = PathBuf::from(log);
     let log = Arc::new(LogWriter::open(&path)?);
+    let leash = leash().shared();
+    // As whoever runs a service: starts it again when it was not let in.
+    loop {
+        match serve(mode, url, queue, queue_type, &path, Arc::clone(&log), leash.clone()).await {
+            Err(error) if was_not_let_in(&error) => eprintln!("starts again: {error:#}"),
+            ended => return ended,
+        }
+        tokio::select! {
+            () = leash.clone() => return Ok(()),
+            () = tokio::time::sleep(millis(200)) => {}
+        }
+    }
+}
+
+/// What ended in order, or broke later, is not started again.
+fn was_not_let_in(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ConsumerError::Start { .. }))
+        || error
+            .downcast_ref()
+            .is_some_and(|error: &TransportError| error.kind() == TransportErrorKind::Unreachable)
+}
+
+async fn serve(
+    mode: &str,
+    url: &str,
+    queue: &str,
+    queue_type: QueueType,
+    path: &Path,
+    log: Arc<LogWriter>,
+    leash: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let transport = RabbitMq::options(queue).queue_type(queue_type).connect_any(url.split(',')).await?;
     if mode == "redrive" {
         transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
         return Ok(());
     }
     let consumer = Consumer::new(transport).observer(observer(&log));
-    let runner = match mode.as_str() {
+    let runner = match mode {
         "killer" | "killer-with-ledger" | "killer-in-company" => {
-            let consumer = match mode.as_str() {
+            let consumer = match mode {
                 "killer-with-ledger" => consumer.ledger(path.with_extension("ledger")),
                 "killer-in-company" => consumer.suspects(Suspects::none()),
                 _ => consumer,
@@ -57,7 +89,7 @@ async fn main() -> anyhow::Result<()> {
         "flows" => consumer.with_dead_letter_backoff([flow::WAIT]).handler_with(log, flow),
         _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
     };
-    runner.run_until(leash()).await?;
+    runner.run_until(leash).await?;
     Ok(())
 }
 
