@@ -41,6 +41,24 @@ async fn as_many_are_handled_at_once_as_asked_and_no_more() {
     assert_eq!(most.load(Ordering::SeqCst), 7);
 }
 
+/// A delivery that is dropped on the way to its handler comes again, and counts: nobody would see it but by that.
+#[tokio::test(start_paused = true)]
+async fn everything_is_handed_out_once_however_much_comes_at_once() {
+    const MESSAGES: usize = 500;
+    let (_broker, transport) = memory_with(numbered(MESSAGES));
+    let diary = Diary::new();
+    let again = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&again);
+    let handler = move |delivery: Delivery| {
+        seen.fetch_add(usize::from(delivery.handed_out() > 1), Ordering::SeqCst);
+        async {}
+    };
+    let consumer = Consumer::new(transport).concurrency(200).observer(diary.observer()).handler(handler);
+    let report = consumer.run_until(diary.ended(MESSAGES)).await.unwrap();
+    assert_eq!((again.load(Ordering::SeqCst), report.suspects), (0, 0));
+    assert_eq!(report.acknowledged, MESSAGES as u64);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ladder_of_hours_passes_in_no_time() {
     let (broker, transport) = memory_with(numbered(1));

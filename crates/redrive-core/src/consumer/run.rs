@@ -142,7 +142,7 @@ async fn take_in<T: Transport>(
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             taken = intake.take(context, room), if (room || intake.isolation.keeps()) && intake.open() => {
                 let mut taken = taken;
-                for _ in 0..AT_ONCE {
+                for left in (0..AT_ONCE).rev() {
                     // Closed by somebody else.
                     let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
@@ -158,7 +158,8 @@ async fn take_in<T: Transport>(
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
                     let most = isolation.most(context.settings.concurrency, || workers.open());
-                    if !(workers.has_room(most) && intake.open()) {
+                    // What is taken is handed to a worker: nothing is taken in the last turn.
+                    if left == 0 || !(workers.has_room(most) && intake.open()) {
                         break;
                     }
                     match intake.take(context, true).now_or_never() {
