@@ -249,9 +249,17 @@ impl Live {
         self.connection.status().blocked()
     }
 
+    /// The broker's answer to what is asked of the connection itself, waited for only as long as it is up.
+    pub(crate) async fn answered<T>(
+        &self,
+        question: impl Future<Output = lapin::Result<T>>,
+    ) -> lapin::Result<T> {
+        answered_within_reason(answered_while(|| self.is_up(), question)).await
+    }
+
     /// A new channel; closed when it is dropped.
     pub(crate) async fn channel(&self) -> Result<Channel, TransportError> {
-        let channel = answered(self.connection.create_channel()).await;
+        let channel = self.answered(self.connection.create_channel()).await;
         channel.map_err(|error| error::interrupted("cannot open a channel", error))
     }
 
@@ -261,17 +269,25 @@ impl Live {
     }
 }
 
-/// The broker's answer. The client library forgets some questions when the connection ends just then: without a limit
-/// they would be waited for for ever.
-pub(crate) async fn answered<T>(question: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
-    const LIMIT: Duration = Duration::from_secs(30);
-    let answer = timeout(LIMIT, question).await;
-    answer.unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer").into()))
+/// The broker's answer. The client library forgets some questions when the connection ends just then: they would be waited
+/// for for ever.
+pub(crate) async fn answered<T>(
+    channel: &Channel,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> lapin::Result<T> {
+    answered_within_reason(answered_on(channel, question)).await
 }
 
 /// The broker's answer, waited for only as long as the channel that it comes on is open.
 pub(crate) async fn answered_on<T>(
     channel: &Channel,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> lapin::Result<T> {
+    answered_while(|| channel.status().connected(), question).await
+}
+
+async fn answered_while<T>(
+    open: impl Fn() -> bool,
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -280,12 +296,17 @@ pub(crate) async fn answered_on<T>(
         if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
             return answer;
         }
-        if !channel.status().connected() {
-            return Err(
-                std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended").into()
-            );
+        if !open() {
+            let ended = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended");
+            return Err(ended.into());
         }
     }
+}
+
+async fn answered_within_reason<T>(question: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let answer = timeout(LIMIT, question).await;
+    answer.unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer").into()))
 }
 
 /// Waits between attempts: twice as long each time, up to ten seconds, and never the same for two processes.

@@ -165,13 +165,13 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
     broker.note_connection(&live);
     let channel = live.channel().await.map_err(Refused::Other)?;
     let prefetch = broker.prefetch();
-    let limited = answered(channel.basic_qos(prefetch, BasicQosOptions { global: false })).await;
+    let limited = answered(&channel, channel.basic_qos(prefetch, BasicQosOptions { global: false })).await;
     limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
     let queue = short(broker.queue(), "the name of a queue").map_err(Refused::Other)?;
     let options = BasicConsumeOptions::default();
     let arguments = arguments(&broker.options, live.version);
     let consuming = channel.basic_consume(queue, CONSUMER_TAG.into(), options, arguments);
-    let consumer = answered(consuming).await.map_err(|cause| {
+    let consumer = answered(&channel, consuming).await.map_err(|cause| {
         let missing = error::is_missing_queue(&cause);
         let error = error::consuming(broker.queue(), cause);
         if missing { Refused::Missing(error) } else { Refused::Other(error) }

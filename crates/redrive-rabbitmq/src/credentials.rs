@@ -11,7 +11,7 @@ use redrive_core::BoxError;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::connection::{Backoff, Live, answered};
+use crate::connection::{Backoff, Live};
 
 /// What the broker is shown: user and password, or a token. Shows itself without the secret.
 #[derive(Clone)]
@@ -126,7 +126,7 @@ pub(crate) async fn keep_fresh(
             Ok(fresh) => {
                 let Some(live) = live.upgrade() else { return };
                 let secret = LongString::from(fresh.secret.as_str());
-                let updated = answered(live.connection.update_secret(secret, "renewed".into())).await;
+                let updated = live.answered(live.connection.update_secret(secret, "renewed".into())).await;
                 match updated {
                     Ok(()) => {
                         info!(%connection, "RabbitMQ took the renewed credentials");

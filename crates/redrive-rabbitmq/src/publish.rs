@@ -249,7 +249,9 @@ impl Shared {
         let channel = live.channel().await.map_err(|error| {
             TransportError::new(TransportErrorKind::NotStored, error.to_string()).with_source(error)
         })?;
-        answered(channel.confirm_select(ConfirmSelectOptions::default())).await.map_err(not_stored)?;
+        answered(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
+            .await
+            .map_err(not_stored)?;
         Ok(Slot { channel, epoch: live.epoch })
     }
 

@@ -73,6 +73,11 @@ impl Session {
         &self.channel
     }
 
+    /// The connection of the channel.
+    pub(crate) fn connection(&self) -> &Live {
+        &self.connection
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.connection.epoch
     }

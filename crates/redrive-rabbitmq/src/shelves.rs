@@ -11,7 +11,7 @@ use redrive_core::{
 use tracing::{info, warn};
 
 use crate::broker::Broker;
-use crate::connection::{answered, answered_on};
+use crate::connection::answered_on;
 use crate::convert::{self, short};
 use crate::delay::Way;
 use crate::error;
@@ -214,6 +214,6 @@ impl Visit {
         }
         self.session.settle_down().await;
         // Answered, everything is back in its place: the next look at the shelf sees it.
-        let _ = answered(self.session.channel().close(200, "OK".into())).await;
+        let _ = self.session.connection().answered(self.session.channel().close(200, "OK".into())).await;
     }
 }

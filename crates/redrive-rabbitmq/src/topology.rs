@@ -264,7 +264,7 @@ async fn declare_queue(live: &Live, queue: &Queue) -> Result<(), TransportError>
     // A refusal closes the channel: each queue has one of its own.
     let channel = live.channel().await?;
     let name = short(&queue.name, "the name of a queue")?;
-    let answer = answered(channel.queue_declare(name, options, arguments)).await;
+    let answer = answered(&channel, channel.queue_declare(name, options, arguments)).await;
     answer.map_err(|error| error::declaring(&queue.name, error))?;
     Ok(())
 }
@@ -277,7 +277,7 @@ async fn declare_exchange(live: &Live, exchange: &Exchange, passive: bool) -> Re
     let name = short(&exchange.name, "the name of an exchange")?;
     let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
     let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
-    answered(declaring).await.map_err(|cause| wording(&exchange.name, cause))
+    answered(&channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
 }
 
 async fn bind(live: &Live, binding: &Binding) -> Result<(), TransportError> {
@@ -287,7 +287,9 @@ async fn bind(live: &Live, binding: &Binding) -> Result<(), TransportError> {
     let key = short(&binding.routing_key, "a routing key")?;
     let binding_it =
         channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
-    answered(binding_it).await.map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
+    answered(&channel, binding_it)
+        .await
+        .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
 
 async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
@@ -316,7 +318,7 @@ pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportErro
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let channel = live.channel().await?;
     let name = short(queue, "the name of a queue")?;
-    let found = answered(channel.queue_declare(name, options, FieldTable::default())).await;
+    let found = answered(&channel, channel.queue_declare(name, options, FieldTable::default())).await;
     let found = found.map_err(|error| error::verifying(queue, error))?;
     Ok(found.message_count())
 }
