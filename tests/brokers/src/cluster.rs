@@ -22,6 +22,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Whether this machine can have one.
+    ///
+    /// # Errors
+    /// Why not: the version is not installed (a broker elsewhere, or in a container, is not enough), or networks cannot be
+    /// made.
+    pub fn possible(version: Version) -> Result<()> {
+        install::find(version)
+            .with_context(|| format!("RabbitMQ {version} is not installed on this machine"))?;
+        Network::possible()
+    }
+
     /// Starts three nodes of `version`; returns when they have joined and accept AMQP connections. Needs root.
     ///
     /// # Errors

@@ -43,6 +43,17 @@ pub(crate) struct Host {
 }
 
 impl Network {
+    /// Whether this machine lets networks be made: it makes a small one, and removes it.
+    pub(crate) fn possible() -> Result<()> {
+        let namespace = format!("redrive-{:06x}-probe", random() & 0xff_ffff);
+        ip(&format!("netns add {namespace}"))
+            .context("no network namespaces here: they need root, the right to make them, and iproute2")?;
+        let bridge = ip(&format!("-n {namespace} link add switch type bridge"));
+        let cable = ip(&format!("-n {namespace} link add one type veth peer name two"));
+        ip(&format!("netns del {namespace}"))?;
+        bridge.and(cable).context("no bridges or cables between network namespaces here")
+    }
+
     /// A network of so many machines, up to 60, all cables plugged in.
     pub(crate) fn lay(machines: u8) -> Result<Network> {
         run(Command::new("ip").arg("netns")).context(

@@ -43,6 +43,10 @@ const HANDLED_BEFORE: usize = 100;
 async fn a_cluster_that_loses_a_node_loses_no_message(version: Version) {
     let limit = Duration::from_secs(600);
     let what = format!("the cluster of RabbitMQ {version}");
+    // A laptop without root, a broker in a container: said at the end of the run, and no failure.
+    if let Err(why) = tokio::task::spawn_blocking(move || Cluster::possible(version)).await.unwrap() {
+        return report(&format!("NOT RUN: {what}: {why:#}"));
+    }
     within(limit, &what, async {
         let began = Instant::now();
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(version)).await.unwrap().unwrap();
