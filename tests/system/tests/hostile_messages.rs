@@ -69,7 +69,10 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     let mut ends: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for entry in diary.entries() {
         let end = entry.disposition.as_ref().map_or("on sight", redrive::Disposition::name);
-        ends.entry(entry.delivery.id().to_owned()).or_default().push(end);
+        // Some claim to have been handed out before, and are handled alone: what is in hand beside them is given back.
+        if end != "release" {
+            ends.entry(entry.delivery.id().to_owned()).or_default().push(end);
+        }
     }
     for number in 0..ordinary {
         assert_eq!(ends[&format!("ordinary-{number}")], ["ack"], "ordinary-{number}");
