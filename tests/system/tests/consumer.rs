@@ -1,11 +1,12 @@
 //! The consumer's own promises, on the in-process broker and virtual time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryOptions};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Needs, Report, header_names};
+use redrive::{ConsumerError, Event, Report, header_names};
+use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -309,9 +310,9 @@ async fn a_snoozed_copy_is_never_taken_for_its_original() {
 
 #[tokio::test(start_paused = true)]
 async fn the_transport_is_told_what_will_be_asked_of_it() {
-    let needs_of = async |build: fn(Consumer<Shared>) -> redrive::Runner<Shared>| {
+    let needs_of = async |build: fn(Consumer<Shared<Memory>>) -> redrive::Runner<Shared<Memory>>| {
         let shared = Shared::new(Arc::new(Memory::new(QUEUE)));
-        let needs = Arc::clone(&shared.1);
+        let needs = shared.needs();
         build(Consumer::new(shared)).run_until(sleep(secs(1))).await.unwrap();
         needs.lock().unwrap().clone()
     };
@@ -360,58 +361,4 @@ async fn an_empty_queue_is_no_reason_to_end() {
     let (_broker, transport) = memory_with([]);
     let report = Consumer::new(transport).handler(succeed).run_until(sleep(mins(60))).await.unwrap();
     assert_eq!(report, Report::default());
-}
-
-/// One transport in two hands, the consumer's and the test's; and what was asked of it.
-struct Shared(Arc<Memory>, Arc<Mutex<Needs>>);
-
-impl Shared {
-    fn new(transport: Arc<Memory>) -> Self {
-        Self(transport, Arc::default())
-    }
-}
-
-impl redrive::Transport for Shared {
-    type Receipt = <Memory as redrive::Transport>::Receipt;
-
-    fn capabilities(&self) -> redrive::Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn start(&self, needs: &Needs) -> Result<(), redrive::TransportError> {
-        *self.1.lock().unwrap() = needs.clone();
-        self.0.start(needs).await
-    }
-
-    async fn receive(&self) -> Result<Option<redrive::Received<Self::Receipt>>, redrive::TransportError> {
-        self.0.receive().await
-    }
-
-    async fn settle(
-        &self,
-        receipt: Self::Receipt,
-        settlement: redrive::Settlement,
-    ) -> Result<(), redrive::SettleError<Self::Receipt>> {
-        self.0.settle(receipt, settlement).await
-    }
-
-    async fn pause(&self) -> Result<(), redrive::TransportError> {
-        self.0.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), redrive::TransportError> {
-        self.0.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.0.narrow(most);
-    }
-
-    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
-        self.0.interrupted_at()
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
-    }
 }

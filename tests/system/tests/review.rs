@@ -10,6 +10,7 @@ use redrive::{
     Capabilities, Delivery, Event, Needs, NoRetry, Planning, Received, SettleError, Settlement, Transport,
     TransportError, TransportErrorKind, header_names,
 };
+use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
 use redrive_testkit::{Fault, Faulty};
 use tokio::sync::Notify;
@@ -19,59 +20,6 @@ async fn succeed() {}
 
 async fn fail() -> Result<(), BoxError> {
     Err("no answer".into())
-}
-
-/// A transport of which the consumer believes something else.
-struct Said<T>(T, fn(&mut Capabilities));
-
-impl<T: Transport> Transport for Said<T> {
-    type Receipt = T::Receipt;
-
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        (self.1)(&mut capabilities);
-        capabilities
-    }
-
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.0.start(needs).await
-    }
-
-    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
-        self.0.receive().await
-    }
-
-    async fn settle(
-        &self,
-        receipt: T::Receipt,
-        settlement: Settlement,
-    ) -> Result<(), SettleError<T::Receipt>> {
-        self.0.settle(receipt, settlement).await
-    }
-
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.0.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.0.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.0.narrow(most);
-    }
-
-    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
-        self.0.interrupted_at()
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
-    }
-
-    fn now(&self) -> std::time::SystemTime {
-        self.0.now()
-    }
 }
 
 /// After a pause it still hands out some, as they were prefetched.
@@ -154,13 +102,15 @@ async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
     let lost = Arc::new(Notify::new());
     let shutdown = Arc::clone(&lost);
     // The shutdown comes when the acknowledgement is lost: the message comes again, and no handler begins with it.
-    let consumer = Consumer::new(Said(prefetching, |capabilities| capabilities.release_counts = true))
-        .observer(move |event: &Event<'_>| {
-            if matches!(event, Event::NotSettled { .. }) {
-                lost.notify_one();
-            }
-        })
-        .handler(succeed);
+    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |capabilities| {
+        capabilities.release_counts = true;
+    }))
+    .observer(move |event: &Event<'_>| {
+        if matches!(event, Event::NotSettled { .. }) {
+            lost.notify_one();
+        }
+    })
+    .handler(succeed);
     let report = consumer.run_until(async move { shutdown.notified().await }).await.unwrap();
     assert_eq!((report.settled_on_sight, report.released), (1, 0), "{report:?}");
     assert_eq!(broker.depth(QUEUE), 0, "it was handled, and must not be handled again");
@@ -193,7 +143,7 @@ async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
             Fault::None
         }
     });
-    let said = Said(faulty, |capabilities| capabilities.native_dead_letter = false);
+    let said = Shared::saying(Arc::new(faulty), |capabilities| capabilities.native_dead_letter = false);
     let consumer = Consumer::new(said)
         .concurrency(2)
         .grace(secs(1))
@@ -271,13 +221,15 @@ async fn a_pause_gives_back_even_when_no_copy_can_be_stored() {
     let prefetching = Prefetching::new(faulty, 1);
     let paused = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&paused);
-    let consumer = Consumer::new(Said(prefetching, |capabilities| capabilities.release_counts = true))
-        .observer(move |event: &Event<'_>| {
-            if matches!(event, Event::Settled { disposition: Disposition::Release, .. }) {
-                seen.fetch_add(1, Ordering::SeqCst);
-            }
-        })
-        .handler(succeed);
+    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |capabilities| {
+        capabilities.release_counts = true;
+    }))
+    .observer(move |event: &Event<'_>| {
+        if matches!(event, Event::Settled { disposition: Disposition::Release, .. }) {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+    })
+    .handler(succeed);
     consumer.handle().pause();
     let operator = async {
         sleep(millis(10)).await;

@@ -5,72 +5,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
-use redrive::{
-    Capabilities, ConsumerError, Event, Needs, NoRetry, Received, SettleError, Settlement, Suspects,
-    Transport, TransportError,
-};
+use redrive::{ConsumerError, Event, Needs, NoRetry, Received, Suspects, Transport};
+use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
 const ALLOWED: u32 = 4;
-
-/// A transport that the test holds too, of a queue that counts or does not.
-struct Shared(Arc<Memory>, bool);
-
-impl Transport for Shared {
-    type Receipt = <Memory as Transport>::Receipt;
-
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.counts_hand_outs = self.1;
-        capabilities
-    }
-
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.0.start(needs).await
-    }
-
-    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
-        self.0.receive().await
-    }
-
-    async fn settle(
-        &self,
-        receipt: Self::Receipt,
-        settlement: Settlement,
-    ) -> Result<(), SettleError<Self::Receipt>> {
-        self.0.settle(receipt, settlement).await
-    }
-
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.0.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.0.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.0.narrow(most);
-    }
-
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.0.interrupted_at()
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
-    }
-
-    fn now(&self) -> SystemTime {
-        self.0.now()
-    }
-}
 
 /// What came of a queue with one killer, when processes were started until nothing was left.
 struct Aftermath {
@@ -169,11 +113,11 @@ impl Scene {
         (scene, DeadHand(dead))
     }
 
-    fn consumer(&self, concurrency: usize) -> redrive::Runner<Shared> {
+    fn consumer(&self, concurrency: usize) -> redrive::Runner<Shared<Memory>> {
         let (gate, running) = (Arc::clone(&self.gate), Arc::clone(&self.running));
         let (told, began) = (Arc::clone(&self.told), Arc::clone(&self.began));
         let beside = Arc::clone(&self.told);
-        Consumer::new(Shared(Arc::clone(&self.transport), true))
+        Consumer::new(Shared::new(Arc::clone(&self.transport)))
             .concurrency(concurrency)
             .grace(secs(60))
             .observer(self.diary.observer())
@@ -337,7 +281,7 @@ async fn with_ledger(
     diary: &Diary,
 ) -> Result<redrive::Report, ConsumerError> {
     let count = transport.broker().depth(QUEUE);
-    Consumer::new(Shared(Arc::new(transport), false))
+    Consumer::new(Shared::saying(Arc::new(transport), |capabilities| capabilities.counts_hand_outs = false))
         .ledger(&file.0)
         .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
         .observer(diary.observer())

@@ -1,18 +1,18 @@
-//! The queues of one consumer: what they are called, which arguments they have, and how they are declared or
-//! verified.
+//! The queues of one consumer: which there are, and which arguments they have. Pure but for [`declare`](mod@declare), which
+//! declares and verifies them; what they are called stands in [`names`].
+
+mod declare;
+mod names;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use redrive_core::{Shelf, TransportError, TransportErrorKind};
+use lapin::types::AMQPValue;
 
-use crate::connection::{Live, answered};
-use crate::convert::short;
-use crate::delay::{Delay, Native};
-use crate::error;
+use crate::delay::Native;
+pub(crate) use declare::{Declared, count, declare, verify};
+pub(crate) use names::{GivenNames, Names};
 
 /// What is done about the queues at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,62 +39,6 @@ pub enum QueueType {
 
 /// The largest delivery limit that both 3.10 and 4.3 take: a shelf loses nothing for being looked at.
 pub(crate) const NO_DELIVERY_LIMIT: i64 = i32::MAX as i64;
-
-/// The names of the queues, as far as the options say them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GivenNames {
-    pub(crate) work: String,
-    pub(crate) dead_letters: Option<String>,
-    pub(crate) parking: String,
-    pub(crate) retry_prefix: String,
-}
-
-impl GivenNames {
-    pub(crate) fn of(work: &str) -> Self {
-        Self {
-            work: work.to_owned(),
-            dead_letters: None,
-            parking: format!("{work}--parking-lot"),
-            retry_prefix: format!("{work}--retry"),
-        }
-    }
-
-    pub(crate) fn settled(&self, delay: &Delay) -> Names {
-        let Self { work, dead_letters, parking, retry_prefix } = self.clone();
-        let default = match delay {
-            // There the other name is that of the queue where messages wait.
-            Delay::SingleQueue(_) => format!("{work}--failed"),
-            _ => format!("{work}--dead-letters"),
-        };
-        Names { dead_letters: dead_letters.unwrap_or(default), work, parking, retry_prefix }
-    }
-}
-
-/// The names of the queues.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Names {
-    pub(crate) work: String,
-    pub(crate) dead_letters: String,
-    pub(crate) parking: String,
-    pub(crate) retry_prefix: String,
-}
-
-impl Names {
-    pub(crate) fn rung(&self, wait: Duration) -> String {
-        format!("{}-{}ms", self.retry_prefix, wait.as_millis())
-    }
-
-    pub(crate) fn shelf(&self, shelf: Shelf) -> Result<&str, TransportError> {
-        match shelf {
-            Shelf::DeadLetter => Ok(&self.dead_letters),
-            Shelf::Parking => Ok(&self.parking),
-            other => {
-                let message = format!("RabbitMQ has no queue for the shelf `{other}`");
-                Err(TransportError::new(TransportErrorKind::Unsupported, message))
-            }
-        }
-    }
-}
 
 /// What is declared or verified.
 #[derive(Clone, Debug, PartialEq)]
@@ -228,101 +172,6 @@ impl Queue {
     }
 }
 
-/// What declaring came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declared {
-    NothingIsNew,
-    SomeQuorumQueueIsNew,
-}
-
-/// Declares the parts.
-pub(crate) async fn declare(live: &Live, parts: &[Part]) -> Result<Declared, TransportError> {
-    let mut declared = Declared::NothingIsNew;
-    for part in parts {
-        match part {
-            Part::Queue(queue) => {
-                // The answer to a declaration does not tell whether the queue was there.
-                if queue.is_quorum() && !is_there(live, &queue.name).await? {
-                    declared = Declared::SomeQuorumQueueIsNew;
-                }
-                declare_queue(live, queue).await?;
-            }
-            Part::Exchange(exchange) => declare_exchange(live, exchange, false).await?,
-            Part::Binding(binding) => bind(live, binding).await?,
-        }
-    }
-    Ok(declared)
-}
-
-async fn declare_queue(live: &Live, queue: &Queue) -> Result<(), TransportError> {
-    let Lifetime { durable, exclusive, auto_delete } = queue.lifetime;
-    let options = QueueDeclareOptions { durable, exclusive, auto_delete, ..QueueDeclareOptions::default() };
-    let mut arguments = FieldTable::default();
-    for (name, value) in &queue.arguments {
-        arguments.insert(short(name, "the name of a queue argument")?, value.clone());
-    }
-    // A refusal closes the channel: each queue has one of its own.
-    let channel = live.channel().await?;
-    let name = short(&queue.name, "the name of a queue")?;
-    let answer = answered(&channel, channel.queue_declare(name, options, arguments)).await;
-    answer.map_err(|error| error::declaring(&queue.name, error))?;
-    Ok(())
-}
-
-async fn declare_exchange(live: &Live, exchange: &Exchange, passive: bool) -> Result<(), TransportError> {
-    let Lifetime { durable, auto_delete, .. } = exchange.lifetime;
-    let options =
-        ExchangeDeclareOptions { passive, durable, auto_delete, ..ExchangeDeclareOptions::default() };
-    let channel = live.channel().await?;
-    let name = short(&exchange.name, "the name of an exchange")?;
-    let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
-    let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
-    answered(&channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
-}
-
-async fn bind(live: &Live, binding: &Binding) -> Result<(), TransportError> {
-    let channel = live.channel().await?;
-    let queue = short(&binding.queue, "the name of a queue")?;
-    let exchange = short(&binding.exchange, "the name of an exchange")?;
-    let key = short(&binding.routing_key, "a routing key")?;
-    let binding_it =
-        channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
-    answered(&channel, binding_it)
-        .await
-        .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
-}
-
-async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
-    match count(live, queue).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == TransportErrorKind::Unreachable => Err(error),
-        // Whatever is wrong with it, its declaration says so.
-        Err(_) => Ok(false),
-    }
-}
-
-/// Looks whether queues and exchanges are there. Bindings cannot be looked at.
-pub(crate) async fn verify(live: &Live, parts: &[Part]) -> Result<(), TransportError> {
-    for part in parts {
-        match part {
-            Part::Queue(queue) => drop(count(live, &queue.name).await?),
-            Part::Exchange(exchange) => declare_exchange(live, exchange, true).await?,
-            Part::Binding(_) => {}
-        }
-    }
-    Ok(())
-}
-
-/// How many messages are ready in a queue; an error when it is not there.
-pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportError> {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let channel = live.channel().await?;
-    let name = short(queue, "the name of a queue")?;
-    let found = answered(&channel, channel.queue_declare(name, options, FieldTable::default())).await;
-    let found = found.map_err(|error| error::verifying(queue, error))?;
-    Ok(found.message_count())
-}
-
 pub(crate) trait IntoArgument {
     fn into_argument(self) -> AMQPValue;
 }
@@ -342,6 +191,7 @@ impl IntoArgument for i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delay::Delay;
 
     fn plan(queue_type: QueueType, retry_queue_type: QueueType) -> Plan {
         let names = GivenNames::of("orders").settled(&Delay::Ladder);

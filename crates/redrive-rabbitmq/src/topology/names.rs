@@ -1,0 +1,63 @@
+//! What the queues of one consumer are called. Pure.
+
+use std::time::Duration;
+
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
+
+use crate::delay::Delay;
+
+/// The names of the queues, as far as the options say them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GivenNames {
+    pub(crate) work: String,
+    pub(crate) dead_letters: Option<String>,
+    pub(crate) parking: String,
+    pub(crate) retry_prefix: String,
+}
+
+impl GivenNames {
+    pub(crate) fn of(work: &str) -> Self {
+        Self {
+            work: work.to_owned(),
+            dead_letters: None,
+            parking: format!("{work}--parking-lot"),
+            retry_prefix: format!("{work}--retry"),
+        }
+    }
+
+    pub(crate) fn settled(&self, delay: &Delay) -> Names {
+        let Self { work, dead_letters, parking, retry_prefix } = self.clone();
+        let default = match delay {
+            // There the other name is that of the queue where messages wait.
+            Delay::SingleQueue(_) => format!("{work}--failed"),
+            _ => format!("{work}--dead-letters"),
+        };
+        Names { dead_letters: dead_letters.unwrap_or(default), work, parking, retry_prefix }
+    }
+}
+
+/// The names of the queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) work: String,
+    pub(crate) dead_letters: String,
+    pub(crate) parking: String,
+    pub(crate) retry_prefix: String,
+}
+
+impl Names {
+    pub(crate) fn rung(&self, wait: Duration) -> String {
+        format!("{}-{}ms", self.retry_prefix, wait.as_millis())
+    }
+
+    pub(crate) fn shelf(&self, shelf: Shelf) -> Result<&str, TransportError> {
+        match shelf {
+            Shelf::DeadLetter => Ok(&self.dead_letters),
+            Shelf::Parking => Ok(&self.parking),
+            other => {
+                let message = format!("RabbitMQ has no queue for the shelf `{other}`");
+                Err(TransportError::new(TransportErrorKind::Unsupported, message))
+            }
+        }
+    }
+}

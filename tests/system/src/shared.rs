@@ -1,0 +1,88 @@
+//! A transport in two hands, the consumer's and the test's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use redrive::{Capabilities, Needs, Received, SettleError, Settlement, Transport, TransportError};
+
+/// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
+/// asked of it.
+#[derive(Debug)]
+pub struct Shared<T> {
+    inner: Arc<T>,
+    said: fn(&mut Capabilities),
+    needs: Arc<Mutex<Needs>>,
+}
+
+impl<T> Shared<T> {
+    /// The transport as it is.
+    pub fn new(transport: Arc<T>) -> Self {
+        Self::saying(transport, |_| {})
+    }
+
+    /// The transport with other capabilities than it has.
+    pub fn saying(transport: Arc<T>, said: fn(&mut Capabilities)) -> Self {
+        Self { inner: transport, said, needs: Arc::default() }
+    }
+
+    /// What the consumer asks of it, once it has started.
+    #[must_use]
+    pub fn needs(&self) -> Arc<Mutex<Needs>> {
+        Arc::clone(&self.needs)
+    }
+}
+
+impl<T: Transport> Transport for Shared<T> {
+    type Receipt = T::Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        (self.said)(&mut capabilities);
+        capabilities
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        needs.clone_into(&mut self.needs.lock().unwrap_or_else(PoisonError::into_inner));
+        self.inner.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
+        self.inner.receive().await
+    }
+
+    async fn settle(
+        &self,
+        receipt: T::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<T::Receipt>> {
+        self.inner.settle(receipt, settlement).await
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.inner.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.inner.resume().await
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        self.inner.narrow(most);
+    }
+
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        self.inner.recovered()
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.inner.interrupted_at()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
