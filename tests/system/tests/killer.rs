@@ -38,7 +38,7 @@ async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination)
     assert_eq!(ended.shelved, [KILLER.to_owned()].into());
     let mut again = 0;
     for record in &ended.neighbours {
-        assert!(record.acked >= 1 && record.shelved == 0, "{record:?}");
+        assert_eq!(record.shelved, 0, "{record:?}");
         again += record.handled - 1;
     }
     // Handled when the process died, and not yet acknowledged.
@@ -94,8 +94,10 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
     let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), mode, on, &url, &queue);
     let began = Instant::now();
     let mut deaths = 0;
+    // Not that all were acknowledged: what a worker settled just before it died it could not write down any more. The
+    // queue tells, once a worker has ended in order and has nothing in hand.
     let all_ended = |log: &Log| {
-        let ended = log.records.values().filter(|record| record.acked + record.shelved > 0).count();
+        let ended = log.records.values().filter(|record| record.handled + record.shelved > 0).count();
         ended == NEIGHBOURS + 1
     };
     fleet.start();
@@ -107,7 +109,18 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
         fleet.start();
     }
     let took = began.elapsed();
+    let rabbit = Rabbit::connect(&url).await;
     fleet.stop().await;
+    while rabbit.ready(&queue).await != Some(0) {
+        assert!(Instant::now() < deadline, "the queue does not become empty; {}", fleet.state());
+        fleet.start();
+        fleet.until(deadline, "one more is handled", {
+            let before = fleet.log.runs;
+            move |log| log.runs > before
+        })
+        .await;
+        fleet.stop().await;
+    }
 
     let shelf = transport.shelves().browse(Shelf::DeadLetter, 2 * NEIGHBOURS).await.unwrap();
     for shelved in &shelf {
@@ -117,8 +130,6 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
     let shelved: BTreeSet<_> =
         shelf.iter().filter_map(|shelved| shelved.message.id()).map(str::to_owned).collect();
     assert_eq!(shelved.len(), shelf.len(), "twice on the shelf");
-    let rabbit = Rabbit::connect(&url).await;
-    assert_eq!(rabbit.ready(&queue).await, Some(0));
     delete(&rabbit, &queue).await;
     let neighbours =
         neighbours.iter().map(|message| fleet.log.records[message.id().unwrap()].clone()).collect();
