@@ -1,0 +1,19 @@
+//! AMQP 1.0, as far as Service Bus uses it: values, messages, frames. No I/O.
+//!
+//! Decoding is total: whatever the bytes are, it answers a value or a [`DecodeError`]; it never panics, its depth is
+//! bounded by [`MAX_DEPTH`], and its memory by a constant times the length of the input.
+
+mod decode;
+mod encode;
+mod map;
+mod message;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use decode::{DecodeError, Fields, MAX_DEPTH, Reader};
+pub use encode::{encode_value, encoded_len};
+pub use map::Map;
+pub use message::{Header, Message, Properties};
+pub use value::Value;
