@@ -1,0 +1,48 @@
+//! What the state file has to learn, in the order in which it happened.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::rules::Rule;
+use super::stored::Meta;
+use super::time::Timestamp;
+use super::{EntityId, SequenceNumber};
+use crate::amqp::Message;
+
+/// One change of what outlives a restart. Locks do not: whoever held one is gone too.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// A message came, or its content changed.
+    Put { entity: EntityId, sequence: SequenceNumber, content: Arc<Message>, size: u64, meta: Meta },
+    /// Only what the broker knows about the message changed.
+    Update { entity: EntityId, sequence: SequenceNumber, meta: Meta },
+    /// The message is gone from this entity.
+    Remove { entity: EntityId, sequence: SequenceNumber },
+    /// The next message gets this number. Numbers are never given twice, not even after a restart.
+    NextSequence { entity: EntityId, next: SequenceNumber },
+    /// The state of a session; `None`: it has none any more.
+    SessionState { entity: EntityId, session: Arc<str>, state: Option<(Bytes, Timestamp)> },
+    /// A message id was seen at that time.
+    Seen { entity: EntityId, message_id: Arc<str>, at: Timestamp },
+    /// The message id may come again.
+    Forget { entity: EntityId, message_id: Arc<str> },
+    /// The rules of a subscription were changed by a client.
+    Rules { entity: EntityId, rules: Vec<Rule> },
+}
+
+impl Change {
+    /// The entity that changed.
+    pub(crate) fn entity(&self) -> EntityId {
+        match self {
+            Self::Put { entity, .. }
+            | Self::Update { entity, .. }
+            | Self::Remove { entity, .. }
+            | Self::NextSequence { entity, .. }
+            | Self::SessionState { entity, .. }
+            | Self::Seen { entity, .. }
+            | Self::Forget { entity, .. }
+            | Self::Rules { entity, .. } => *entity,
+        }
+    }
+}

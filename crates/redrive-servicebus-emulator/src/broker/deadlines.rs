@@ -1,0 +1,64 @@
+//! What time alone does.
+
+use super::effects::{Due, Wake};
+use super::route::{Parcel, Reason};
+use super::stored::{Place, SequenceNumber};
+use super::{Broker, EntityId, Timestamp};
+
+impl Broker {
+    /// When time alone will change something next; `None` when it will not.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.effects.due.first().map(|(at, _)| *at)
+    }
+
+    /// Does what was due until `now`, each at its own moment, so that a clock that leaps gives what a clock that creeps
+    /// gives. Every other call does this first.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some((at, due)) = self.effects.due.first().cloned()
+            && at <= now
+        {
+            self.effects.not_at(at, due.clone());
+            self.now = self.now.max(at);
+            match due {
+                Due::Activate(entity, number) => self.activate(entity, number),
+                Due::Unlock(entity, number) => self.delivery_failed(entity, number),
+                Due::UnlockSession(entity, session) => {
+                    let lock =
+                        self.entity(entity).sessions.session(&session).and_then(|session| session.lock);
+                    self.unlock_session(entity, &session, true);
+                    if let Some(lock) = lock {
+                        self.effects.wake(Wake::SessionLost(lock.receiver));
+                    }
+                }
+                Due::Expire(entity, number) => self.expire_if_due(entity, number),
+                Due::ForgetTransaction(id) => self.transactions.forget(id),
+            }
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// A scheduled message becomes an ordinary one, under a new number.
+    fn activate(&mut self, at: EntityId, number: SequenceNumber) {
+        let (entity, effects) = self.parts(at);
+        if let Some(stored) = entity.remove(effects, number) {
+            self.arrive(at, Parcel::new(stored.content, stored.size));
+        }
+    }
+
+    /// Removes a message that outlived its time, unless it is held, or was put aside.
+    pub(super) fn expire_if_due(&mut self, at: EntityId, number: SequenceNumber) {
+        let now = self.now;
+        let (entity, effects) = self.parts(at);
+        let Some(stored) = entity.messages.get(&number) else { return };
+        if stored.meta.place != Place::Active || stored.expiry().is_none_or(|expiry| expiry > now) {
+            return;
+        }
+        if entity.settings.dead_letter_on_expiration {
+            let reason = Reason::system("TTLExpiredException", "The message expired and was dead lettered.");
+            self.remove_to_dead_letters(at, number, &reason);
+        } else if entity.remove(effects, number).is_some() {
+            entity.tally.expired += 1;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the broker refuses, by the names that Service Bus gives it.
+
+use thiserror::Error;
+
+/// Why the broker refused. [`condition`](Self::condition) is what goes over the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// There is no such queue, topic, subscription, or the like.
+    #[error(
+        "The messaging entity '{path}' could not be found. Create it in the configuration, or by --queue."
+    )]
+    EntityNotFound {
+        /// The address as it was asked for.
+        path: String,
+    },
+    /// The lock ran out, or the message was settled already.
+    #[error(
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from '{path}'."
+    )]
+    MessageLockLost {
+        /// The entity.
+        path: String,
+    },
+    /// The lock on the session ran out, or somebody else holds it.
+    #[error("The session lock has expired on the session '{session}' of '{path}'. Accept the session again.")]
+    SessionLockLost {
+        /// The entity.
+        path: String,
+        /// The session.
+        session: String,
+    },
+    /// Another receiver has the session.
+    #[error(
+        "The requested session '{session}' of '{path}' cannot be accepted. It is locked by another receiver."
+    )]
+    SessionCannotBeLocked {
+        /// The entity.
+        path: String,
+        /// The session.
+        session: String,
+    },
+    /// No message with that sequence number can be had that way.
+    #[error(
+        "The message {sequence_number} was not found in '{path}', or is not in the state that this call needs."
+    )]
+    MessageNotFound {
+        /// The entity.
+        path: String,
+        /// The sequence number that was asked for.
+        sequence_number: i64,
+    },
+    /// The entity is full.
+    #[error(
+        "'{path}' has reached its size limit of {limit} bytes. Receive some of its messages, and send again."
+    )]
+    QuotaExceeded {
+        /// The entity.
+        path: String,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// The message, or the batch, is larger than the entity takes.
+    #[error("The received message of {size} bytes exceeds the limit of {limit} bytes of '{path}'.")]
+    MessageSizeExceeded {
+        /// The entity.
+        path: String,
+        /// The size of what was sent, in bytes.
+        size: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Something that this kind of entity does not do, such as a send to a dead-letter queue.
+    #[error("'{path}': {reason}")]
+    NotAllowed {
+        /// The entity.
+        path: String,
+        /// What it does not do.
+        reason: &'static str,
+    },
+    /// A value that Service Bus does not take, such as an id of more than 128 characters.
+    #[error("'{path}': {reason}")]
+    Argument {
+        /// The entity.
+        path: String,
+        /// Which value, and what it may be.
+        reason: String,
+    },
+    /// A rule of that name exists already.
+    #[error("The rule '{rule}' of '{path}' exists already. Remove it first, or choose another name.")]
+    RuleExists {
+        /// The subscription.
+        path: String,
+        /// The rule.
+        rule: String,
+    },
+    /// There is no rule of that name.
+    #[error("The rule '{rule}' of '{path}' could not be found.")]
+    RuleNotFound {
+        /// The subscription.
+        path: String,
+        /// The rule.
+        rule: String,
+    },
+    /// The transaction ended, ran out of time, or never was.
+    #[error("The transaction is not known. It may have ended, or have lasted longer than 2 minutes.")]
+    UnknownTransaction,
+    /// A part of the transaction could not be done, so none of it was.
+    #[error("The transaction was rolled back: {cause}")]
+    TransactionRolledBack {
+        /// The part that could not be done.
+        cause: Box<BrokerError>,
+    },
+    /// A limit of the broker as a whole, such as of open transactions.
+    #[error("{reason}")]
+    TooMany {
+        /// Of what, and how many there may be.
+        reason: &'static str,
+    },
+}
+
+impl BrokerError {
+    /// The AMQP error condition by which clients know it.
+    #[must_use]
+    pub fn condition(&self) -> &'static str {
+        match self {
+            Self::EntityNotFound { .. } => "amqp:not-found",
+            Self::MessageLockLost { .. } => "com.microsoft:message-lock-lost",
+            Self::SessionLockLost { .. } => "com.microsoft:session-lock-lost",
+            Self::SessionCannotBeLocked { .. } => "com.microsoft:session-cannot-be-locked",
+            Self::MessageNotFound { .. } => "com.microsoft:message-not-found",
+            Self::QuotaExceeded { .. } | Self::TooMany { .. } => "amqp:resource-limit-exceeded",
+            Self::MessageSizeExceeded { .. } => "amqp:link:message-size-exceeded",
+            Self::NotAllowed { .. } => "amqp:not-allowed",
+            Self::Argument { .. } => "com.microsoft:argument-error",
+            Self::RuleExists { .. } => "com.microsoft:entity-already-exists",
+            Self::RuleNotFound { .. } => "amqp:not-found",
+            Self::UnknownTransaction => "amqp:transaction:unknown-id",
+            Self::TransactionRolledBack { .. } => "amqp:transaction:rollback",
+        }
+    }
+
+    /// The status code by which a management request is answered.
+    #[must_use]
+    pub fn status_code(&self) -> i32 {
+        match self {
+            Self::EntityNotFound { .. } | Self::MessageNotFound { .. } | Self::RuleNotFound { .. } => 404,
+            Self::MessageLockLost { .. } | Self::SessionLockLost { .. } => 410,
+            Self::SessionCannotBeLocked { .. } | Self::RuleExists { .. } => 409,
+            Self::QuotaExceeded { .. } | Self::TooMany { .. } => 403,
+            Self::MessageSizeExceeded { .. }
+            | Self::NotAllowed { .. }
+            | Self::Argument { .. }
+            | Self::UnknownTransaction
+            | Self::TransactionRolledBack { .. } => 400,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! All semantics of Service Bus as one pure state machine: no I/O, no clock, no randomness.
+//!
+//! Every call is told what time it is; what time alone does (locks that run out, messages that expire or become active)
+//! happens at the beginning of the next call, or by [`Broker::advance`] at [`Broker::next_deadline`]. After a call the
+//! server asks [`Broker::take_wakes`] whom it may serve now, and [`Broker::take_changes`] what the state file must learn
+//! before the client gets its answer.
+//!
+//! Read it in the order of a message's way: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
+
+#![allow(dead_code, unused_imports)]
+
+mod changes;
+mod content;
+mod deadlines;
+mod delivered;
+mod duplicates;
+mod effects;
+mod entity;
+mod error;
+mod hold;
+mod inspect;
+mod receive;
+mod route;
+pub mod rules;
+mod send;
+mod sessions;
+mod settings;
+mod settle;
+mod setup;
+mod stored;
+mod time;
+mod tokens;
+mod transactions;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub(crate) use changes::Change;
+pub use content::Incoming;
+pub use delivered::{AcceptedSession, Delivered, ReceiveMode};
+pub use effects::Wake;
+pub use entity::{EntityKind, Tally};
+pub use error::BrokerError;
+pub use inspect::Counts;
+pub use settings::{Namespace, Queue, Settings, Subscription, Topic};
+pub use settle::Settlement;
+pub use setup::SetupError;
+pub(crate) use stored::{Meta, Stored};
+pub use stored::{Place, SequenceNumber};
+pub use time::Timestamp;
+pub use transactions::{Operation, TransactionId};
+
+use effects::Effects;
+use entity::Entity;
+use tokens::Tokens;
+use transactions::Transactions;
+
+/// Names an entity of one broker; found by [`Broker::find`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntityId(u32);
+
+impl EntityId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Names a receiving link; the server numbers them, and never gives a number twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiverId(pub u64);
+
+/// A namespace of Service Bus.
+#[derive(Debug)]
+pub struct Broker {
+    entities: Vec<Entity>,
+    /// Every address under which an entity is known, in lower case.
+    addresses: HashMap<String, EntityId>,
+    /// The session that each receiver holds.
+    holders: HashMap<ReceiverId, (EntityId, Arc<str>)>,
+    transactions: Transactions,
+    tokens: Tokens,
+    effects: Effects,
+    /// Never goes back, whatever the caller's clock does.
+    now: Timestamp,
+}
+
+impl Broker {
+    /// The entity of an address such as `orders`, `orders/$DeadLetterQueue`, `orders/$Transfer/$DeadLetterQueue` or
+    /// `events/Subscriptions/audit`, in upper or lower case.
+    ///
+    /// # Errors
+    /// [`BrokerError::EntityNotFound`].
+    pub fn find(&self, address: &str) -> Result<EntityId, BrokerError> {
+        self.addresses
+            .get(&address.trim_matches('/').to_lowercase())
+            .copied()
+            .ok_or_else(|| BrokerError::EntityNotFound { path: address.to_owned() })
+    }
+
+    /// All entities: queues, topics, subscriptions and the dead-letter queues of each.
+    pub fn entities(&self) -> impl Iterator<Item = EntityId> + '_ {
+        self.entities.iter().map(|entity| entity.id)
+    }
+
+    /// The entity's address.
+    #[must_use]
+    pub fn path(&self, entity: EntityId) -> &str {
+        &self.entity(entity).path
+    }
+
+    /// What the entity is.
+    #[must_use]
+    pub fn kind(&self, entity: EntityId) -> EntityKind {
+        self.entity(entity).kind
+    }
+
+    /// How the entity behaves.
+    #[must_use]
+    pub fn settings(&self, entity: EntityId) -> &Settings {
+        &self.entity(entity).settings
+    }
+
+    /// Whether a client may attach to send.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotAllowed`] for what takes no messages: subscriptions and dead-letter queues.
+    pub fn check_sender(&self, entity: EntityId) -> Result<(), BrokerError> {
+        let entity = self.entity(entity);
+        match entity.kind {
+            EntityKind::Queue | EntityKind::Topic => Ok(()),
+            EntityKind::Subscription => {
+                Err(entity.not_allowed("A subscription takes no messages; send to its topic."))
+            }
+            EntityKind::DeadLetterQueue | EntityKind::TransferDeadLetterQueue => {
+                Err(entity
+                    .not_allowed("A dead-letter queue takes no messages; dead-letter them in its queue."))
+            }
+        }
+    }
+
+    /// Whether a client may attach to receive; `session` when it asks for one.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotAllowed`] for topics, for what hands its messages on, and where sessions are required and not
+    /// asked for, or the other way round.
+    pub fn check_receiver(&self, entity: EntityId, session: bool) -> Result<(), BrokerError> {
+        let entity = self.entity(entity);
+        if entity.kind == EntityKind::Topic {
+            return Err(
+                entity.not_allowed("A topic gives no messages; receive from one of its subscriptions.")
+            );
+        }
+        if entity.forward_to.is_some() {
+            return Err(
+                entity.not_allowed("It hands its messages on (ForwardTo); receive from where they go.")
+            );
+        }
+        match (entity.settings.requires_session, session) {
+            (true, false) => Err(entity.not_allowed(
+                "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.",
+            )),
+            (false, true) => Err(entity.not_allowed(
+                "It is not possible for an entity that does not require sessions to create a sessionful receiver.",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom the server may serve now, each once. What is not collected is kept, and takes no more memory than there are
+    /// entities and receivers.
+    pub fn take_wakes(&mut self) -> Vec<Wake> {
+        std::mem::take(&mut self.effects.wakes).into_iter().collect()
+    }
+
+    /// What the state file must learn, in order; always empty unless [`Broker::keep_changes`] was called.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        self.effects.journal.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// From now on somebody takes the changes.
+    pub(crate) fn keep_changes(&mut self) {
+        self.effects.journal.get_or_insert_default();
+    }
+
+    fn entity(&self, id: EntityId) -> &Entity {
+        &self.entities[id.index()]
+    }
+
+    /// The entity, and what its change means beyond it.
+    fn parts(&mut self, id: EntityId) -> (&mut Entity, &mut Effects) {
+        (&mut self.entities[id.index()], &mut self.effects)
+    }
+}

@@ -1,0 +1,137 @@
+//! What a namespace consists of: the values that the configuration and the builder produce.
+
+use std::time::Duration;
+
+use super::rules::Rule;
+
+/// Everything the broker is to have.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Namespace {
+    /// The queues.
+    pub queues: Vec<Queue>,
+    /// The topics with their subscriptions.
+    pub topics: Vec<Topic>,
+}
+
+/// A queue and its name.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Queue {
+    /// Compared without case.
+    pub name: String,
+    /// How it behaves.
+    pub settings: Settings,
+}
+
+/// A topic, its name and its subscriptions.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Topic {
+    /// Compared without case.
+    pub name: String,
+    /// How it behaves. Of these a topic uses the time to live, duplicate detection and the sizes.
+    pub settings: Settings,
+    /// Its subscriptions.
+    pub subscriptions: Vec<Subscription>,
+}
+
+/// A subscription of a topic.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Subscription {
+    /// Compared without case.
+    pub name: String,
+    /// How it behaves.
+    pub settings: Settings,
+    /// What it takes of the topic. A message is taken once any rule matches; no rule, no message.
+    pub rules: Vec<Rule>,
+}
+
+/// How a queue, a topic or a subscription behaves. The defaults are those of Azure's Standard tier.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long a received message stays locked. Azure allows up to 5 minutes. Default: 1 minute.
+    pub lock_duration: Duration,
+    /// After so many failed deliveries the broker itself dead-letters. Default: 10.
+    pub max_delivery_count: u32,
+    /// The longest that a message lives; `None`: for ever, the default. A message may ask for less.
+    pub default_time_to_live: Option<Duration>,
+    /// Dead-letter what outlived its time instead of dropping it. Default: off.
+    pub dead_letter_on_expiration: bool,
+    /// Dead-letter what a rule failed on, instead of counting it as no match. Default: on. For subscriptions.
+    pub dead_letter_on_filter_errors: bool,
+    /// Drop a message whose id was seen within this time; `None`: take every message, the default.
+    pub duplicate_detection: Option<Duration>,
+    /// Every message belongs to a session, and is received through it. Default: off.
+    pub requires_session: bool,
+    /// Hand every message on to this queue or topic.
+    pub forward_to: Option<String>,
+    /// Hand every dead-lettered message on to this queue or topic.
+    pub forward_dead_lettered_messages_to: Option<String>,
+    /// How many bytes all messages together may have, dead letters included. Default: 1 GiB.
+    pub max_size: u64,
+    /// How many bytes a message, or a batch, may have. Default: 256 KiB.
+    pub max_message_size: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lock_duration: Duration::from_secs(60),
+            max_delivery_count: 10,
+            default_time_to_live: None,
+            dead_letter_on_expiration: false,
+            dead_letter_on_filter_errors: true,
+            duplicate_detection: None,
+            requires_session: false,
+            forward_to: None,
+            forward_dead_lettered_messages_to: None,
+            max_size: 1 << 30,
+            max_message_size: 256 * 1024,
+        }
+    }
+}
+
+impl Namespace {
+    /// Adds a queue.
+    #[must_use]
+    pub fn queue(mut self, name: impl Into<String>, settings: Settings) -> Self {
+        self.queues.push(Queue { name: name.into(), settings });
+        self
+    }
+
+    /// Adds a topic.
+    #[must_use]
+    pub fn topic(mut self, topic: Topic) -> Self {
+        self.topics.push(topic);
+        self
+    }
+}
+
+impl Topic {
+    /// A topic without subscriptions.
+    #[must_use]
+    pub fn new(name: impl Into<String>, settings: Settings) -> Self {
+        Self { name: name.into(), settings, subscriptions: Vec::new() }
+    }
+
+    /// Adds a subscription that takes every message.
+    #[must_use]
+    pub fn subscription(self, name: impl Into<String>, settings: Settings) -> Self {
+        self.subscription_with_rules(name, settings, vec![Rule::all()])
+    }
+
+    /// Adds a subscription that takes what its rules match.
+    #[must_use]
+    pub fn subscription_with_rules(
+        mut self,
+        name: impl Into<String>,
+        settings: Settings,
+        rules: Vec<Rule>,
+    ) -> Self {
+        self.subscriptions.push(Subscription { name: name.into(), settings, rules });
+        self
+    }
+}

@@ -1,0 +1,152 @@
+//! From a namespace's description to an empty broker.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use super::effects::Effects;
+use super::entity::Entity;
+use super::settings::{Namespace, Settings};
+use super::tokens::Tokens;
+use super::transactions::Transactions;
+use super::{Broker, EntityId, EntityKind, Timestamp};
+
+/// A namespace that cannot be: two entities of one name, or messages handed on to nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{path}': {reason}")]
+pub struct SetupError {
+    /// The entity.
+    pub path: String,
+    /// What is wrong, and what would be right.
+    pub reason: String,
+}
+
+impl Broker {
+    /// An empty broker. Lock tokens follow from `seed`: pass something random where a client may still hold tokens of an
+    /// earlier run.
+    ///
+    /// # Errors
+    /// Two entities of the same name, an empty name, or an entity that hands its messages on to one that does not exist or
+    /// cannot take them.
+    pub fn new(namespace: &Namespace, seed: u64) -> Result<Self, SetupError> {
+        let mut broker = Self {
+            entities: Vec::new(),
+            addresses: HashMap::new(),
+            holders: HashMap::new(),
+            transactions: Transactions::default(),
+            tokens: Tokens::new(seed),
+            effects: Effects::default(),
+            now: Timestamp::EPOCH,
+        };
+        for queue in &namespace.queues {
+            let id = broker.add(queue.name.clone(), EntityKind::Queue, None, &queue.settings)?;
+            broker.add_dead_letters(id)?;
+        }
+        for topic in &namespace.topics {
+            let topic_id = broker.add(topic.name.clone(), EntityKind::Topic, None, &topic.settings)?;
+            for subscription in &topic.subscriptions {
+                let path = format!("{}/Subscriptions/{}", topic.name, subscription.name);
+                let settings = Settings { duplicate_detection: None, ..subscription.settings.clone() };
+                let id = broker.add(path, EntityKind::Subscription, Some(topic_id), &settings)?;
+                broker.entities[id.index()].rules.clone_from(&subscription.rules);
+                broker.entities[topic_id.index()].subscriptions.push(id);
+                broker.add_dead_letters(id)?;
+            }
+        }
+        broker.connect()?;
+        Ok(broker)
+    }
+
+    fn add(
+        &mut self,
+        path: String,
+        kind: EntityKind,
+        account: Option<EntityId>,
+        settings: &Settings,
+    ) -> Result<EntityId, SetupError> {
+        let id = EntityId(u32::try_from(self.entities.len()).unwrap_or(u32::MAX));
+        if path.split('/').any(str::is_empty) {
+            return Err(SetupError { path, reason: "a name must not be empty".into() });
+        }
+        if self.addresses.insert(path.to_lowercase(), id).is_some() {
+            return Err(SetupError {
+                path,
+                reason: "there are two of this name; names are compared without case".into(),
+            });
+        }
+        self.entities.push(Entity::new(id, path, kind, account.unwrap_or(id), settings.clone()));
+        self.effects.used.push(0);
+        Ok(id)
+    }
+
+    fn add_dead_letters(&mut self, of: EntityId) -> Result<(), SetupError> {
+        let entity = self.entity(of);
+        let (path, account) = (entity.path(), entity.account);
+        let settings = Settings {
+            requires_session: false,
+            default_time_to_live: None,
+            duplicate_detection: None,
+            forward_to: None,
+            forward_dead_lettered_messages_to: None,
+            ..entity.settings.clone()
+        };
+        let dead_letters = self.add(
+            format!("{path}/$DeadLetterQueue"),
+            EntityKind::DeadLetterQueue,
+            Some(account),
+            &settings,
+        )?;
+        let transfer = self.add(
+            format!("{path}/$Transfer/$DeadLetterQueue"),
+            EntityKind::TransferDeadLetterQueue,
+            Some(account),
+            &settings,
+        )?;
+        let entity = &mut self.entities[of.index()];
+        entity.dead_letters = Some(dead_letters);
+        entity.transfer_dead_letters = Some(transfer);
+        Ok(())
+    }
+
+    /// Once all entities exist, so that the order in which they are described does not matter.
+    fn connect(&mut self) -> Result<(), SetupError> {
+        for at in 0..self.entities.len() {
+            let (from, settings) = (self.entities[at].id, self.entities[at].settings.clone());
+            let forward_to = self.target(from, settings.forward_to.as_deref(), "ForwardTo")?;
+            let forward_dead_letters_to = self.target(
+                from,
+                settings.forward_dead_lettered_messages_to.as_deref(),
+                "ForwardDeadLetteredMessagesTo",
+            )?;
+            if forward_to.is_some() && self.entities[at].kind == EntityKind::Topic {
+                return Err(self.wrong(from, "a topic cannot hand its messages on; its subscriptions can"));
+            }
+            if forward_to.is_some() && settings.requires_session {
+                return Err(self.wrong(from, "ForwardTo cannot be combined with RequiresSession"));
+            }
+            self.entities[at].forward_to = forward_to;
+            self.entities[at].forward_dead_letters_to = forward_dead_letters_to;
+        }
+        Ok(())
+    }
+
+    fn target(&self, from: EntityId, to: Option<&str>, key: &str) -> Result<Option<EntityId>, SetupError> {
+        let Some(to) = to.filter(|to| !to.is_empty()) else { return Ok(None) };
+        let Ok(target) = self.find(to) else {
+            return Err(self.wrong(from, &format!("{key} names '{to}', and there is no such queue or topic")));
+        };
+        if target == from {
+            return Err(self.wrong(from, &format!("{key} names the entity itself")));
+        }
+        if self.check_sender(target).is_err() {
+            return Err(
+                self.wrong(from, &format!("{key} names '{to}', which is neither a queue nor a topic"))
+            );
+        }
+        Ok(Some(target))
+    }
+
+    fn wrong(&self, entity: EntityId, reason: &str) -> SetupError {
+        SetupError { path: self.path(entity).to_owned(), reason: reason.to_owned() }
+    }
+}

@@ -1,0 +1,60 @@
+//! Time as the broker sees it: a number that is handed in.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// Milliseconds since 1970-01-01 UTC. The broker never asks a clock: every call is told what time it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// 1970-01-01 UTC.
+    pub const EPOCH: Self = Self(0);
+
+    /// From milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+
+    /// How long from `earlier` until this; zero when `earlier` is not earlier.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// Stays at the last moment that can be named instead of wrapping: a time to live may be "for ever".
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_time_is_not_passed() {
+        let last = Timestamp::from_millis(i64::MAX - 1);
+        assert_eq!(last + Duration::MAX, Timestamp::from_millis(i64::MAX));
+        assert_eq!(Timestamp::EPOCH.since(last), Duration::ZERO);
+    }
+}

@@ -1,0 +1,231 @@
+//! Transactions: operations that are kept until the end, and then done all or not at all.
+//!
+//! Nothing is visible before the end. Each operation is checked when it is enlisted, so that its client learns at once of
+//! a lost lock, and again at the end, together with all others: only then is it known that none can fail.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::content::Incoming;
+use super::effects::Due;
+use super::send::Reserved;
+use super::settle::Settlement;
+use super::stored::SequenceNumber;
+use super::{Broker, BrokerError, EntityId, Timestamp};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+const MAX_MESSAGES: usize = 100;
+/// Open transactions hold memory that no quota counts.
+const MAX_OPEN: usize = 1000;
+const MAX_OPEN_BYTES: u64 = 256 << 20;
+
+/// Names a transaction; never given twice by one broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId(pub u64);
+
+/// What can be done within a transaction.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// As [`Broker::send`].
+    Send {
+        /// A queue or topic.
+        to: EntityId,
+        /// All or none.
+        messages: Vec<Incoming>,
+    },
+    /// As [`Broker::schedule`].
+    Schedule {
+        /// A queue or topic.
+        to: EntityId,
+        /// All or none.
+        messages: Vec<Incoming>,
+    },
+    /// As [`Broker::cancel`].
+    Cancel {
+        /// A queue or topic.
+        at: EntityId,
+        /// The numbers that scheduling answered.
+        numbers: Vec<SequenceNumber>,
+    },
+    /// As [`Broker::settle`].
+    Settle {
+        /// Where the messages were received.
+        at: EntityId,
+        /// Their locks.
+        tokens: Vec<Uuid>,
+        /// What becomes of them.
+        settlement: Settlement,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Transactions {
+    next: u64,
+    open: BTreeMap<u64, Transaction>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Transaction {
+    ends_at: Timestamp,
+    operations: Vec<Enlisted>,
+}
+
+#[derive(Debug)]
+struct Enlisted {
+    operation: Operation,
+    /// Of what is scheduled: its client was told them.
+    numbers: Vec<SequenceNumber>,
+}
+
+impl Broker {
+    /// Begins a transaction. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after 2 minutes.
+    ///
+    /// # Errors
+    /// [`BrokerError::TooMany`] with 1000 open ones.
+    pub fn declare(&mut self, now: Timestamp) -> Result<TransactionId, BrokerError> {
+        self.advance(now);
+        if self.transactions.open.len() >= MAX_OPEN {
+            return Err(BrokerError::TooMany {
+                reason: "There are 1000 open transactions. End some of them.",
+            });
+        }
+        let id = self.transactions.next;
+        self.transactions.next += 1;
+        let ends_at = self.now + TIMEOUT;
+        self.transactions.open.insert(id, Transaction { ends_at, operations: Vec::new() });
+        self.effects.at(ends_at, Due::ForgetTransaction(id));
+        Ok(TransactionId(id))
+    }
+
+    /// Adds an operation. Answers the numbers of what it schedules.
+    ///
+    /// # Errors
+    /// [`BrokerError::UnknownTransaction`], and everything for which the operation alone would be refused. The transaction
+    /// stays open, without the operation.
+    pub fn enlist(
+        &mut self,
+        id: TransactionId,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<Vec<SequenceNumber>, BrokerError> {
+        self.advance(now);
+        let transaction = self.transactions.open.get(&id.0).ok_or(BrokerError::UnknownTransaction)?;
+        let messages =
+            transaction.operations.iter().map(|enlisted| enlisted.operation.messages()).sum::<usize>();
+        if messages + operation.messages() > MAX_MESSAGES {
+            return Err(BrokerError::TooMany { reason: "A transaction has at most 100 messages." });
+        }
+        if self.transactions.bytes + operation.bytes() > MAX_OPEN_BYTES {
+            return Err(BrokerError::TooMany { reason: "Open transactions have at most 256 MiB together." });
+        }
+        self.check_all(
+            transaction.operations.iter().map(|enlisted| &enlisted.operation).chain([&operation]),
+        )?;
+        let numbers = match &operation {
+            Operation::Schedule { to, messages } => self.reserve_numbers(*to, messages.len()),
+            _ => Vec::new(),
+        };
+        self.transactions.bytes += operation.bytes();
+        if let Some(transaction) = self.transactions.open.get_mut(&id.0) {
+            transaction.operations.push(Enlisted { operation, numbers: numbers.clone() });
+        }
+        Ok(numbers)
+    }
+
+    /// Does all that was enlisted, or, when one operation cannot be done any more, nothing. Either way the transaction ends.
+    ///
+    /// # Errors
+    /// [`BrokerError::UnknownTransaction`]; [`BrokerError::TransactionRolledBack`] with the reason.
+    pub fn commit(&mut self, id: TransactionId, now: Timestamp) -> Result<(), BrokerError> {
+        self.advance(now);
+        let enlisted = self.end(id)?;
+        self.check_all(enlisted.iter().map(|enlisted| &enlisted.operation))
+            .map_err(|cause| BrokerError::TransactionRolledBack { cause: Box::new(cause) })?;
+        for Enlisted { operation, numbers } in enlisted {
+            match operation {
+                Operation::Send { to, messages } => self.apply_send(to, messages),
+                Operation::Schedule { to, messages } => self.apply_schedule(to, messages, &numbers),
+                Operation::Cancel { at, numbers } => self.apply_cancel(at, &numbers),
+                Operation::Settle { at, tokens, settlement } => self.apply_settle(at, &tokens, &settlement),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the transaction without doing anything.
+    ///
+    /// # Errors
+    /// [`BrokerError::UnknownTransaction`].
+    pub fn roll_back(&mut self, id: TransactionId, now: Timestamp) -> Result<(), BrokerError> {
+        self.advance(now);
+        self.end(id).map(drop)
+    }
+
+    fn end(&mut self, id: TransactionId) -> Result<Vec<Enlisted>, BrokerError> {
+        let transaction = self.transactions.take(id.0).ok_or(BrokerError::UnknownTransaction)?;
+        self.effects.not_at(transaction.ends_at, Due::ForgetTransaction(id.0));
+        Ok(transaction.operations)
+    }
+
+    /// Whether all can be done together.
+    fn check_all<'a>(&self, operations: impl Iterator<Item = &'a Operation>) -> Result<(), BrokerError> {
+        let mut reserved = Reserved::new();
+        let mut settled = HashSet::new();
+        let mut cancelled = HashSet::new();
+        for operation in operations {
+            match operation {
+                Operation::Send { to, messages } | Operation::Schedule { to, messages } => {
+                    self.check_send(*to, messages, &mut reserved)?;
+                }
+                Operation::Cancel { at, numbers } => {
+                    self.check_cancel(*at, numbers)?;
+                    if let Some(&number) = numbers.iter().find(|&&number| !cancelled.insert((*at, number))) {
+                        return Err(self.entity(*at).not_found(number));
+                    }
+                }
+                Operation::Settle { at, tokens, settlement } => {
+                    self.check_settle(*at, tokens, settlement)?;
+                    if !tokens.iter().all(|&token| settled.insert(token)) {
+                        return Err(BrokerError::MessageLockLost { path: self.path(*at).to_owned() });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transactions {
+    pub(super) fn forget(&mut self, id: u64) {
+        drop(self.take(id));
+    }
+
+    fn take(&mut self, id: u64) -> Option<Transaction> {
+        let transaction = self.open.remove(&id)?;
+        self.bytes -= transaction.operations.iter().map(|enlisted| enlisted.operation.bytes()).sum::<u64>();
+        Some(transaction)
+    }
+}
+
+impl Operation {
+    fn messages(&self) -> usize {
+        match self {
+            Self::Send { messages, .. } | Self::Schedule { messages, .. } => messages.len(),
+            Self::Cancel { numbers, .. } => numbers.len(),
+            Self::Settle { tokens, .. } => tokens.len(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Send { messages, .. } | Self::Schedule { messages, .. } => {
+                messages.iter().map(|incoming| incoming.size).sum()
+            }
+            Self::Cancel { .. } | Self::Settle { .. } => 0,
+        }
+    }
+}
