@@ -103,7 +103,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                     }
                 }
             }
-            Err(failed) if failed.kind() == TransportErrorKind::Topology => {
+            Err(failed) if is_beyond_waiting(&failed) => {
                 error!(queue = %broker.queue(), error = %failed, "intake stopped");
                 broker.inbox.enter(Phase::Failed(failed.kind(), failed.to_string()));
                 if wanted.changed().await.is_err() {
@@ -125,6 +125,11 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             changed = wanted.changed() => if changed.is_err() { return },
         }
     }
+}
+
+/// True when only a person can help: the queue is not there, or somebody closed the connections that are shared.
+fn is_beyond_waiting(failed: &TransportError) -> bool {
+    matches!(failed.kind(), TransportErrorKind::Topology | TransportErrorKind::Closed)
 }
 
 /// How a subscription ended.
@@ -161,7 +166,7 @@ impl Refused {
 }
 
 async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refused> {
-    let live = broker.consuming.live().await.map_err(Refused::Other)?;
+    let live = broker.live().await.map_err(Refused::Other)?;
     broker.note_connection(&live);
     let channel = live.channel().await.map_err(Refused::Other)?;
     let prefetch = broker.prefetch();

@@ -351,13 +351,13 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::connection::Role;
-    use crate::options::Options;
+    use crate::options::ConnectionOptions;
 
     #[tokio::test]
     async fn nothing_is_carried_on_for_those_who_gave_up() {
         // Nobody listens there.
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
-        let link = Link::new(Role::Publishing, &Options::new("orders"), address);
+        let link = Link::new(Role::Publishing, &ConnectionOptions::default(), address);
         let publisher = Publisher::new(link, 1, Duration::from_millis(20));
         let target = Target { exchange: "", routing_key: "orders" };
         for _ in 0..5 {

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
-use crate::address::{Addresses, url_from_env};
+use crate::address::url_from_env;
 use crate::broker::{Broker, stored};
-use crate::connection::{Link, Role};
+use crate::connections::{Connections, Ownership};
 use crate::consume::{self, Wanted};
 use crate::convert;
 use crate::delay::Way;
@@ -22,7 +22,7 @@ use crate::error;
 use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
-use crate::publish::{Publisher, Target};
+use crate::publish::Target;
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
@@ -70,18 +70,19 @@ impl RabbitMq {
         Options::new(queue)
     }
 
-    pub(crate) async fn open(options: Options, addresses: Addresses) -> Result<Self, TransportError> {
+    pub(crate) async fn open(
+        options: Options,
+        connections: Connections,
+        ownership: Ownership,
+    ) -> Result<Self, TransportError> {
         let plan = options.plan()?;
-        let consuming = Link::new(Role::Consuming, &options, addresses.clone());
-        let publishing = Link::new(Role::Publishing, &options, addresses);
-        let publisher = Publisher::new(publishing, options.publish_channels, options.confirm_timeout);
-        let broker = Broker::new(options, plan, consuming, publisher);
-        let live = broker.consuming.live().await?;
+        let broker = Broker::new(options, plan, connections, ownership);
+        let live = broker.live().await?;
         broker.note_connection(&live);
         if let Some(refused) = broker.options.delay.refused_by(live.version) {
             return Err(TransportError::new(TransportErrorKind::Unsupported, refused));
         }
-        broker.publisher.link().live().await?;
+        broker.publisher()?.link().live().await?;
         let (wanted, _) = watch::channel(Wanted::Pause);
         Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None), last_names: Mutex::default() })
     }
@@ -120,7 +121,7 @@ impl RabbitMq {
     ) -> Result<(), TransportError> {
         let persistent = message.properties().persistent.unwrap_or(true);
         let target = Target { exchange, routing_key };
-        let answer = self.broker.publisher.publish(target, message, persistent).await?;
+        let answer = self.broker.publisher()?.publish(target, message, persistent).await?;
         stored(answer, if exchange.is_empty() { routing_key } else { exchange })
     }
 
@@ -340,13 +341,12 @@ impl Transport for RabbitMq {
             session.end();
             session.give_back_all().await;
         }
-        self.broker.publisher.close().await;
-        self.broker.consuming.close().await;
+        self.broker.close().await;
         info!(queue = %self.broker.queue(), "closed");
     }
 
     fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.broker.publisher.link().recovered()
+        self.broker.recovered()
     }
 
     fn now(&self) -> SystemTime {

@@ -16,13 +16,14 @@ use redrive_core::{
     BoxError, Capabilities, Message, Needs, Received, SettleError, Settlement, Shelf, Shelves, Transport,
     TransportError, Value,
 };
-use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, Staged};
+use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, Receipt, Staged};
 use redrive_testkit::{Bench, Harness, conformance};
 
 struct Rabbit {
     version: Version,
     queue_type: QueueType,
     delay: Kind,
+    shared: bool,
 }
 
 /// The delay modes.
@@ -41,6 +42,8 @@ const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 struct Queue {
     scene: Scene,
     delay: Kind,
+    /// Whether its transports are on connections that others could share.
+    shared: bool,
     exchange: String,
     neighbours: Mutex<Vec<String>>,
     producer: RabbitMq,
@@ -58,7 +61,7 @@ impl Harness for Rabbit {
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
         let broker = redrive_brokers::broker(self.version);
         let scene = Scene::new(&broker.url, clause, self.queue_type).await;
-        Queue::new(scene, self.delay, None).await
+        Queue::new(scene, self.delay, self.shared, None).await
     }
 
     fn carries(&self, value: &Value) -> bool {
@@ -68,7 +71,12 @@ impl Harness for Rabbit {
 }
 
 impl Queue {
-    async fn new(scene: Scene, delay: Kind, exchange: Option<String>) -> Result<Self, BoxError> {
+    async fn new(
+        scene: Scene,
+        delay: Kind,
+        shared: bool,
+        exchange: Option<String>,
+    ) -> Result<Self, BoxError> {
         let exchange = exchange.unwrap_or_else(|| format!("{}--topic", scene.queue));
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         scene
@@ -76,7 +84,7 @@ impl Queue {
             .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default())
             .await?;
         let producer = options(&scene, delay, &exchange).connect(&scene.url).await?;
-        Ok(Self { scene, delay, exchange, neighbours: Mutex::default(), producer })
+        Ok(Self { scene, delay, shared, exchange, neighbours: Mutex::default(), producer })
     }
 
     fn dead_letters(&self) -> String {
@@ -125,7 +133,12 @@ impl Bench for Queue {
         let proxy = Proxy::start(address(&self.scene.url)).await?;
         let url = self.scene.url.replace(&address(&self.scene.url).to_string(), &proxy.addr().to_string());
         let options = options(&self.scene, self.delay, &self.exchange);
-        Ok(Proxied { transport: options.connect(&url).await?, proxy })
+        let transport = if self.shared {
+            options.connect_over(&Connections::connect(&url).await?).await?
+        } else {
+            options.connect(&url).await?
+        };
+        Ok(Proxied { transport, proxy })
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
@@ -185,7 +198,7 @@ impl Bench for Queue {
     async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
         let scene = Scene::new(&self.scene.url, "neighbour", self.scene.queue_type).await;
         self.neighbours.lock().unwrap().push(scene.queue.clone());
-        Ok(Some(Self::new(scene, self.delay, Some(self.exchange.clone())).await?))
+        Ok(Some(Self::new(scene, self.delay, self.shared, Some(self.exchange.clone())).await?))
     }
 
     async fn tidy_up(&self) {
@@ -264,10 +277,18 @@ fn address(url: &str) -> SocketAddr {
 
 macro_rules! modes {
     ($version:ident, $queue_type:ident: $($name:ident $delay:ident),*) => {
-        $(conformance!(
-            $name,
-            Rabbit { version: Version::$version, queue_type: QueueType::$queue_type, delay: Kind::$delay }
-        );)*
+        $(modes!(@one $name $version $queue_type $delay false);)*
+    };
+    (shared $version:ident, $queue_type:ident: $name:ident $delay:ident) => {
+        modes!(@one $name $version $queue_type $delay true);
+    };
+    (@one $name:ident $version:ident $queue_type:ident $delay:ident $shared:literal) => {
+        conformance!($name, Rabbit {
+            version: Version::$version,
+            queue_type: QueueType::$queue_type,
+            delay: Kind::$delay,
+            shared: $shared,
+        });
     };
 }
 
@@ -276,6 +297,7 @@ mod v3_10 {
     mod contract {
         use super::super::*;
         modes!(V3_10, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
+        modes!(shared V3_10, Classic: classic_on_shared_connections Ladder);
         modes!(V3_10, Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 }
@@ -285,6 +307,7 @@ mod v4_3 {
         use super::super::*;
         modes!(V4_3, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
         modes!(V4_3, Quorum: quorum Ladder, quorum_native Native);
+        modes!(shared V4_3, Quorum: quorum_on_shared_connections Ladder);
         modes!(V4_3, Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 }

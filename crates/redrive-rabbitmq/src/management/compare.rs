@@ -24,12 +24,12 @@ impl Broker {
         if self.options.topology == Topology::Nothing {
             return Ok(());
         }
-        let management = Management::at(url, self.options.tls.cert_chain.as_deref())?;
+        let management = Management::at(url, self.options.connection.tls.cert_chain.as_deref())?;
         let queues = parts.iter().filter_map(|part| match part {
             Part::Queue(queue) => Some(queue),
             Part::Exchange(_) | Part::Binding(_) => None,
         });
-        let uri = self.consuming.uri();
+        let uri = self.uri();
         let userinfo = &uri.authority.userinfo;
         let api = Api {
             management,

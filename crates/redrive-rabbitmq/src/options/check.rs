@@ -15,7 +15,7 @@ impl Options {
         let plan = self.plan()?;
         #[cfg(feature = "management")]
         if let Some(url) = &self.management_url {
-            crate::management::Management::at(url, self.tls.cert_chain.as_deref())?;
+            crate::management::Management::at(url, self.connection.tls.cert_chain.as_deref())?;
         }
         let names = &plan.names;
         for name in [&names.work, &names.dead_letters, &names.parking] {
@@ -48,12 +48,7 @@ impl Options {
                 ));
             }
         }
-        if self.connect_timeout.is_zero() || self.confirm_timeout.is_zero() {
-            return refuse(
-                "a timeout of zero is over before RabbitMQ can answer: set connect_timeout and confirm_timeout to more"
-                    .to_owned(),
-            );
-        }
+        self.connection.check()?;
         if self.delivery_limit == Some(0) {
             return refuse(
                 "a delivery limit of 0 hands each message out once: ask for at least 1".to_owned(),

@@ -2,19 +2,19 @@
 
 mod check;
 mod connection;
+mod consuming;
 mod queues;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::tcp::OwnedTLSConfig;
-use redrive_core::{TransportError, Value};
+use redrive_core::{TransportError, TransportErrorKind, Value};
 
-use crate::address::Addresses;
+pub use connection::ConnectionOptions;
+
+use crate::connections::{Connections, Ownership};
 use crate::convert::value_to;
-use crate::credentials::CredentialsProvider;
 use crate::delay::{DeadLetters, Delay};
 use crate::topology::{GivenNames, Plan, QueueType, Topology};
 use crate::transport::RabbitMq;
@@ -51,20 +51,16 @@ pub struct Options {
     pub(crate) native_dead_letter: Option<bool>,
     pub(crate) arguments: BTreeMap<String, Value>,
     pub(crate) more_waits: Vec<Duration>,
-    pub(crate) heartbeat: Duration,
-    pub(crate) connection_name: String,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) confirm_timeout: Duration,
+    /// Of the connections that are shared, where they are.
+    pub(crate) connection: ConnectionOptions,
+    /// An option that was given and means nothing on connections that others share.
+    wants_own_connections: Option<&'static str>,
     pub(crate) ack_within: Duration,
-    pub(crate) publish_channels: usize,
     pub(crate) prefetch_up_to: Option<u16>,
-    pub(crate) tls: OwnedTLSConfig,
     pub(crate) consumer_priority: Option<i32>,
     pub(crate) consumer_timeout: Option<Duration>,
     #[cfg(feature = "management")]
     pub(crate) management_url: Option<String>,
-    pub(crate) shuffle_addresses: bool,
-    pub(crate) credentials: Option<Arc<dyn CredentialsProvider>>,
 }
 
 impl Options {
@@ -81,20 +77,14 @@ impl Options {
             native_dead_letter: None,
             arguments: BTreeMap::new(),
             more_waits: Vec::new(),
-            heartbeat: Duration::from_secs(10),
-            connection_name: format!("redrive {queue}"),
-            connect_timeout: Duration::from_secs(10),
-            confirm_timeout: Duration::from_secs(30),
+            connection: ConnectionOptions::default().name(format!("redrive {queue}")),
+            wants_own_connections: None,
             ack_within: Duration::from_millis(5),
-            publish_channels: 32,
             prefetch_up_to: None,
-            tls: OwnedTLSConfig::default(),
             consumer_priority: None,
             consumer_timeout: None,
             #[cfg(feature = "management")]
             management_url: None,
-            shuffle_addresses: false,
-            credentials: None,
         }
     }
 
@@ -120,13 +110,37 @@ impl Options {
         urls: impl IntoIterator<Item = U>,
     ) -> Result<RabbitMq, TransportError> {
         self.check()?;
-        let urls: Vec<U> = urls.into_iter().collect();
-        let mut addresses =
-            Addresses::parse(urls.iter().map(AsRef::as_ref), |name| std::env::var(name).ok())?;
-        if self.shuffle_addresses {
-            addresses.shuffle();
+        let connections = Connections::new(self.connection.addresses(urls)?, self.connection.clone());
+        RabbitMq::open(self, connections, Ownership::Own).await
+    }
+
+    /// Takes connections that are there, and that other transports use too: for many consumers in one process. What is
+    /// handed out, acknowledged and stored for one of them does not touch the others. But a connection that ends does so for
+    /// all that share it: what all of them have in hand comes again.
+    ///
+    /// ```no_run
+    /// # use redrive_rabbitmq::{Connections, RabbitMq};
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let connections = Connections::connect("amqp://localhost").await?;
+    /// let orders = RabbitMq::options("orders").connect_over(&connections).await?;
+    /// let bills = RabbitMq::options("bills").connect_over(&connections).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When an option was given that belongs to the connections (heartbeat, credentials, timeouts, …); give it to
+    /// [`Connections::options`]. Else as [`connect`](Self::connect).
+    pub async fn connect_over(mut self, connections: &Connections) -> Result<RabbitMq, TransportError> {
+        if let Some(option) = self.wants_own_connections {
+            let message = format!(
+                "`{option}` is a matter of the connections, which are shared: give it to `Connections::options`"
+            );
+            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
         }
-        RabbitMq::open(self, addresses).await
+        self.connection = connections.made_with().clone();
+        self.check()?;
+        RabbitMq::open(self, connections.clone(), Ownership::Shared).await
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
@@ -170,8 +184,7 @@ impl fmt::Debug for Options {
             .field("dead_letters", &self.dead_letters)
             .field("delivery_limit", &self.delivery_limit)
             .field("arguments", &self.arguments)
-            .field("heartbeat", &self.heartbeat)
-            .field("connection_name", &self.connection_name)
+            .field("connection", &self.connection)
             .finish_non_exhaustive()
     }
 }

@@ -104,21 +104,6 @@ impl Options {
         self.argument("x-single-active-consumer", true)
     }
 
-    /// Which consumers of the queue are served first: those with the highest number that have room (`x-priority`). 0,
-    /// unless told otherwise.
-    pub fn consumer_priority(mut self, priority: i32) -> Self {
-        self.consumer_priority = Some(priority);
-        self
-    }
-
-    /// After how long the broker takes back a delivery that is not settled. A quorum queue of RabbitMQ 4.3 is asked to do
-    /// so; elsewhere it says how the broker is configured. When nothing is said: the `x-consumer-timeout` among the
-    /// arguments, or else RabbitMQ's own default of 30 min.
-    pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
-        self.consumer_timeout = Some(timeout);
-        self
-    }
-
     /// Compares, at the start, the queues and the policies on them with what is needed, through the management API at this
     /// URL (`http://user:password@host:15672`; without a user: that of the AMQP URL). What would lose messages, or bring
     /// them back too early or never, refuses the start; what is only doubtful is logged. An API that does not answer is

@@ -164,7 +164,7 @@ impl Transfer {
         old: &dyn Mode,
         transferred: &mut Transferred,
     ) -> Result<(), TransportError> {
-        let live = self.broker.consuming.live().await?;
+        let live = self.broker.live().await?;
         match topology::count(&live, &source.name).await {
             Ok(_) => {}
             // A delay queue that was never needed.

@@ -8,21 +8,23 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
-use lapin::{Channel, Connection, ConnectionProperties, Event};
-use redrive_core::TransportError;
+use lapin::{Connection, ConnectionProperties, Event};
+use redrive_core::{TransportError, TransportErrorKind};
 use tokio::sync::{Mutex, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::live::Live;
 use crate::address::{Address, Addresses};
 use crate::credentials::{self, Credentials, CredentialsProvider};
 use crate::error;
-use crate::options::Options;
+use crate::options::ConnectionOptions;
 use crate::screen;
-use crate::version::Version;
 
 /// How long closing in order may take; a broker that does not answer is left alone.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// After an attempt that failed the next one begins no sooner, however many ask for the connection.
+const NOT_SOONER: Duration = Duration::from_millis(100);
 
 /// What a connection is for. Consuming and publishing never share one: when the broker runs out of memory or disk it
 /// stops reading connections that publish, and with them the acknowledgements.
@@ -55,22 +57,28 @@ pub(crate) struct Link {
     connect_timeout: Duration,
     epochs: AtomicU64,
     closed: AtomicBool,
-    current: Mutex<Option<Arc<Live>>>,
+    current: Mutex<Current>,
+    /// How many attempts to connect failed.
+    failures: AtomicU64,
     /// Counts the times that the broker began to take messages again: after an alarm, or on a new connection.
     recoveries: watch::Sender<u64>,
 }
 
-/// A connection of one epoch.
-#[derive(Debug)]
-pub(crate) struct Live {
-    pub(crate) connection: Connection,
-    pub(crate) epoch: u64,
-    /// The broker's version, when it tells.
-    pub(crate) version: Option<Version>,
+/// What the last attempt came to.
+#[derive(Default)]
+struct Current {
+    live: Option<Arc<Live>>,
+    failed: Option<Failed>,
+}
+
+struct Failed {
+    at: Instant,
+    kind: TransportErrorKind,
+    said: String,
 }
 
 impl Link {
-    pub(crate) fn new(role: Role, options: &Options, addresses: impl Into<Addresses>) -> Self {
+    pub(crate) fn new(role: Role, options: &ConnectionOptions, addresses: impl Into<Addresses>) -> Self {
         let mut addresses = addresses.into();
         // Zero would switch it off; the protocol counts in seconds.
         let heartbeat = options.heartbeat.as_secs().clamp(1, u64::from(u16::MAX));
@@ -85,34 +93,52 @@ impl Link {
             user: RwLock::new(user.into()),
             addresses,
             tls: options.tls.clone(),
-            name: format!("{} ({})", options.connection_name, role.word()),
+            name: format!("{} ({})", options.name, role.word()),
             connect_timeout: options.connect_timeout,
             epochs: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-            current: Mutex::new(None),
+            current: Mutex::default(),
+            failures: AtomicU64::new(0),
             recoveries: watch::Sender::new(0),
         }
     }
 
-    /// The connection, made now if there is none: one attempt at each address.
+    /// The connection, made now if there is none: one attempt at each address. Who waits while somebody else tries has
+    /// what that one gets, so that many who share a connection ask a broker that is down no more often than one does.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, TransportError> {
+        let failures = self.failures.load(Ordering::Acquire);
         let mut current = self.current.lock().await;
+        if let Some(failed) = &current.failed {
+            if self.failures.load(Ordering::Acquire) != failures {
+                return Err(TransportError::new(failed.kind, failed.said.clone()));
+            }
+            sleep_until(failed.at + NOT_SOONER).await;
+        }
         if self.closed.load(Ordering::Acquire) {
             return Err(error::closed());
         }
-        if let Some(live) = current.as_ref().filter(|live| live.is_up()) {
+        if let Some(live) = current.live.as_ref().filter(|live| live.is_up()) {
             return Ok(Arc::clone(live));
         }
-        *current = None;
-        let live = self.connect().await?;
-        *current = Some(Arc::clone(&live));
-        Ok(live)
+        *current = Current::default();
+        match self.connect().await {
+            Ok(live) => {
+                current.live = Some(Arc::clone(&live));
+                Ok(live)
+            }
+            Err(error) => {
+                let failed = Failed { at: Instant::now(), kind: error.kind(), said: error.to_string() };
+                current.failed = Some(failed);
+                self.failures.fetch_add(1, Ordering::Release);
+                Err(error)
+            }
+        }
     }
 
     /// Closes the connection, for good.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        let Some(live) = self.current.lock().await.take() else { return };
+        let Some(live) = self.current.lock().await.live.take() else { return };
         if timeout(CLOSE_TIMEOUT, live.connection.close(200, "OK".into())).await.is_err() {
             warn!(connection = %self.name, "RabbitMQ does not answer to the closing of the connection; leaving it");
         }
@@ -239,106 +265,41 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Live {
-    pub(crate) fn is_up(&self) -> bool {
-        self.connection.status().connected()
-    }
-
-    /// True while the broker takes no messages, because its memory or disk is full.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.connection.status().blocked()
-    }
-
-    /// The broker's answer to what is asked of the connection itself, waited for only as long as it is up.
-    pub(crate) async fn answered<T>(
-        &self,
-        question: impl Future<Output = lapin::Result<T>>,
-    ) -> lapin::Result<T> {
-        answered_within_reason(answered_while(|| self.is_up(), question)).await
-    }
-
-    /// A new channel; closed when it is dropped.
-    pub(crate) async fn channel(&self) -> Result<Channel, TransportError> {
-        let channel = self.answered(self.connection.create_channel()).await;
-        channel.map_err(|error| error::interrupted("cannot open a channel", error))
-    }
-
-    /// The largest frame agreed on; 0 means any size.
-    pub(crate) fn frame_max(&self) -> u32 {
-        self.connection.configuration().frame_max()
-    }
-}
-
-/// The broker's answer. The client library forgets some questions when the connection ends just then: they would be waited
-/// for for ever.
-pub(crate) async fn answered<T>(
-    channel: &Channel,
-    question: impl Future<Output = lapin::Result<T>>,
-) -> lapin::Result<T> {
-    answered_within_reason(answered_on(channel, question)).await
-}
-
-/// The broker's answer, waited for only as long as the channel that it comes on is open.
-pub(crate) async fn answered_on<T>(
-    channel: &Channel,
-    question: impl Future<Output = lapin::Result<T>>,
-) -> lapin::Result<T> {
-    answered_while(|| channel.status().connected(), question).await
-}
-
-async fn answered_while<T>(
-    open: impl Fn() -> bool,
-    question: impl Future<Output = lapin::Result<T>>,
-) -> lapin::Result<T> {
-    const LOOK_EVERY: Duration = Duration::from_millis(100);
-    tokio::pin!(question);
-    loop {
-        if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
-            return answer;
-        }
-        if !open() {
-            let ended = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended");
-            return Err(ended.into());
-        }
-    }
-}
-
-async fn answered_within_reason<T>(question: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
-    const LIMIT: Duration = Duration::from_secs(30);
-    let answer = timeout(LIMIT, question).await;
-    answer.unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer").into()))
-}
-
-/// Waits between attempts: twice as long each time, up to ten seconds, and never the same for two processes.
-#[derive(Debug, Default)]
-pub(crate) struct Backoff {
-    attempts: u32,
-}
-
-impl Backoff {
-    pub(crate) fn next(&mut self) -> Duration {
-        const SHORTEST_MILLIS: u64 = 100;
-        const LONGEST_MILLIS: u64 = 10_000;
-        let full = (SHORTEST_MILLIS << self.attempts.min(10)).min(LONGEST_MILLIS);
-        self.attempts = self.attempts.saturating_add(1);
-        Duration::from_millis(fastrand::u64(full / 2..=full))
-    }
-
-    pub(crate) fn reset(&mut self) {
-        self.attempts = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn neither_the_password_nor_the_tls_key_is_shown() {
-        let options = Options::new("orders").client_certificate(*b"certificate", *b"s3cret-key");
+        let options = ConnectionOptions::default().client_certificate(*b"certificate", *b"s3cret-key");
         let address = Address::parse("amqps://alice:s3cret@host/", |_| None).unwrap();
         let shown = format!("{:?}", Link::new(Role::Consuming, &options, address));
         let key = format!("{:?}", b"s3cret-key");
         assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn many_who_wait_for_a_broker_that_is_down_ask_as_often_as_one() {
+        // Whoever comes is turned away.
+        let broker = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = broker.local_addr().unwrap().port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = broker.accept().await {
+                counting.fetch_add(1, Ordering::Relaxed);
+                drop(stream);
+            }
+        });
+        let options = ConnectionOptions::default().connect_timeout(Duration::from_millis(300));
+        let address = Address::parse(&format!("amqp://127.0.0.1:{port}"), |_| None).unwrap();
+        let link = Link::new(Role::Consuming, &options, address);
+        let began = Instant::now();
+        let answers = futures::future::join_all((0..500).map(|_| link.live())).await;
+        assert!(answers.iter().all(Result::is_err));
+        assert!(began.elapsed() < Duration::from_secs(30), "each tried for himself");
+        let first = asked.load(Ordering::Relaxed);
+        assert!(link.live().await.is_err());
+        assert!(asked.load(Ordering::Relaxed) > first, "who asks later has an attempt of his own");
     }
 }

@@ -1,0 +1,101 @@
+//! What is known of the broker, and how much is wanted in hand.
+
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use super::Broker;
+use crate::connection::Live;
+use crate::prefetch::Sizing;
+use crate::session::Session;
+use crate::version::Version;
+
+/// What the last connection and the start told.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) version: Option<Version>,
+    pub(super) frame_max: u32,
+    prefetch: u16,
+    /// What the intake made of it, where it may.
+    sized: u16,
+    /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
+    narrowed: u16,
+    interrupted_at: Option<SystemTime>,
+    sessions: Vec<Weak<Session>>,
+    pub(super) told: Told,
+}
+
+/// What the management API told of the work queue; nothing, where it was not asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) delivery_limit: Option<u32>,
+    pub(crate) consumer_timeout: Option<Duration>,
+}
+
+impl Broker {
+    /// Takes in what a connection tells of the broker; it may be another version after each restart.
+    pub(crate) fn note_connection(&self, live: &Live) {
+        let mut known = self.known();
+        known.version = live.version;
+        known.frame_max = live.frame_max();
+    }
+
+    pub(super) fn note_prefetch(&self, prefetch: u32) {
+        // Zero would mean no limit to RabbitMQ.
+        self.known().prefetch = u16::try_from(prefetch.max(1)).unwrap_or(u16::MAX);
+    }
+
+    pub(crate) fn prefetch(&self) -> u16 {
+        let known = self.known();
+        let most = if known.narrowed == 0 { u16::MAX } else { known.narrowed };
+        known.prefetch.max(known.sized).clamp(1, most)
+    }
+
+    /// Between which bounds the intake may size what is in hand; `None` where it may not, or not now.
+    pub(crate) fn may_size(&self) -> Option<Sizing> {
+        let most = self.options.prefetch_up_to?;
+        let known = self.known();
+        // Who subscribes anew is no longer the active one.
+        let active = self.options.arguments.contains_key("x-single-active-consumer");
+        // Who asks for one at a time means it.
+        let may = known.narrowed == 0 && known.prefetch > 1 && !active;
+        may.then(|| Sizing::between(known.prefetch.max(1), most))
+    }
+
+    /// From the next subscription on.
+    pub(crate) fn size(&self, in_hand: u16) {
+        self.known().sized = in_hand;
+    }
+
+    pub(crate) fn narrow(&self, most: Option<u32>) {
+        let most = most.map_or(0, |most| u16::try_from(most.max(1)).unwrap_or(u16::MAX));
+        self.known().narrowed = most;
+    }
+
+    /// What was in hand when the last subscription was cut comes again from now on.
+    pub(crate) fn note_interruption(&self, now: SystemTime) {
+        self.known().interrupted_at = Some(now);
+    }
+
+    pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
+        self.known().interrupted_at
+    }
+
+    pub(crate) fn remember(&self, session: &Arc<Session>) {
+        let sessions = &mut self.known().sessions;
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(session));
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.known().sessions.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    #[cfg(feature = "management")]
+    pub(crate) fn note_told(&self, told: Told) {
+        self.known().told = told;
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

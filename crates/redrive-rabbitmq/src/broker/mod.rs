@@ -1,0 +1,199 @@
+//! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
+
+mod known;
+mod storing;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use redrive_core::{Capabilities, Needs, TransportError};
+use tokio::time::Instant;
+
+use crate::connection::Live;
+use crate::connections::{Connections, Ownership};
+use crate::consume::hold_limit;
+use crate::delay::{DeadLetters, LONGEST, Mode};
+use crate::error;
+use crate::inbox::Inbox;
+use crate::options::Options;
+use crate::publish::{Publisher, max_header_bytes};
+use crate::topology::{Plan, QueueType, Topology};
+use crate::version::Version;
+use known::Known;
+#[cfg(feature = "management")]
+pub(crate) use known::Told;
+pub(crate) use storing::stored;
+
+/// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
+const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) options: Options,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) inbox: Inbox,
+    connections: Connections,
+    ownership: Ownership,
+    /// From then on nothing goes over the connections, also where others still use them.
+    closed: AtomicBool,
+    known: Mutex<Known>,
+    mode: RwLock<Arc<dyn Mode>>,
+    /// True once the mode knows which waits will be asked for.
+    started: AtomicBool,
+    /// The connection on which the queues were declared or verified last; 0 for none.
+    prepared_in: AtomicU64,
+    /// One at a time: many copies that come back at once need the queues declared once.
+    declaring: tokio::sync::Mutex<()>,
+    /// Until then a queue is younger than [`Options::new_queue_wait`], and nothing is entrusted to it.
+    young_until: Mutex<Option<Instant>>,
+}
+
+impl Broker {
+    pub(crate) fn new(options: Options, plan: Plan, connections: Connections, ownership: Ownership) -> Self {
+        let plan = Arc::new(plan);
+        let mode = options.delay.at_work(&plan, &Needs::none(), &options.more_waits);
+        Self {
+            options,
+            plan,
+            inbox: Inbox::default(),
+            connections,
+            ownership,
+            closed: AtomicBool::new(false),
+            known: Mutex::default(),
+            mode: RwLock::new(mode),
+            started: AtomicBool::new(false),
+            prepared_in: AtomicU64::new(0),
+            declaring: tokio::sync::Mutex::default(),
+            young_until: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &str {
+        &self.plan.names.work
+    }
+
+    /// The consuming connection, made now if there is none.
+    pub(crate) async fn live(&self) -> Result<Arc<Live>, TransportError> {
+        self.check_open()?;
+        self.connections.consuming().live().await
+    }
+
+    pub(crate) fn publisher(&self) -> Result<&Publisher, TransportError> {
+        self.check_open()?;
+        Ok(self.connections.publisher())
+    }
+
+    /// Resolves when the broker takes messages again: after an alarm, or on a new connection.
+    pub(crate) fn recovered(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.connections.publisher().link().recovered()
+    }
+
+    /// The first address.
+    #[cfg(feature = "management")]
+    pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
+        self.connections.consuming().uri()
+    }
+
+    /// Ends the connections; or, where others use them too, what of ours is on them.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        match self.ownership {
+            Ownership::Own => self.connections.close().await,
+            Ownership::Shared => {
+                for session in self.sessions() {
+                    let closing = session.channel().close(200, "OK".into());
+                    // Where that fails the channel is gone already.
+                    let _ = session.connection().answered(closing).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let known = self.known();
+        let quorum = self.options.queue_type == QueueType::Quorum;
+        let declares = self.options.topology == Topology::Declare;
+        let mut capabilities = Capabilities::new("rabbitmq", self.queue());
+        capabilities.longest_wait = Some(LONGEST);
+        capabilities.hops = self.is_started().then(|| self.mode().hops());
+        capabilities.counts_hand_outs = quorum;
+        // Unknown counts as old: a copy in place of a return is right on every version.
+        capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
+        capabilities.hand_out_limit = match self.options.delivery_limit {
+            _ if !quorum => None,
+            None if declares => {
+                let limit = known.told.delivery_limit.unwrap_or(u32::MAX).min(self.plan.delivery_limit);
+                Some(limit.saturating_add(1))
+            }
+            Some(limit) => Some(limit.saturating_add(1)),
+            None if known.told.delivery_limit.is_some() => {
+                known.told.delivery_limit.map(|limit| limit.saturating_add(1))
+            }
+            None => known
+                .version
+                .is_some_and(|version| version >= Version::V4_0)
+                .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
+        };
+        capabilities.hold_limit = hold_limit(&self.options, known.version, known.told.consumer_timeout);
+        capabilities.native_dead_letter = self.options.broker_dead_letters();
+        capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
+        // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
+        // others declared may be classic, as long as nobody says that they are not.
+        capabilities.keeps_delayed_copies = match self.options.retry_queue_type {
+            Some(queue_type) => queue_type == QueueType::Quorum,
+            None => {
+                let declared = self.options.delay.is_declared(self.options.topology);
+                declared && self.plan.retry_queue_type == QueueType::Quorum
+            }
+        };
+        capabilities.max_header_bytes = max_header_bytes(known.frame_max);
+        capabilities.keeps_order = false;
+        self.mode().describe(&mut capabilities);
+        capabilities
+    }
+
+    pub(crate) fn set_needs(&self, needs: &Needs) {
+        self.note_prefetch(needs.prefetch);
+        let mode = self.options.delay.at_work(&self.plan, needs, &self.options.more_waits);
+        *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
+        self.started.store(true, Ordering::Release);
+    }
+
+    /// True once it is known which waits will be asked for.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mode(&self) -> Arc<dyn Mode> {
+        Arc::clone(&self.mode.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn check_open(&self) -> Result<(), TransportError> {
+        if self.closed.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+
+    fn broker(options: Options) -> Broker {
+        let plan = options.plan().unwrap();
+        let address = Address::parse("amqp://host", |_| None).unwrap();
+        let connections = Connections::new(address.into(), options.connection.clone());
+        Broker::new(options, plan, connections, Ownership::Own)
+    }
+
+    #[test]
+    fn dead_letters_that_were_led_elsewhere_are_not_relied_on() {
+        let native = |options| broker(options).capabilities().native_dead_letter;
+        assert!(native(Options::new("orders")));
+        assert!(native(Options::new("orders").argument("x-max-length", 7_i64)));
+        for name in ["x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow"] {
+            assert!(!native(Options::new("orders").argument(name, "elsewhere")), "{name}");
+        }
+        assert!(native(Options::new("orders").argument("x-overflow", "drop-head").native_dead_letter(true)));
+    }
+}

@@ -1,0 +1,160 @@
+//! The queues declared, and copies stored in them.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redrive_core::{Message, TransportError, TransportErrorKind};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::Broker;
+use crate::connection::Live;
+use crate::delay::Way;
+use crate::error;
+use crate::publish::{Answer, Target};
+use crate::topology::{self, Declared, Part, Topology};
+
+impl Broker {
+    /// Declares or verifies the queues, on the consuming connection: the other one may be blocked.
+    pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let live = self.live().await?;
+        self.note_connection(&live);
+        let ours: Vec<_> = self.plan.queues().into_iter().map(Part::Queue).collect();
+        let waiting = self.mode().parts();
+        for (parts, declared) in [
+            (&ours, self.options.topology == Topology::Declare),
+            (&waiting, self.options.delay.is_declared(self.options.topology)),
+        ] {
+            match self.options.topology {
+                _ if declared => self.declare(&live, parts).await?,
+                Topology::Declare | Topology::Verify => topology::verify(&live, parts).await?,
+                Topology::Nothing => {}
+            }
+        }
+        #[cfg(feature = "management")]
+        self.compare(&ours.iter().chain(&waiting).collect::<Vec<_>>()).await?;
+        self.prepared_in.store(live.epoch, Ordering::Release);
+        let parts = ours.len() + waiting.len();
+        info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are there");
+        Ok(())
+    }
+
+    /// Declares again what went with the last connection.
+    pub(crate) async fn prepare_anew(&self) -> Result<(), TransportError> {
+        let epoch = self.live().await?.epoch;
+        if self.mode().is_transient() && self.prepared_in.load(Ordering::Acquire) != epoch {
+            self.prepare().await?;
+        }
+        Ok(())
+    }
+
+    /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
+    pub(crate) async fn store(&self, way: &Way, copy: Message) -> Result<(), TransportError> {
+        self.until_grown_up().await;
+        self.publish_to(way, copy, true).await
+    }
+
+    /// Publishes this way, and waits until it lies in a queue. What is ours and not there (yet, or any more) is declared,
+    /// where that is ours to do.
+    pub(crate) async fn publish_to(
+        &self,
+        way: &Way,
+        message: Message,
+        persistent: bool,
+    ) -> Result<(), TransportError> {
+        let target = Target { exchange: &way.exchange, routing_key: &way.routing_key };
+        let answer = self.publisher()?.publish(target, message.clone(), persistent).await;
+        let missing = match &answer {
+            Ok(answer) => matches!(answer, Answer::Returned(_)),
+            Err(error) => error::is_missing_exchange(error),
+        };
+        if !(missing && self.is_ours_to_declare(way)) {
+            return stored(answer?, way.shown());
+        }
+        // Those that are live now are subscribed to a queue that is gone; not those that come after.
+        let sessions = if *way == Way::queue(self.queue()) { self.sessions() } else { Vec::new() };
+        self.declare_again(way).await.map_err(|error| {
+            let message = format!("the message was not stored: {error}");
+            TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
+        })?;
+        // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
+        sessions.iter().for_each(|session| session.end());
+        self.until_grown_up().await;
+        stored(self.publisher()?.publish(target, message, persistent).await?, way.shown())
+    }
+
+    /// Where a copy goes to be held back for `wait`.
+    pub(crate) fn way(&self, wait: Duration, copy: &mut Message) -> Result<Way, TransportError> {
+        if wait.is_zero() {
+            return Ok(Way::queue(self.queue()));
+        }
+        self.mode().way(wait, copy).ok_or_else(|| {
+            let message = format!(
+                "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
+                 `Options::wait`",
+                self.queue(),
+                humantime::format_duration(wait)
+            );
+            TransportError::new(TransportErrorKind::Unsupported, message)
+        })
+    }
+
+    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted.
+    async fn declare_again(&self, way: &Way) -> Result<(), TransportError> {
+        if let Some(spare) = self.mode().spare(way) {
+            info!(queue = way.shown(), "declaring a delay queue for a wait that was not known at the start");
+            let _one_at_a_time = self.declaring.lock().await;
+            return self.declare(&*self.live().await?, &[spare]).await;
+        }
+        warn!(queue = way.shown(), "the queue is not there: declaring it");
+        self.prepare().await
+    }
+
+    async fn declare(&self, live: &Live, parts: &[Part]) -> Result<(), TransportError> {
+        if topology::declare(live, parts).await? == Declared::SomeQuorumQueueIsNew {
+            let mut young_until = self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
+            *young_until = Some(Instant::now() + self.options.new_queue_wait);
+        }
+        Ok(())
+    }
+
+    async fn until_grown_up(&self) {
+        let young_until = *self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grown_up) = young_until {
+            tokio::time::sleep_until(grown_up).await;
+        }
+    }
+
+    /// True when this way leads to what redrive declares.
+    fn is_ours_to_declare(&self, way: &Way) -> bool {
+        let leads_here = |part: &Part| match part {
+            Part::Queue(queue) => *way == Way::queue(&queue.name),
+            Part::Exchange(exchange) => way.exchange == exchange.name,
+            Part::Binding(_) => false,
+        };
+        let queues = self.plan.queues();
+        let ours = queues.iter().any(|queue| *way == Way::queue(&queue.name));
+        let mode = self.mode();
+        let waiting = mode.parts().iter().any(leads_here) || mode.spare(way).is_some();
+        ours && self.options.topology == Topology::Declare
+            || waiting && self.options.delay.is_declared(self.options.topology)
+    }
+}
+
+/// Only one answer means that the message lies in the queue.
+pub(crate) fn stored(answer: Answer, target: &str) -> Result<(), TransportError> {
+    let message = match answer {
+        Answer::Stored => return Ok(()),
+        Answer::Returned(text) => {
+            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue")
+        }
+        Answer::Refused => {
+            format!(
+                "the message was not stored: RabbitMQ refuses it for `{target}`; most often the queue is full"
+            )
+        }
+    };
+    Err(TransportError::new(TransportErrorKind::NotStored, message))
+}
