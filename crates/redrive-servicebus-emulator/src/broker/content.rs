@@ -41,7 +41,13 @@ impl From<Message> for Incoming {
 
 /// The message id as text, whatever its type; `None` when there is none.
 pub(super) fn message_id(message: &Message) -> Option<String> {
-    Some(match &message.properties.message_id {
+    let id = &message.properties.message_id;
+    (!id.is_null()).then(|| id_text(id))
+}
+
+/// An id as text. It may be a string, a number, a uuid or bytes.
+pub(super) fn id_text(id: &Value) -> String {
+    match id {
         Value::String(id) | Value::Symbol(id) => id.clone(),
         Value::Ulong(id) => id.to_string(),
         Value::Uuid(id) => id.to_string(),
@@ -49,8 +55,8 @@ pub(super) fn message_id(message: &Message) -> Option<String> {
             let _ = write!(text, "{byte:02x}");
             text
         }),
-        _ => return None,
-    })
+        _ => String::new(),
+    }
 }
 
 pub(super) fn session_id(message: &Message) -> Option<&str> {

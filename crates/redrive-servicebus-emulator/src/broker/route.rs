@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::content::{merge, session_id, time_to_live};
 use super::entity::Entity;
-use super::rules::{Copies, copies};
+use super::rules::{Copies, copies, size_of_copy};
 use super::stored::{Meta, Place, SequenceNumber, Stored};
 use super::{Broker, EntityId, EntityKind, Timestamp};
 use crate::amqp::{Map, Message};
@@ -89,7 +89,10 @@ impl Broker {
         for subscription in subscriptions {
             let entity = self.entity(subscription);
             let came_as = parcel.came_as.or(Some(number));
-            let copy_of = |content| Parcel { content, came_as, at_most, ..parcel.clone() };
+            let copy_of = |content| {
+                let size = size_of_copy(&parcel.content, parcel.size, &content);
+                Parcel { content, size, came_as, at_most, ..parcel.clone() }
+            };
             match copies(&entity.rules, &parcel.content) {
                 Copies::Of(contents) => {
                     for content in contents {

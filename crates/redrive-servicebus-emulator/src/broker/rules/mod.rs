@@ -1,8 +1,28 @@
 //! Which messages of a topic a subscription takes, and what it changes in them.
 
+mod action;
+mod correlation;
+mod described;
+mod property;
+mod sql;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
+pub use action::Action;
+pub use correlation::Correlation;
+pub use described::RuleDecodeError;
+pub use sql::{SqlError, SqlFilter};
+
+use super::content::Incoming;
+use super::{Broker, BrokerError, Change, EntityId, EntityKind, Timestamp};
 use crate::amqp::Message;
+
+/// A rule's name has at most so many characters, and a subscription has at most so many rules.
+const MAX_NAME: usize = 50;
+const MAX_RULES: usize = 2000;
 
 /// One rule of a subscription.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,6 +32,8 @@ pub struct Rule {
     pub name: String,
     /// What it takes.
     pub filter: Filter,
+    /// What it changes in what it takes.
+    pub action: Option<Action>,
 }
 
 /// What a rule takes.
@@ -22,13 +44,40 @@ pub enum Filter {
     True,
     /// Nothing.
     False,
+    /// Messages whose properties equal the given ones.
+    Correlation(Correlation),
+    /// Messages for which an expression is true.
+    Sql(SqlFilter),
 }
 
 impl Rule {
+    /// A rule.
+    #[must_use]
+    pub fn new(name: impl Into<String>, filter: Filter) -> Self {
+        Self { name: name.into(), filter, action: None }
+    }
+
     /// The rule `$Default`, which takes everything.
     #[must_use]
     pub fn all() -> Self {
-        Self { name: "$Default".into(), filter: Filter::True }
+        Self::new("$Default", Filter::True)
+    }
+
+    /// With a change in what it takes.
+    #[must_use]
+    pub fn with_action(self, action: Action) -> Self {
+        Self { action: Some(action), ..self }
+    }
+}
+
+impl Filter {
+    fn matches(&self, message: &Message) -> Result<bool, SqlError> {
+        match self {
+            Self::True => Ok(true),
+            Self::False => Ok(false),
+            Self::Correlation(correlation) => Ok(correlation.matches(message)),
+            Self::Sql(sql) => sql.matches(message),
+        }
     }
 }
 
@@ -40,7 +89,99 @@ pub(super) enum Copies {
     Failed(String),
 }
 
+/// One copy for all rules without an action together, and one for each with an action.
 pub(super) fn copies(rules: &[Rule], message: &Arc<Message>) -> Copies {
-    let taken = rules.iter().any(|rule| rule.filter == Filter::True);
-    Copies::Of(if taken { vec![Arc::clone(message)] } else { Vec::new() })
+    match try_copies(rules, message) {
+        Ok(copies) => Copies::Of(copies),
+        Err(error) => Copies::Failed(error.to_string()),
+    }
+}
+
+fn try_copies(rules: &[Rule], message: &Arc<Message>) -> Result<Vec<Arc<Message>>, SqlError> {
+    let mut copies = Vec::new();
+    let mut taken_as_it_is = false;
+    for rule in rules {
+        if (taken_as_it_is && rule.action.is_none()) || !rule.filter.matches(message)? {
+            continue;
+        }
+        match &rule.action {
+            None => {
+                taken_as_it_is = true;
+                copies.push(Arc::clone(message));
+            }
+            Some(action) => {
+                let mut copy = Message::clone(message);
+                action.apply(&mut copy)?;
+                copy.application_properties.insert("RuleName", rule.name.as_str());
+                copies.push(Arc::new(copy));
+            }
+        }
+    }
+    Ok(copies)
+}
+
+/// The size of a copy, which an action may have changed.
+pub(super) fn size_of_copy(original: &Arc<Message>, size: u64, copy: &Arc<Message>) -> u64 {
+    if Arc::ptr_eq(original, copy) { size } else { Incoming::from(Message::clone(copy)).size }
+}
+
+impl Broker {
+    /// The rules of a subscription.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotAllowed`] for what is no subscription.
+    pub fn rules(&self, of: EntityId) -> Result<&[Rule], BrokerError> {
+        let entity = self.entity(of);
+        match entity.kind {
+            EntityKind::Subscription => Ok(&entity.rules),
+            _ => Err(entity.not_allowed("Only subscriptions have rules.")),
+        }
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// [`BrokerError::RuleExists`]; an empty or too long name; more than 2000 rules; not a subscription.
+    pub fn add_rule(&mut self, of: EntityId, rule: Rule, now: Timestamp) -> Result<(), BrokerError> {
+        self.advance(now);
+        let rules = self.rules(of)?;
+        let entity = self.entity(of);
+        if rules.iter().any(|other| other.is_named(&rule.name)) {
+            return Err(BrokerError::RuleExists { path: entity.path(), rule: rule.name });
+        }
+        if rule.name.is_empty() || rule.name.chars().count() > MAX_NAME {
+            return Err(entity.argument("The name of a rule has 1 to 50 characters."));
+        }
+        if rules.len() >= MAX_RULES {
+            return Err(BrokerError::TooMany { reason: "A subscription has at most 2000 rules." });
+        }
+        self.entities[of.index()].rules.push(rule);
+        self.note_rules(of);
+        Ok(())
+    }
+
+    /// Removes a rule.
+    ///
+    /// # Errors
+    /// [`BrokerError::RuleNotFound`]; not a subscription.
+    pub fn remove_rule(&mut self, of: EntityId, name: &str, now: Timestamp) -> Result<(), BrokerError> {
+        self.advance(now);
+        let Some(at) = self.rules(of)?.iter().position(|rule| rule.is_named(name)) else {
+            return Err(BrokerError::RuleNotFound { path: self.path(of).to_owned(), rule: name.to_owned() });
+        };
+        self.entities[of.index()].rules.remove(at);
+        self.note_rules(of);
+        Ok(())
+    }
+
+    fn note_rules(&mut self, of: EntityId) {
+        let (entity, effects) = self.parts(of);
+        effects.note(|| Change::Rules { entity: of, rules: entity.rules.clone() });
+    }
+}
+
+impl Rule {
+    fn is_named(&self, name: &str) -> bool {
+        self.name.to_lowercase() == name.to_lowercase()
+    }
 }
