@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use crate::redact::redact;
+use crate::redact::redacted;
 use crate::text::{cut, fnv1a};
 
 /// How many bytes of an error's text are kept.
@@ -28,7 +28,7 @@ impl Failure {
     /// A failure for this reason, told in these words.
     #[must_use]
     pub fn new(reason: Reason, text: impl AsRef<str>) -> Self {
-        Self::build(reason.bounded(), text.as_ref(), None)
+        Self::build(reason.bounded(), text.as_ref().into(), None)
     }
 
     /// A failure with a reason of your own: one word, for example `OutOfStock`.
@@ -41,11 +41,15 @@ impl Failure {
     #[must_use]
     pub fn from_error(reason: Reason, error: &(dyn Error + 'static)) -> Self {
         let error_type = error_type(error);
-        Self::build(reason.bounded(), &error_text(error), error_type)
+        Self::build(reason.bounded(), error_text(error).into(), error_type)
     }
 
-    fn build(reason: Reason, text: &str, error_type: Option<String>) -> Self {
-        let text = cut(&redact(text), MAX_ERROR_BYTES).into_owned();
+    fn build(reason: Reason, text: Cow<'_, str>, error_type: Option<String>) -> Self {
+        let text = match redacted(&text) {
+            Cow::Owned(redacted) => redacted,
+            Cow::Borrowed(_) => text.into_owned(),
+        };
+        let text = if text.len() > MAX_ERROR_BYTES { cut(&text, MAX_ERROR_BYTES).into_owned() } else { text };
         let fingerprint = fingerprint(&reason, error_type.as_deref(), &text);
         Self { reason, text, error_type, fingerprint }
     }
@@ -54,13 +58,13 @@ impl Failure {
     #[must_use]
     pub fn redacted_by(self, redactor: &dyn Fn(&str) -> String) -> Self {
         let text = redactor(&self.text);
-        Self::build(self.reason, &text, self.error_type)
+        Self::build(self.reason, text.into(), self.error_type)
     }
 
     /// The same failure, for another reason.
     #[must_use]
     pub fn because(self, reason: Reason) -> Self {
-        Self::build(reason.bounded(), &self.text, self.error_type)
+        Self::build(reason.bounded(), self.text.into(), self.error_type)
     }
 
     /// Why, in one word.
@@ -182,60 +186,67 @@ pub(crate) fn error_text(error: &(dyn Error + 'static)) -> String {
 /// The name of the error's type or variant, read from its `Debug` form: a `dyn Error` does not tell its
 /// type. `None` where the form does not begin with a name.
 fn error_type(error: &(dyn Error + 'static)) -> Option<String> {
-    let debug = BoundedDebug::of(error);
-    let end =
-        debug.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(debug.len());
-    let name = debug[..end].trim_end_matches(':');
-    let begins_like_a_type = name.starts_with(|c: char| c.is_ascii_uppercase());
+    let mut debug = BeginOfDebug::default();
+    // Stopping early is an error to the formatter, and none to us.
+    let _ = fmt::write(&mut debug, format_args!("{error:?}"));
+    let name = debug.name.trim_end_matches(':').len();
+    debug.name.truncate(name);
     // A name is followed by nothing or by its fields; anything else is prose (`anyhow` prints its message).
-    let ends_like_a_type = matches!(debug[end..].trim_start().chars().next(), None | Some('(' | '{'));
-    (begins_like_a_type && ends_like_a_type).then(|| name.to_owned())
+    let ends_like_a_type = matches!(debug.next, None | Some('(' | '{'));
+    (!debug.name.is_empty() && ends_like_a_type).then_some(debug.name)
 }
 
-/// The first bytes of a `Debug` form, without building all of it: it may hold a whole message.
-struct BoundedDebug(String);
-
-impl BoundedDebug {
-    fn of(error: &dyn Error) -> String {
-        let mut out = Self(String::new());
-        // Stopping early is an error to the formatter, and none to us.
-        let _ = fmt::write(&mut out, format_args!("{error:?}"));
-        out.0
-    }
+/// The name at the beginning of a `Debug` form, and what follows it: no more of the form is made than that takes. It may
+/// show a whole message.
+#[derive(Default)]
+struct BeginOfDebug {
+    name: String,
+    /// White space after the name was seen.
+    ended: bool,
+    /// The first character after the name that is no white space.
+    next: Option<char>,
 }
 
-impl fmt::Write for BoundedDebug {
+impl fmt::Write for BeginOfDebug {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        let room = (MAX_ERROR_TYPE_BYTES + 2).saturating_sub(self.0.len());
-        self.0.push_str(&cut_exactly(piece, room));
-        if piece.len() > room { Err(fmt::Error) } else { Ok(()) }
+        for c in piece.chars() {
+            let of_a_name = c.is_ascii_alphanumeric() || c == '_' || c == ':';
+            let begins = self.name.is_empty() && !self.ended;
+            if begins && !c.is_ascii_uppercase() {
+                return Err(fmt::Error);
+            }
+            if !self.ended && of_a_name {
+                if self.name.len() == MAX_ERROR_TYPE_BYTES {
+                    return Err(fmt::Error);
+                }
+                self.name.push(c);
+            } else if c.is_whitespace() {
+                self.ended = true;
+            } else {
+                self.next = Some(c);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
     }
-}
-
-fn cut_exactly(text: &str, max: usize) -> Cow<'_, str> {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    Cow::Borrowed(&text[..end])
 }
 
 /// Numbers differ between failures that are alike (ids, ports, counts): each run of digits counts as one `#`.
 fn fingerprint(reason: &Reason, error_type: Option<&str>, text: &str) -> u64 {
-    let mut alike = String::with_capacity(text.len() + 64);
-    for part in [reason.as_str(), error_type.unwrap_or_default(), text] {
-        let mut in_number = false;
-        for c in part.chars() {
-            if !c.is_ascii_digit() {
-                alike.push(c);
-            } else if !in_number {
-                alike.push('#');
-            }
-            in_number = c.is_ascii_digit();
+    fnv1a([reason.as_str(), error_type.unwrap_or_default(), text].into_iter().flat_map(without_numbers))
+}
+
+fn without_numbers(part: &str) -> impl Iterator<Item = u8> {
+    let mut in_number = false;
+    let written = part.bytes().filter_map(move |byte| {
+        let goes_on = in_number;
+        in_number = byte.is_ascii_digit();
+        match in_number {
+            false => Some(byte),
+            true => (!goes_on).then_some(b'#'),
         }
-        alike.push('\n');
-    }
-    fnv1a(alike.as_bytes())
+    });
+    written.chain(std::iter::once(b'\n'))
 }
 
 #[cfg(test)]

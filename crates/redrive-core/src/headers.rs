@@ -1,5 +1,6 @@
 //! Typed headers: what AMQP 0-9-1 and AMQP 1.0 can carry, without loss.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use bytes::Bytes;
 /// ```
 #[derive(Clone, Default, PartialEq)]
 pub struct Headers {
-    entries: Arc<BTreeMap<String, Value>>,
+    // The names of our own headers are part of the program, and take no memory in each message.
+    entries: Arc<BTreeMap<Cow<'static, str>, Value>>,
 }
 
 impl Headers {
@@ -37,7 +39,12 @@ impl Headers {
 
     /// Sets a header; what stood there before is returned.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
-        Arc::make_mut(&mut self.entries).insert(name.into(), value.into())
+        Arc::make_mut(&mut self.entries).insert(Cow::Owned(name.into()), value.into())
+    }
+
+    /// Sets a header whose name is part of the program.
+    pub(crate) fn insert_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
+        Arc::make_mut(&mut self.entries).insert(Cow::Borrowed(name), value.into())
     }
 
     /// Takes a header out.
@@ -74,7 +81,7 @@ impl Headers {
 
     /// All headers, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(name, value)| (name.as_str(), value))
+        self.entries.iter().map(|(name, value)| (&**name, value))
     }
 
     /// How many bytes the headers take as an AMQP 0-9-1 field table, its length prefix included
@@ -96,7 +103,7 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
         // Not `collect`: that would sort them in a list of its own first, and there are few.
         let mut map = BTreeMap::new();
         for (name, value) in entries {
-            map.insert(name.into(), value.into());
+            map.insert(Cow::Owned(name.into()), value.into());
         }
         Self { entries: Arc::new(map) }
     }

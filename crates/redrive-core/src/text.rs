@@ -20,10 +20,8 @@ pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
 
 /// FNV-1a, 64 bits: the same on every machine and in every version, which the standard library's hashers do not
 /// promise. Not for hostile input where collisions matter.
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -40,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_published_one() {
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(fnv1a("".bytes()), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a("foobar".bytes()), 0x8594_4171_f739_67e8);
     }
 }

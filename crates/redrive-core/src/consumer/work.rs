@@ -157,7 +157,7 @@ impl<T: Transport> Context<T> {
             // The broker may be another version than at the start.
             _ => {
                 let capabilities = self.transport.capabilities();
-                Settlement::plan(delivery, disposition.clone(), &self.planning(&capabilities))
+                Settlement::planned(delivery, &disposition, &self.planning(&capabilities))
             }
         };
         let ended = match disposition {

@@ -52,6 +52,25 @@ const MOST_ROUNDS: usize = 4;
 ///   secret that is such a word is not hidden.
 #[must_use]
 pub fn redact(text: &str) -> String {
+    redacted(text).into_owned()
+}
+
+/// The same; a text without secrets, as most are, is not copied.
+pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
+    let Cow::Owned(mut redacted) = masked(text) else { return Cow::Borrowed(text) };
+    // What one form masked may read as the value of another now (`sig=(***` is one). A mask only ever grows, so that it
+    // ends; the limit is for a text made to go round.
+    for _ in 0..MOST_ROUNDS {
+        match masked(&redacted) {
+            Cow::Owned(again) if again != redacted => redacted = again,
+            _ => break,
+        }
+    }
+    Cow::Owned(redacted)
+}
+
+/// The text without what each form finds in it, one form after the other.
+fn masked(text: &str) -> Cow<'_, str> {
     let finders: [Finder; 6] = [
         tokens::private_key,
         urls::password,
@@ -60,16 +79,7 @@ pub fn redact(text: &str) -> String {
         tokens::json_web_token,
         tokens::aws_key_id,
     ];
-    let mut redacted = finders.into_iter().fold(Cow::Borrowed(text), mask_all).into_owned();
-    // What one form masked may read as the value of another now (`sig=(***` is one). A mask only ever grows, so that it
-    // ends; the limit is for a text made to go round.
-    for _ in 0..MOST_ROUNDS {
-        match finders.into_iter().fold(Cow::Borrowed(redacted.as_str()), mask_all) {
-            again if again == redacted => break,
-            again => redacted = again.into_owned(),
-        }
-    }
-    redacted
+    finders.into_iter().fold(Cow::Borrowed(text), mask_all)
 }
 
 /// The first secret of one form that begins at or after a position, as a range that is not empty and ends on

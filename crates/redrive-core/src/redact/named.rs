@@ -58,12 +58,13 @@ fn kind_of_name(bytes: &[u8], end: usize, sign: &[u8]) -> Option<Kind> {
     let end = run_back(bytes, end, MAX_BLANKS, is_blank);
     let end = run_back(bytes, end, MAX_BLANKS, |byte| is_quote(byte) || matches!(byte, b'\\' | b']'));
     let start = run_back(bytes, end, MAX_NAME, is_name);
-    let plain: Vec<u8> = bytes[start..end]
-        .iter()
-        .filter(|byte| byte.is_ascii_alphanumeric())
-        .map(u8::to_ascii_lowercase)
-        .collect();
-    if matches!(&plain[..], b"authorization" | b"proxyauthorization") {
+    let (mut plain, mut length) = ([0; MAX_NAME], 0);
+    for byte in bytes[start..end].iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+        plain[length] = byte.to_ascii_lowercase();
+        length += 1;
+    }
+    let plain = &plain[..length];
+    if matches!(plain, b"authorization" | b"proxyauthorization") {
         return Some(Kind::Authorization);
     }
     let signature = sign[0] == b'=' && (plain == b"sig" || plain.ends_with(b"signature"));

@@ -29,13 +29,12 @@ pub enum Jitter {
 impl Jitter {
     /// The wait for this message at this attempt: never longer than `wait`.
     pub(super) fn apply(self, wait: Duration, id: &str, attempt: u32) -> Duration {
-        let chance = hash(id, attempt);
         match self {
             Self::None => wait,
-            Self::Full => part(wait, chance),
+            Self::Full => part(wait, hash(id, attempt)),
             Self::Equal => {
                 let half = wait / 2;
-                half + part(wait - half, chance)
+                half + part(wait - half, hash(id, attempt))
             }
         }
     }
@@ -76,7 +75,7 @@ pub(super) fn from_nanos(nanos: u128) -> Duration {
 /// Two neighbouring ids or attempts must not get neighbouring chances: FNV alone leaves its last input in the
 /// low bits, so the finaliser of splitmix64 spreads it over all of them.
 fn hash(id: &str, attempt: u32) -> u64 {
-    let mut x = fnv1a(id.as_bytes()).wrapping_add(u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut x = fnv1a(id.bytes()).wrapping_add(u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

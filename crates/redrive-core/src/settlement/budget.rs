@@ -86,7 +86,7 @@ fn keep_of_history(headers: &mut Headers, first: usize, last: usize) {
     if entries.len() > first + last {
         entries.drain(first..entries.len() - last);
     }
-    headers.insert(names::HISTORY, Value::List(entries));
+    headers.insert_own(names::HISTORY, Value::List(entries));
 }
 
 fn shorten(headers: &mut Headers, name: &str, max: usize) {

@@ -74,14 +74,20 @@ const SHORT_ERROR_BYTES: usize = 128;
 impl Settlement {
     /// What must be done to carry `disposition` out.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "what is decided is decided once")]
     pub fn plan(delivery: &Delivery, disposition: Disposition, planning: &Planning<'_>) -> Self {
-        match disposition {
+        Self::planned(delivery, &disposition, planning)
+    }
+
+    /// The same, for who still needs the disposition afterwards.
+    pub(crate) fn planned(delivery: &Delivery, disposition: &Disposition, planning: &Planning<'_>) -> Self {
+        match *disposition {
             Disposition::Ack | Disposition::Discard(_) => Self::Complete,
             Disposition::Release => release(delivery, planning),
             Disposition::Snooze(wait) => {
                 let snoozes = delivery.story().snoozes.saturating_add(1);
                 let mut copy = next_copy(delivery);
-                copy.headers_mut().insert(names::SNOOZES, i64::from(snoozes));
+                copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
                 // The handler came to an end: earlier hand-outs were not what kills a process.
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
@@ -89,8 +95,8 @@ impl Settlement {
             Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
                 Self::HoldBack { wait }
             }
-            Disposition::Retry(wait, failure) => {
-                let mut copy = failed_copy(delivery, &failure, Some(wait), planning.now);
+            Disposition::Retry(wait, ref failure) => {
+                let mut copy = failed_copy(delivery, failure, Some(wait), planning.now);
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
@@ -101,8 +107,8 @@ impl Settlement {
             {
                 Self::Reject
             }
-            Disposition::DeadLetter(failure) => shelve(Shelf::DeadLetter, delivery, &failure, planning),
-            Disposition::Park(failure) => shelve(Shelf::Parking, delivery, &failure, planning),
+            Disposition::DeadLetter(ref failure) => shelve(Shelf::DeadLetter, delivery, failure, planning),
+            Disposition::Park(ref failure) => shelve(Shelf::Parking, delivery, failure, planning),
         }
     }
 
@@ -173,8 +179,8 @@ pub fn redriven(shelved: &Message) -> Message {
     ] {
         headers.remove(name);
     }
-    headers.insert(names::HOP, i64::from(story.hop.saturating_add(1)));
-    headers.insert(names::REDRIVES, i64::from(story.redrives.or_highest().saturating_add(1)));
+    headers.insert_own(names::HOP, i64::from(story.hop.saturating_add(1)));
+    headers.insert_own(names::REDRIVES, i64::from(story.redrives.or_highest().saturating_add(1)));
     copy
 }
 
@@ -197,10 +203,10 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
         return Settlement::Release;
     }
     let mut copy = next_copy(delivery);
-    copy.headers_mut().insert(names::HANDED_OUT, i64::from(counted_before));
+    copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
     // It may not be due yet: given back it waits on.
     if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
-        copy.headers_mut().insert(names::NOT_BEFORE, not_before.clone());
+        copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
     }
     if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
 }
@@ -210,9 +216,9 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
-            copy.headers_mut().insert(names::NOT_BEFORE, due.clone());
+            copy.headers_mut().insert_own(names::NOT_BEFORE, due.clone());
         }
-        copy.headers_mut().insert(names::DUE_AT, due);
+        copy.headers_mut().insert_own(names::DUE_AT, due);
     }
     into_budget(&mut copy, planning);
     if too_large_but_rejectable(&copy, planning) {
@@ -235,7 +241,7 @@ fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
     let mut copy = failed_copy(delivery, failure, None, planning.now);
-    copy.headers_mut().insert(names::HANDED_OUT, i64::from(delivery.handed_out()));
+    copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.handed_out()));
     into_budget(&mut copy, planning);
     if too_large_but_rejectable(&copy, planning) {
         return Settlement::Reject;
@@ -250,19 +256,19 @@ fn next_copy(delivery: &Delivery) -> Message {
     if let Some(expiration) = copy.properties().expiration {
         copy.properties_mut().expiration = None;
         let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
-        copy.headers_mut().insert(names::EXPIRATION, millis);
+        copy.headers_mut().insert_own(names::EXPIRATION, millis);
     }
     let headers = copy.headers_mut();
     if let Some(deadline) = delivery.deadline() {
-        headers.insert(names::DEADLINE, write_time(deadline));
+        headers.insert_own(names::DEADLINE, write_time(deadline));
     }
-    headers.insert(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
+    headers.insert_own(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
     headers.remove(names::DUE_AT);
     // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
     if let (Count::Known(failures), counted @ 1..) = (delivery.story().attempt, delivery.failures_in_place())
     {
-        headers.insert(names::ATTEMPT, i64::from(failures.saturating_add(counted)));
+        headers.insert_own(names::ATTEMPT, i64::from(failures.saturating_add(counted)));
     }
     write_source(delivery, headers);
     copy
@@ -270,16 +276,16 @@ fn next_copy(delivery: &Delivery) -> Message {
 
 fn write_source(delivery: &Delivery, headers: &mut Headers) {
     let story = delivery.story();
-    headers.insert(names::SOURCE_QUEUE, delivery.queue());
+    headers.insert_own(names::SOURCE_QUEUE, delivery.queue());
     // On later hops the delivery shows redrive's own way back; where the message came from at first is written
     // on it already. A story that another queue's consumer wrote says nothing of how it came to this one.
     let written_here = story.source_queue.as_deref() == Some(delivery.queue());
     if !(written_here && headers.contains(names::SOURCE_ROUTING_KEY)) {
-        headers.insert(names::SOURCE_EXCHANGE, &*cut(delivery.exchange(), MAX_NAME_BYTES));
-        headers.insert(names::SOURCE_ROUTING_KEY, &*cut(delivery.routing_key(), MAX_NAME_BYTES));
+        headers.insert_own(names::SOURCE_EXCHANGE, &*cut(delivery.exchange(), MAX_NAME_BYTES));
+        headers.insert_own(names::SOURCE_ROUTING_KEY, &*cut(delivery.routing_key(), MAX_NAME_BYTES));
     }
     if !headers.contains(names::MESSAGE_ID) && !delivery.id().is_empty() {
-        headers.insert(names::MESSAGE_ID, &*cut(delivery.id(), MAX_NAME_BYTES));
+        headers.insert_own(names::MESSAGE_ID, &*cut(delivery.id(), MAX_NAME_BYTES));
     }
 }
 
@@ -289,48 +295,51 @@ fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, n
     let headers = copy.headers_mut();
     // An unreadable count stays as it is, for people to look at.
     if let Count::Known(_) = story.attempt {
-        headers.insert(names::ATTEMPT, i64::from(delivery.attempt()));
+        headers.insert_own(names::ATTEMPT, i64::from(delivery.attempt()));
     }
-    headers.insert(names::FIRST_FAILED_AT, write_time(story.first_failed_at.unwrap_or(now)));
-    headers.insert(names::LAST_FAILED_AT, write_time(now));
-    headers.insert(names::REASON, failure.reason().as_str());
-    headers.insert(names::ERROR, failure.text());
-    headers.insert(names::FINGERPRINT, failure.fingerprint());
+    let at = write_time(now);
+    headers.insert_own(names::FIRST_FAILED_AT, story.first_failed_at.map_or_else(|| at.clone(), write_time));
+    headers.insert_own(names::REASON, failure.reason().as_str());
+    headers.insert_own(names::ERROR, failure.text());
+    headers.insert_own(names::FINGERPRINT, failure.fingerprint());
     match failure.error_type() {
-        Some(error_type) => headers.insert(names::ERROR_TYPE, error_type),
+        Some(error_type) => headers.insert_own(names::ERROR_TYPE, error_type),
         None => headers.remove(names::ERROR_TYPE),
     };
-    headers.insert(names::HISTORY, history(delivery, failure, wait, now));
+    headers.insert_own(names::HISTORY, history(delivery, failure, wait, at.clone()));
+    headers.insert_own(names::LAST_FAILED_AT, at);
     copy
 }
 
 /// The first failures and the last ones: how it began, and how it is going.
-fn history(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, now: SystemTime) -> Value {
-    let mut past = delivery.story().history.clone();
-    past.push(PastFailure {
-        attempt: delivery.attempt(),
-        at: Some(now),
-        reason: failure.reason().as_str().to_owned(),
-        error: failure.text().to_owned(),
-        wait_ms: wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
-    });
-    if past.len() > FIRST_KEPT + LAST_KEPT {
-        past.drain(FIRST_KEPT..past.len() - LAST_KEPT);
-    }
-    Value::List(past.iter().map(write_past_failure).collect())
+fn history(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, at: Value) -> Value {
+    let past = &delivery.story().history;
+    let first = past.len().min(FIRST_KEPT);
+    // The failure at hand is the last one.
+    let last = (past.len() + 1).saturating_sub(LAST_KEPT).max(first);
+    let mut entries = Vec::with_capacity(first + past.len() - last + 1);
+    entries.extend(past[..first].iter().chain(&past[last..]).map(write_past_failure));
+    let wait_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let reason = failure.reason().as_str();
+    entries.push(history_entry(delivery.attempt(), Some(at), reason, failure.text(), wait_ms));
+    Value::List(entries)
 }
 
 fn write_past_failure(past: &PastFailure) -> Value {
+    history_entry(past.attempt, past.at.map(write_time), &past.reason, &past.error, past.wait_ms)
+}
+
+fn history_entry(attempt: u32, at: Option<Value>, reason: &str, error: &str, wait_ms: Option<u64>) -> Value {
     use names::history as key;
     let mut entry = Headers::new();
-    entry.insert(key::ATTEMPT, i64::from(past.attempt));
-    if let Some(at) = past.at {
-        entry.insert(key::AT, write_time(at));
+    entry.insert_own(key::ATTEMPT, i64::from(attempt));
+    if let Some(at) = at {
+        entry.insert_own(key::AT, at);
     }
-    entry.insert(key::REASON, &*cut(&past.reason, SHORT_ERROR_BYTES));
-    entry.insert(key::ERROR, &*cut(&past.error, HISTORY_ERROR_BYTES));
-    if let Some(wait) = past.wait_ms {
-        entry.insert(key::WAIT, i64::try_from(wait).unwrap_or(i64::MAX));
+    entry.insert_own(key::REASON, &*cut(reason, SHORT_ERROR_BYTES));
+    entry.insert_own(key::ERROR, &*cut(error, HISTORY_ERROR_BYTES));
+    if let Some(wait) = wait_ms {
+        entry.insert_own(key::WAIT, i64::try_from(wait).unwrap_or(i64::MAX));
     }
     Value::Table(entry)
 }
