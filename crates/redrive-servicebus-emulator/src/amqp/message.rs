@@ -137,16 +137,20 @@ impl Message {
     }
 
     /// The data sections of the body: one for an ordinary message, one for each message of a batch.
-    pub fn data(&self) -> Vec<Bytes> {
+    ///
+    /// # Errors
+    /// A body of other sections, or one that is cut off.
+    pub fn data(&self) -> Result<Vec<Bytes>, DecodeError> {
         let mut reader = Reader::new(&self.body);
         let mut sections = Vec::new();
-        while let Ok(Some(DATA)) = reader.descriptor() {
-            match reader.value() {
-                Ok(Value::Binary(bytes)) => sections.push(bytes),
-                _ => break,
+        while !reader.is_empty() {
+            match (reader.descriptor()?, reader.value()?) {
+                (Some(DATA), Value::Binary(bytes)) => sections.push(bytes),
+                (Some(FOOTER), _) => {}
+                _ => return Err(DecodeError::Expected("data sections")),
             }
         }
-        sections
+        Ok(sections)
     }
 }
 

@@ -5,8 +5,11 @@
 
 mod decode;
 mod encode;
+pub(crate) mod frame;
 mod map;
 mod message;
+pub(crate) mod performative;
+pub(crate) mod state;
 mod value;
 
 #[cfg(test)]

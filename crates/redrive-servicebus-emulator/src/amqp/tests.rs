@@ -103,7 +103,7 @@ fn a_body_goes_through_untouched_and_is_read_as_data_or_as_a_value() {
     let batch = [&[0x00, 0x53, 0x75, 0xa0, 1, 7][..], &[0x00, 0x53, 0x75, 0xb0, 0, 0, 0, 1, 8][..]].concat();
     let message = Message::decode(&batch).unwrap();
     assert_eq!(message.body, batch);
-    assert_eq!(message.data(), [Bytes::from_static(&[7]), Bytes::from_static(&[8])]);
+    assert_eq!(message.data(), Ok(vec![Bytes::from_static(&[7]), Bytes::from_static(&[8])]));
     assert_eq!(message.value(), None);
     assert_eq!(Message::with_value(&Value::Int(5)).value(), Some(Value::Int(5)));
 }

@@ -1,0 +1,351 @@
+use bytes::{Bytes, BytesMut};
+
+use super::encode::encode_described_list;
+use super::state::{AmqpError, DeliveryState};
+use super::{DecodeError, Fields, Map, Reader, Value};
+
+/// What a frame says.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Performative {
+    Open(Open),
+    Begin(Begin),
+    Attach(Box<Attach>),
+    Flow(Flow),
+    Transfer(Transfer),
+    Disposition(Disposition),
+    Detach(Detach),
+    End(Option<AmqpError>),
+    Close(Option<AmqpError>),
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Open {
+    pub(crate) container_id: String,
+    pub(crate) hostname: Option<String>,
+    pub(crate) max_frame_size: u32,
+    pub(crate) channel_max: u16,
+    /// Milliseconds.
+    pub(crate) idle_time_out: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Begin {
+    pub(crate) remote_channel: Option<u16>,
+    pub(crate) next_outgoing_id: u32,
+    pub(crate) incoming_window: u32,
+    pub(crate) outgoing_window: u32,
+    pub(crate) handle_max: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Attach {
+    pub(crate) name: String,
+    pub(crate) handle: u32,
+    /// Whether the end that says this receives.
+    pub(crate) receiver: bool,
+    /// 0 unsettled, 1 settled, 2 mixed.
+    pub(crate) sender_settle_mode: u8,
+    /// 0 first, 1 second.
+    pub(crate) receiver_settle_mode: u8,
+    /// Kept as it came, because it is echoed.
+    pub(crate) source: Value,
+    /// Kept as it came, because it is echoed.
+    pub(crate) target: Value,
+    pub(crate) initial_delivery_count: Option<u32>,
+    /// Bytes; none and 0 are no limit.
+    pub(crate) max_message_size: Option<u64>,
+    pub(crate) properties: Map,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Flow {
+    pub(crate) next_incoming_id: Option<u32>,
+    pub(crate) incoming_window: u32,
+    pub(crate) next_outgoing_id: u32,
+    pub(crate) outgoing_window: u32,
+    /// Without it the flow is about the session alone.
+    pub(crate) handle: Option<u32>,
+    pub(crate) delivery_count: Option<u32>,
+    pub(crate) link_credit: Option<u32>,
+    pub(crate) available: Option<u32>,
+    pub(crate) drain: bool,
+    pub(crate) echo: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Transfer {
+    pub(crate) handle: u32,
+    pub(crate) delivery_id: Option<u32>,
+    pub(crate) delivery_tag: Option<Bytes>,
+    pub(crate) message_format: u32,
+    pub(crate) settled: bool,
+    pub(crate) more: bool,
+    pub(crate) state: Option<DeliveryState>,
+    pub(crate) aborted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Disposition {
+    /// Whether the end that says this received the deliveries.
+    pub(crate) receiver: bool,
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) settled: bool,
+    pub(crate) state: Option<DeliveryState>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Detach {
+    pub(crate) handle: u32,
+    pub(crate) closed: bool,
+    pub(crate) error: Option<AmqpError>,
+}
+
+const OPEN: u64 = 0x10;
+const BEGIN: u64 = 0x11;
+const ATTACH: u64 = 0x12;
+const FLOW: u64 = 0x13;
+const TRANSFER: u64 = 0x14;
+const DISPOSITION: u64 = 0x15;
+const DETACH: u64 = 0x16;
+const END: u64 = 0x17;
+const CLOSE: u64 = 0x18;
+
+impl Performative {
+    /// Reads what a frame says; what is left in the reader is a transfer's payload.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let descriptor = reader.descriptor()?;
+        let mut fields = reader.fields()?;
+        let f = &mut fields;
+        Ok(match descriptor {
+            Some(OPEN) => Self::Open(Open::decode(f)?),
+            Some(BEGIN) => Self::Begin(Begin::decode(f)?),
+            Some(ATTACH) => Self::Attach(Box::new(Attach::decode(f)?)),
+            Some(FLOW) => Self::Flow(Flow::decode(f)?),
+            Some(TRANSFER) => Self::Transfer(Transfer::decode(f)?),
+            Some(DISPOSITION) => Self::Disposition(Disposition::decode(f)?),
+            Some(DETACH) => Self::Detach(Detach::decode(f)?),
+            Some(END) => Self::End(AmqpError::from_value(&f.value()?)?),
+            Some(CLOSE) => Self::Close(AmqpError::from_value(&f.value()?)?),
+            _ => return Err(DecodeError::Expected("a performative")),
+        })
+    }
+
+    /// Writes all fields, null ones too: some clients count them.
+    pub(crate) fn encode(&self, to: &mut BytesMut) {
+        match self {
+            Self::Open(open) => open.encode(to),
+            Self::Begin(begin) => begin.encode(to),
+            Self::Attach(attach) => attach.encode(to),
+            Self::Flow(flow) => flow.encode(to),
+            Self::Transfer(transfer) => transfer.encode(to),
+            Self::Disposition(disposition) => disposition.encode(to),
+            Self::Detach(detach) => detach.encode(to),
+            Self::End(error) => encode_described_list(END, &[AmqpError::optional(error.as_ref())], to),
+            Self::Close(error) => encode_described_list(CLOSE, &[AmqpError::optional(error.as_ref())], to),
+        }
+    }
+}
+
+impl Open {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            container_id: f.text()?.unwrap_or_default(),
+            hostname: f.text()?,
+            max_frame_size: f.u32()?.unwrap_or(u32::MAX),
+            channel_max: f.u32()?.and_then(|n| n.try_into().ok()).unwrap_or(u16::MAX),
+            idle_time_out: f.u32()?.filter(|ms| *ms > 0),
+        })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [
+            self.container_id.as_str().into(),
+            self.hostname.clone().into(),
+            self.max_frame_size.into(),
+            self.channel_max.into(),
+            self.idle_time_out.into(),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+        ];
+        encode_described_list(OPEN, &fields, to);
+    }
+}
+
+impl Begin {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            remote_channel: f.u32()?.and_then(|n| n.try_into().ok()),
+            next_outgoing_id: f.u32()?.unwrap_or(0),
+            incoming_window: f.u32()?.unwrap_or(0),
+            outgoing_window: f.u32()?.unwrap_or(0),
+            handle_max: f.u32()?.unwrap_or(u32::MAX),
+        })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [
+            self.remote_channel.into(),
+            self.next_outgoing_id.into(),
+            self.incoming_window.into(),
+            self.outgoing_window.into(),
+            self.handle_max.into(),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+        ];
+        encode_described_list(BEGIN, &fields, to);
+    }
+}
+
+impl Attach {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        let name = f.text()?.unwrap_or_default();
+        let handle = f.u32()?.ok_or(DecodeError::Expected("a handle"))?;
+        let receiver = f.bool()?.ok_or(DecodeError::Expected("a role"))?;
+        let mode = |n: Option<u32>, default: u8| n.and_then(|n| n.try_into().ok()).unwrap_or(default);
+        let sender_settle_mode = mode(f.u32()?, 2);
+        let receiver_settle_mode = mode(f.u32()?, 0);
+        let (source, target) = (f.value()?, f.value()?);
+        let (_unsettled, _incomplete) = (f.value()?, f.value()?);
+        let initial_delivery_count = f.u32()?;
+        let max_message_size = f.value()?.as_i64().and_then(|n| n.try_into().ok());
+        let (_offered, _desired) = (f.value()?, f.value()?);
+        let properties = f.map()?;
+        Ok(Self {
+            name,
+            handle,
+            receiver,
+            sender_settle_mode,
+            receiver_settle_mode,
+            source,
+            target,
+            initial_delivery_count,
+            max_message_size,
+            properties,
+        })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let properties =
+            if self.properties.is_empty() { Value::Null } else { Value::Map(self.properties.clone()) };
+        let fields = [
+            self.name.as_str().into(),
+            self.handle.into(),
+            self.receiver.into(),
+            self.sender_settle_mode.into(),
+            self.receiver_settle_mode.into(),
+            self.source.clone(),
+            self.target.clone(),
+            Value::Null,
+            Value::Null,
+            self.initial_delivery_count.into(),
+            self.max_message_size.into(),
+            Value::Null,
+            Value::Null,
+            properties,
+        ];
+        encode_described_list(ATTACH, &fields, to);
+    }
+}
+
+impl Flow {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            next_incoming_id: f.u32()?,
+            incoming_window: f.u32()?.unwrap_or(0),
+            next_outgoing_id: f.u32()?.unwrap_or(0),
+            outgoing_window: f.u32()?.unwrap_or(0),
+            handle: f.u32()?,
+            delivery_count: f.u32()?,
+            link_credit: f.u32()?,
+            available: f.u32()?,
+            drain: f.bool()?.unwrap_or(false),
+            echo: f.bool()?.unwrap_or(false),
+        })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [
+            self.next_incoming_id.into(),
+            self.incoming_window.into(),
+            self.next_outgoing_id.into(),
+            self.outgoing_window.into(),
+            self.handle.into(),
+            self.delivery_count.into(),
+            self.link_credit.into(),
+            self.available.into(),
+            self.drain.into(),
+            self.echo.into(),
+        ];
+        encode_described_list(FLOW, &fields, to);
+    }
+}
+
+impl Transfer {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        let handle = f.u32()?.ok_or(DecodeError::Expected("a handle"))?;
+        let (delivery_id, delivery_tag, format) = (f.u32()?, f.binary()?, f.u32()?);
+        let (settled, more, _mode) = (f.bool()?, f.bool()?, f.value()?);
+        let state = DeliveryState::from_value(&f.value()?)?;
+        let (_resume, aborted) = (f.bool()?, f.bool()?);
+        Ok(Self {
+            handle,
+            delivery_id,
+            delivery_tag,
+            message_format: format.unwrap_or(0),
+            settled: settled.unwrap_or(false),
+            more: more.unwrap_or(false),
+            state,
+            aborted: aborted.unwrap_or(false),
+        })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [
+            self.handle.into(),
+            self.delivery_id.into(),
+            self.delivery_tag.clone().into(),
+            self.message_format.into(),
+            self.settled.into(),
+            self.more.into(),
+        ];
+        encode_described_list(TRANSFER, &fields, to);
+    }
+}
+
+impl Disposition {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        let receiver = f.bool()?.ok_or(DecodeError::Expected("a role"))?;
+        let first = f.u32()?.ok_or(DecodeError::Expected("a delivery id"))?;
+        let last = f.u32()?.unwrap_or(first);
+        let settled = f.bool()?.unwrap_or(false);
+        Ok(Self { receiver, first, last, settled, state: DeliveryState::from_value(&f.value()?)? })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [
+            self.receiver.into(),
+            self.first.into(),
+            self.last.into(),
+            self.settled.into(),
+            DeliveryState::optional(self.state.as_ref()),
+        ];
+        encode_described_list(DISPOSITION, &fields, to);
+    }
+}
+
+impl Detach {
+    fn decode(f: &mut Fields<'_>) -> Result<Self, DecodeError> {
+        let handle = f.u32()?.ok_or(DecodeError::Expected("a handle"))?;
+        Ok(Self { handle, closed: f.bool()?.unwrap_or(false), error: AmqpError::from_value(&f.value()?)? })
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        let fields = [self.handle.into(), self.closed.into(), AmqpError::optional(self.error.as_ref())];
+        encode_described_list(DETACH, &fields, to);
+    }
+}

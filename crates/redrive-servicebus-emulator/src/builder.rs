@@ -1,0 +1,90 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use crate::broker::{Namespace, Settings, Topic};
+use crate::emulator::{Emulator, Plan};
+use crate::error::StartError;
+use crate::faults::Faults;
+use crate::server::clock::Clock;
+use crate::server::keys::Keys;
+
+/// What the emulator is to be. By itself: no entities, any token, a port that is free on 127.0.0.1, the machine's clock.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    namespace: Namespace,
+    listen: String,
+    keys: Vec<(String, String)>,
+    virtual_clock: bool,
+    seed: u64,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            namespace: Namespace::default(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
+            keys: Vec::new(),
+            virtual_clock: false,
+            seed: 0,
+        }
+    }
+
+    /// Adds a queue.
+    pub fn queue(mut self, name: impl Into<String>, settings: Settings) -> Self {
+        self.namespace = self.namespace.queue(name, settings);
+        self
+    }
+
+    /// Adds a topic with its subscriptions.
+    pub fn topic(mut self, topic: Topic) -> Self {
+        self.namespace = self.namespace.topic(topic);
+        self
+    }
+
+    /// Adds everything of a namespace, such as that of a configuration file.
+    pub fn namespace(mut self, namespace: Namespace) -> Self {
+        self.namespace.queues.extend(namespace.queues);
+        self.namespace.topics.extend(namespace.topics);
+        self
+    }
+
+    /// Listens there instead of on a free port of 127.0.0.1: `host:port`, where port 0 is any that is free.
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// From now on only tokens are good that are signed by a key that was given here.
+    pub fn key(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
+        self.keys.push((name.into(), key.into()));
+        self
+    }
+
+    /// Time stands still until [`Emulator::advance`]. What clients themselves wait for still takes their own time.
+    pub fn virtual_clock(mut self) -> Self {
+        self.virtual_clock = true;
+        self
+    }
+
+    /// Lock tokens follow from this number. By itself 0: the same on every run.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Starts it; it accepts connections when this returns. Runs until it is stopped or dropped.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; the entities contradict each other.
+    pub async fn start(self) -> Result<Emulator, StartError> {
+        let plan = Plan {
+            namespace: self.namespace,
+            seed: self.seed,
+            clock: Arc::new(Clock::new(self.virtual_clock)),
+            keys: Arc::new(Keys::new(self.keys)),
+            faults: Arc::new(Faults::default()),
+        };
+        Emulator::start(plan, &self.listen).await
+    }
+}

@@ -1,0 +1,149 @@
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::broker::{Broker, BrokerError, Namespace, Timestamp};
+use crate::builder::Builder;
+use crate::error::StartError;
+use crate::faults::{Fault, Faults};
+use crate::inspect::EntityView;
+use crate::server::clock::Clock;
+use crate::server::hub::Hub;
+use crate::server::keys::Keys;
+use crate::server::listener::Listening;
+
+/// A running emulator. Ends when it is dropped, as if its process were killed; [`Emulator::stop`] is the friendly end.
+#[derive(Debug)]
+pub struct Emulator {
+    plan: Plan,
+    address: SocketAddr,
+    hub: Mutex<Arc<Hub>>,
+    listening: tokio::sync::Mutex<Option<Listening>>,
+}
+
+/// What stays the same over a crash.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) namespace: Namespace,
+    pub(crate) seed: u64,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) faults: Arc<Faults>,
+}
+
+impl Emulator {
+    /// What it is to be.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
+        let hub = plan.hub()?;
+        let listener = bind(listen).await?;
+        let address = listener.local_addr().map_err(|source| refused(listen, source))?;
+        let listening = Listening::start(listener, &hub);
+        Ok(Self { plan, address, hub: Mutex::new(hub), listening: tokio::sync::Mutex::new(Some(listening)) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What SDKs connect with.
+    pub fn connection_string(&self) -> String {
+        let (name, key) = self.plan.keys.first().unwrap_or(("RootManageSharedAccessKey", "SAS_KEY_VALUE"));
+        let port = self.address.port();
+        // SDKs take the host as it is; an address such as 0.0.0.0 is none to connect to.
+        format!(
+            "Endpoint=sb://localhost:{port};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
+        )
+    }
+
+    /// Looks at a queue, a subscription (`topic/Subscriptions/name`) or a dead-letter queue (`orders/$DeadLetterQueue`).
+    ///
+    /// # Errors
+    /// There is none at this path.
+    pub fn entity(&self, path: &str) -> Result<EntityView, BrokerError> {
+        let hub = self.hub();
+        let entity = hub.with(|broker, _| broker.find(path))?;
+        Ok(EntityView::new(hub, entity))
+    }
+
+    /// What the emulator takes for the time.
+    pub fn now(&self) -> Timestamp {
+        self.plan.clock.now()
+    }
+
+    /// Puts the clock forward, and does what is due by then: locks run out, messages expire or become active.
+    pub fn advance(&self, by: Duration) {
+        self.plan.clock.advance(by);
+        self.hub().with(Broker::advance);
+    }
+
+    /// How many clients are connected.
+    pub fn connections(&self) -> usize {
+        self.hub().connections()
+    }
+
+    /// From now on something goes wrong.
+    pub fn inject(&self, fault: Fault) {
+        self.plan.faults.add(fault);
+    }
+
+    /// Takes back the faults that did not strike yet.
+    pub fn clear_faults(&self) {
+        self.plan.faults.clear();
+    }
+
+    /// Ends all connections without a word, now.
+    pub fn drop_connections(&self) {
+        self.hub().post_to_all(|mail| mail.drop = true);
+    }
+
+    /// Detaches all links to this entity, now, by `amqp:link:detach-forced`, as Azure does with idle links.
+    pub fn detach(&self, path: &str) {
+        self.hub().post_to_all(|mail| mail.detach.push(path.to_owned()));
+    }
+
+    /// Ends as a killed process does: no goodbye, and nothing is written any more. The port is free when this returns.
+    pub async fn crash(&self) {
+        if let Some(listening) = self.listening.lock().await.take() {
+            listening.abort().await;
+        }
+    }
+
+    /// Says goodbye to all clients, and ends. The port is free when this returns.
+    pub async fn stop(&self) {
+        if let Some(listening) = self.listening.lock().await.take() {
+            listening.stop().await;
+        }
+    }
+
+    fn hub(&self) -> Arc<Hub> {
+        Arc::clone(&self.lock_hub())
+    }
+
+    fn lock_hub(&self) -> MutexGuard<'_, Arc<Hub>> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plan {
+    fn hub(&self) -> Result<Arc<Hub>, StartError> {
+        let broker = Broker::new(&self.namespace, self.seed)?;
+        let (clock, keys, faults) =
+            (Arc::clone(&self.clock), Arc::clone(&self.keys), Arc::clone(&self.faults));
+        Ok(Arc::new(Hub::new(broker, clock, keys, faults)))
+    }
+}
+
+async fn bind(address: &str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| refused(address, source))
+}
+
+fn refused(address: &str, source: std::io::Error) -> StartError {
+    StartError::Listen { address: address.to_owned(), source }
+}

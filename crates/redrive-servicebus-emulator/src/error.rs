@@ -1,0 +1,20 @@
+use std::io;
+
+use crate::broker::SetupError;
+
+/// Why the emulator did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}. Take another port, or 0 for one that is free.")]
+    Listen {
+        /// As it was asked for.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The queues and topics contradict each other.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}

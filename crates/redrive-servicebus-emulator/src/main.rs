@@ -1,0 +1,72 @@
+//! A Service Bus in one process, for programs in any language.
+
+use std::io::Write as _;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+
+/// An Azure Service Bus for tests and laptops.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Where to listen; port 0 is any that is free.
+    #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
+    listen: String,
+    /// Adds a queue. Repeatable.
+    #[arg(long, value_name = "NAME")]
+    queue: Vec<String>,
+    /// Adds a subscription and, with its first one, the topic. Repeatable.
+    #[arg(long, value_name = "NAME/SUBSCRIPTION")]
+    topic: Vec<String>,
+    /// From now on tokens must be signed by such a key. Repeatable. Without one every token is good.
+    #[arg(long, value_name = "NAME=KEY")]
+    key: Vec<String>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let emulator = start(Arguments::parse()).await?;
+    // Whoever started this waits for this line: out at once, even into a pipe.
+    let mut out = std::io::stdout();
+    writeln!(out, "listening on {}", emulator.address())?;
+    out.flush()?;
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    emulator.stop().await;
+    Ok(())
+}
+
+async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
+    let mut builder = Emulator::builder().listen(arguments.listen);
+    for name in arguments.queue {
+        builder = builder.queue(name, Settings::default());
+    }
+    for topic in topics(&arguments.topic)? {
+        builder = builder.topic(topic);
+    }
+    for key in arguments.key {
+        let Some((name, key)) = key.split_once('=') else { bail!("--key: write NAME=KEY") };
+        builder = builder.key(name, key);
+    }
+    Ok(builder.start().await?)
+}
+
+/// The topics in the order in which they were named first.
+fn topics(arguments: &[String]) -> anyhow::Result<Vec<Topic>> {
+    let mut topics: Vec<Topic> = Vec::new();
+    for argument in arguments {
+        let Some((name, subscription)) = argument.split_once('/') else {
+            bail!("--topic {argument}: write NAME/SUBSCRIPTION")
+        };
+        let known = topics.iter().position(|topic| topic.name.eq_ignore_ascii_case(name));
+        let topic = match known {
+            Some(at) => topics.remove(at),
+            None => Topic::new(name, Settings::default()),
+        };
+        let topic = topic.subscription(subscription, Settings::default());
+        topics.insert(known.unwrap_or(topics.len()), topic);
+    }
+    Ok(topics)
+}

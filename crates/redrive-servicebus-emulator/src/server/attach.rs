@@ -1,0 +1,164 @@
+//! Attaching: which link it is to be, and whether it may be.
+
+use super::accepting::Accepting;
+use super::address::{Address, address_of, is_coordinator, session_filter};
+use super::consumer::{Consumer, amqp_error};
+use super::context::Context;
+use super::inlet::{Inlet, Purpose};
+use super::replies::Replies;
+use super::session::{Link, Session};
+use crate::amqp::Value;
+use crate::amqp::performative::{Attach, Detach, Performative};
+use crate::amqp::state::AmqpError;
+use crate::broker::{ReceiveMode, ReceiverId};
+use crate::faults::{Effect, Step};
+
+/// A sender that says `settled` expects no settlement.
+const SETTLED: u8 = 1;
+/// What a link to a node that takes requests may send at once.
+const MAX_REQUEST: u64 = 1024 * 1024;
+
+impl Session {
+    pub(super) fn on_attach(&mut self, context: &mut Context, attach: &Attach) -> Result<(), AmqpError> {
+        self.check_handle(attach.handle)?;
+        let handle = attach.handle;
+        match link_for(context, attach) {
+            Ok(Link::Accepting(accepting)) => {
+                self.links.insert(handle, Link::Accepting(accepting));
+                self.try_accept(context, handle);
+            }
+            Ok(link) => {
+                self.answer_attach(context, answer(attach, &link));
+                let sends = matches!(link, Link::Inlet(_));
+                self.links.insert(handle, link);
+                if sends {
+                    self.send_flow(context, Some(handle));
+                }
+            }
+            Err(error) => self.refuse_attach(context, attach, error),
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer_attach(&self, context: &mut Context, answer: Attach) {
+        context.send(self.channel, &Performative::Attach(Box::new(answer)));
+    }
+
+    /// As the specification has it: an attach that leads nowhere, and then the reason.
+    pub(super) fn refuse_attach(&self, context: &mut Context, attach: &Attach, error: AmqpError) {
+        let mut nowhere = mirrored(attach);
+        if attach.receiver {
+            nowhere.source = Value::Null;
+        } else {
+            nowhere.target = Value::Null;
+        }
+        self.answer_attach(context, nowhere);
+        let detach = Detach { handle: attach.handle, closed: true, error: Some(error) };
+        context.send(self.channel, &Performative::Detach(detach));
+    }
+}
+
+fn link_for(context: &mut Context, attach: &Attach) -> Result<Link, AmqpError> {
+    if attach.receiver {
+        let Some(address) = address_of(&attach.source) else { return Err(no_address("source")) };
+        return match Address::parse(address) {
+            Address::Entity(path) => receiving_link(context, attach, &path),
+            node => {
+                let target = address_of(&attach.target).map(str::to_owned);
+                Ok(Link::Replies(Replies::new(attach.name.clone(), node, target)))
+            }
+        };
+    }
+    if is_coordinator(&attach.target) {
+        return Ok(Link::Inlet(Inlet::new(Purpose::Coordinator, MAX_REQUEST)));
+    }
+    let Some(address) = address_of(&attach.target) else { return Err(no_address("target")) };
+    Ok(Link::Inlet(match Address::parse(address) {
+        Address::Cbs => Inlet::new(Purpose::Cbs, MAX_REQUEST),
+        Address::Management(path) => {
+            context.check_authorised(&path)?;
+            let entity =
+                context.hub.with(|broker, _| broker.find(&path)).map_err(|error| amqp_error(&error))?;
+            let max = context.hub.with(|broker, _| broker.settings(entity).max_message_size);
+            Inlet::new(Purpose::Management { entity, path }, max.max(MAX_REQUEST))
+        }
+        Address::Entity(path) => sending_link(context, path)?,
+    }))
+}
+
+fn receiving_link(context: &mut Context, attach: &Attach, path: &str) -> Result<Link, AmqpError> {
+    check(context, path)?;
+    let session = session_filter(&attach.source);
+    let entity = context
+        .hub
+        .with(|broker, _| {
+            let entity = broker.find(path)?;
+            broker.check_receiver(entity, session.is_some()).map(|()| entity)
+        })
+        .map_err(|error| amqp_error(&error))?;
+    let settled = attach.sender_settle_mode == SETTLED;
+    let mut consumer = Consumer {
+        entity,
+        path: path.to_owned(),
+        receiver: ReceiverId(context.hub.next_id()),
+        mode: if settled { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock },
+        in_session: false,
+        delivery_count: 0,
+        credit: 0,
+        drain: false,
+    };
+    let Some(session) = session else { return Ok(Link::Consumer(consumer)) };
+    consumer.in_session = true;
+    Ok(Link::Accepting(Box::new(Accepting::new(
+        attach.clone(),
+        session.map(str::to_owned),
+        consumer,
+        context.now,
+    ))))
+}
+
+fn sending_link(context: &mut Context, path: String) -> Result<Inlet, AmqpError> {
+    check(context, &path)?;
+    let (entity, max) = context
+        .hub
+        .with(|broker, _| {
+            let entity = broker.find(&path)?;
+            broker.check_sender(entity)?;
+            Ok((entity, broker.settings(entity).max_message_size))
+        })
+        .map_err(|error| amqp_error(&error))?;
+    Ok(Inlet::new(Purpose::Producer { entity, path }, max))
+}
+
+fn check(context: &mut Context, path: &str) -> Result<(), AmqpError> {
+    context.check_authorised(path)?;
+    match context.fault(Step::Attach, path).as_ref().and_then(Effect::refusal) {
+        Some(refusal) => Err(refusal),
+        None => Ok(()),
+    }
+}
+
+fn no_address(terminus: &str) -> AmqpError {
+    AmqpError::new("amqp:invalid-field", format!("The {terminus} of the link has no address."))
+}
+
+/// The client's attach as it looks from our side.
+pub(super) fn mirrored(attach: &Attach) -> Attach {
+    Attach {
+        receiver: !attach.receiver,
+        // Who sends counts.
+        initial_delivery_count: attach.receiver.then_some(0),
+        max_message_size: None,
+        ..attach.clone()
+    }
+}
+
+fn answer(attach: &Attach, link: &Link) -> Attach {
+    let mut answer = mirrored(attach);
+    answer.max_message_size = match link {
+        Link::Inlet(inlet) => Some(inlet.max_message_size),
+        // Clients that send nothing want to see a limit as well.
+        _ => Some(u64::MAX >> 1),
+    };
+    answer
+}

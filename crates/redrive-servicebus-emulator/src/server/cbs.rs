@@ -1,0 +1,41 @@
+//! Tokens: a client proves on `$cbs` what it may do.
+
+use super::context::Context;
+use super::requests::{Answer, Request};
+use crate::amqp::state::AmqpError;
+use crate::amqp::{Map, Value};
+use crate::faults::{Effect, Step};
+
+pub(super) fn answer(context: &mut Context, request: &Request) -> Answer {
+    if request.operation != "put-token" {
+        let text = format!("$cbs does not know the operation '{}', only put-token.", request.operation);
+        return Answer::refused(400, AmqpError::new("amqp:not-implemented", text));
+    }
+    let fault = context.fault(Step::Cbs, "$cbs");
+    if let Some(refusal) = fault.as_ref().and_then(Effect::refusal) {
+        return Answer::refused(status_of(&refusal.condition), refusal);
+    }
+    let token = request.message.value();
+    let token = token.as_ref().and_then(Value::as_text).unwrap_or_default();
+    let answer = match context.hub.keys.check_token(token, context.hub.clock.now()) {
+        Ok(grant) => {
+            context.authorised.add(grant);
+            Answer { status: 202, description: "Accepted".to_owned(), ..Answer::ok(Map::new()) }
+        }
+        Err(error) => Answer::refused(401, AmqpError::new("amqp:unauthorized-access", error.to_string())),
+    };
+    Answer { fault, ..answer }
+}
+
+/// The status by which a condition is answered that a fault asks for.
+pub(super) fn status_of(condition: &str) -> i32 {
+    match condition {
+        "amqp:unauthorized-access" => 401,
+        "amqp:not-found" | "com.microsoft:message-not-found" => 404,
+        "com.microsoft:message-lock-lost" | "com.microsoft:session-lock-lost" => 410,
+        "com.microsoft:timeout" => 408,
+        "com.microsoft:server-busy" => 503,
+        "amqp:resource-limit-exceeded" => 403,
+        _ => 500,
+    }
+}

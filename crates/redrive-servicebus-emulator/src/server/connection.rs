@@ -1,0 +1,317 @@
+//! One connection without its socket: bytes in, bytes out, and time handed in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::hub::Hub;
+use super::mailbox::{LinkKey, Mail, Mailbox};
+use super::session::Session;
+use crate::amqp::frame::{AMQP_HEADER, Frame, FrameKind, SASL_HEADER, put_frame, take_frame};
+use crate::amqp::performative::{Begin, Open, Performative};
+use crate::amqp::state::{AmqpError, sasl_init, sasl_mechanisms, sasl_outcome};
+use crate::amqp::{DecodeError, Reader};
+
+/// The largest frame that we take, and the largest that we send.
+const MAX_FRAME: u32 = 64 * 1024;
+/// As Azure says it; a client may open this many sessions, less one.
+const CHANNEL_MAX: u16 = 4999;
+/// As Azure says it. A client that is silent for twice as long is gone.
+const IDLE_TIME_OUT: Duration = Duration::from_secs(240);
+/// How long a client may take until it is open.
+const OPEN_TIME_OUT: Duration = Duration::from_secs(60);
+/// With this much to send nothing more is taken in: the rest follows when it is sent.
+const TURN: usize = 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Header,
+    Sasl,
+    HeaderAfterSasl,
+    Opening,
+    Open,
+    Over,
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    phase: Phase,
+    dropped: bool,
+    sessions: HashMap<u16, Session>,
+    context: Context,
+    /// How often something must be sent, so that the client does not think us gone.
+    keep_alive: Option<Duration>,
+    last_sent: Instant,
+    last_received: Instant,
+}
+
+impl Connection {
+    pub(crate) fn new(hub: Arc<Hub>, mailbox: Arc<Mailbox>, now: Instant) -> Self {
+        Self {
+            phase: Phase::Header,
+            dropped: false,
+            sessions: HashMap::new(),
+            context: Context::new(hub, mailbox, MAX_FRAME as usize),
+            keep_alive: None,
+            last_sent: now,
+            last_received: now,
+        }
+    }
+
+    /// Takes in what can be taken in; what stays in `input` is not whole yet, or waits until the output is sent.
+    pub(crate) fn receive(&mut self, input: &mut BytesMut, now: Instant) {
+        self.last_received = now;
+        self.context.now = now;
+        while self.phase != Phase::Over && self.context.out.len() < TURN {
+            let went_on = match self.phase {
+                Phase::Header | Phase::HeaderAfterSasl => self.take_header(input),
+                _ => match take_frame(input, MAX_FRAME as usize) {
+                    Ok(Some(frame)) => self.on_frame(&frame).map(|()| true),
+                    Ok(None) => Ok(false),
+                    Err(error) => Err(AmqpError::new("amqp:connection:framing-error", error.to_string())),
+                },
+            };
+            match went_on {
+                Ok(true) if self.context.drop_connection => self.drop_now(),
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => self.close(Some(error)),
+            }
+        }
+    }
+
+    /// Hands out what there is for whom there may be something.
+    pub(crate) fn read_mail(&mut self, mail: Mail) {
+        if mail.drop {
+            return self.drop_now();
+        }
+        if mail.close {
+            return self.close(Some(AmqpError::new("amqp:connection:forced", "The emulator ends.")));
+        }
+        for LinkKey { channel, handle } in mail.session_lost {
+            if let Some(session) = self.sessions.get_mut(&channel) {
+                session.lose_session(&mut self.context, handle);
+            }
+        }
+        for entity in mail.detach {
+            for session in self.sessions.values_mut() {
+                session.detach_forced(&mut self.context, &entity);
+            }
+        }
+        for LinkKey { channel, handle } in mail.wake {
+            if let Some(session) = self.sessions.get_mut(&channel) {
+                session.serve(&mut self.context, handle);
+            }
+        }
+    }
+
+    /// Goes on with what stopped because there was enough to send.
+    pub(crate) fn serve(&mut self) {
+        for session in self.sessions.values_mut() {
+            session.serve_all(&mut self.context);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        self.context.now = now;
+        let patience = if self.phase == Phase::Open { IDLE_TIME_OUT * 2 } else { OPEN_TIME_OUT };
+        if now.duration_since(self.last_received) >= patience {
+            return self
+                .close(Some(AmqpError::new("amqp:connection:forced", "Nothing was heard for too long.")));
+        }
+        for session in self.sessions.values_mut() {
+            session.on_time(&mut self.context);
+        }
+        self.context.release_delayed();
+        if self.keep_alive.is_some_and(|every| now.duration_since(self.last_sent) >= every) {
+            put_frame(FrameKind::Amqp, 0, &mut self.context.out, |_| {});
+        }
+    }
+
+    /// When [`on_time`](Self::on_time) is next due.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let patience = if self.phase == Phase::Open { IDLE_TIME_OUT * 2 } else { OPEN_TIME_OUT };
+        let waits = self.sessions.values().filter_map(Session::next_deadline).min();
+        [
+            Some(self.last_received + patience),
+            self.keep_alive.map(|every| self.last_sent + every),
+            self.context.next_delayed(),
+            waits,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.context.out.is_empty()
+    }
+
+    pub(crate) fn unsent(&self) -> usize {
+        self.context.out.len()
+    }
+
+    pub(crate) fn take_output(&mut self) -> BytesMut {
+        self.last_sent = Instant::now();
+        self.context.out.split()
+    }
+
+    /// Whether there is nothing to do but to send what is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether not even that is to be sent.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Gives back what the client held.
+    pub(crate) fn end(&mut self) {
+        for (_, mut session) in self.sessions.drain() {
+            session.end(&mut self.context);
+        }
+        self.context.roll_back_all();
+        self.phase = Phase::Over;
+    }
+
+    fn drop_now(&mut self) {
+        self.dropped = true;
+        self.end();
+    }
+
+    fn close(&mut self, error: Option<AmqpError>) {
+        if self.phase == Phase::Open {
+            self.context.send(0, &Performative::Close(error));
+        } else if let Some(error) = error {
+            tracing::debug!(condition = error.condition, description = error.description, "client refused");
+        }
+        self.end();
+    }
+
+    fn take_header(&mut self, input: &mut BytesMut) -> Result<bool, AmqpError> {
+        let Some(header) = input.first_chunk::<8>().copied() else { return Ok(false) };
+        let _ = input.split_to(8);
+        self.phase = match (header, self.phase) {
+            (SASL_HEADER, Phase::Header) => {
+                self.context.out.extend_from_slice(&SASL_HEADER);
+                put_frame(FrameKind::Sasl, 0, &mut self.context.out, sasl_mechanisms);
+                Phase::Sasl
+            }
+            (AMQP_HEADER, _) => {
+                self.context.out.extend_from_slice(&AMQP_HEADER);
+                Phase::Opening
+            }
+            // What the specification asks for: say what we speak, and hang up.
+            _ => {
+                self.context.out.extend_from_slice(&AMQP_HEADER);
+                Phase::Over
+            }
+        };
+        Ok(true)
+    }
+
+    fn on_frame(&mut self, frame: &Frame) -> Result<(), AmqpError> {
+        if self.phase == Phase::Sasl {
+            return self.on_sasl(frame).map_err(undecodable);
+        }
+        if frame.kind != FrameKind::Amqp {
+            return Err(AmqpError::new("amqp:connection:framing-error", "a SASL frame outside of SASL"));
+        }
+        if frame.body.is_empty() {
+            return Ok(());
+        }
+        let mut reader = Reader::new(&frame.body);
+        let performative = Performative::decode(&mut reader).map_err(undecodable)?;
+        if self.phase == Phase::Opening {
+            let Performative::Open(open) = performative else {
+                return Err(AmqpError::new("amqp:illegal-state", "the first frame must be an open"));
+            };
+            self.on_open(&open);
+            return Ok(());
+        }
+        self.on_performative(frame.channel, performative, reader.rest())
+    }
+
+    fn on_sasl(&mut self, frame: &Frame) -> Result<(), DecodeError> {
+        let (mechanism, response) = sasl_init(&frame.body)?;
+        let accepted = mechanism != "PLAIN" || self.context.hub.keys.admits_plain(&response);
+        if mechanism == "PLAIN" && accepted {
+            self.context.authorised.plain();
+        }
+        put_frame(FrameKind::Sasl, 0, &mut self.context.out, |to| sasl_outcome(u8::from(!accepted), to));
+        self.phase = if accepted { Phase::HeaderAfterSasl } else { Phase::Over };
+        Ok(())
+    }
+
+    fn on_open(&mut self, open: &Open) {
+        // The least that the specification allows is 512.
+        self.context.max_frame = open.max_frame_size.clamp(512, MAX_FRAME) as usize;
+        // Clients give up at the time that they say; some at half of it.
+        self.keep_alive = open.idle_time_out.map(|ms| Duration::from_millis(u64::from(ms.max(100))) * 2 / 5);
+        self.context.send(
+            0,
+            &Performative::Open(Open {
+                container_id: "redrive-servicebus-emulator".to_owned(),
+                hostname: None,
+                max_frame_size: MAX_FRAME,
+                channel_max: CHANNEL_MAX,
+                idle_time_out: u32::try_from(IDLE_TIME_OUT.as_millis()).ok(),
+            }),
+        );
+        self.phase = Phase::Open;
+    }
+
+    fn on_performative(
+        &mut self,
+        channel: u16,
+        performative: Performative,
+        payload: &[u8],
+    ) -> Result<(), AmqpError> {
+        match performative {
+            Performative::Open(_) => {
+                Err(AmqpError::new("amqp:illegal-state", "the connection is open already"))
+            }
+            Performative::Close(_) => {
+                self.close(None);
+                Ok(())
+            }
+            Performative::Begin(begin) => self.on_begin(channel, &begin),
+            Performative::End(_) => {
+                if let Some(mut session) = self.sessions.remove(&channel) {
+                    session.end(&mut self.context);
+                    self.context.send(channel, &Performative::End(None));
+                }
+                Ok(())
+            }
+            performative => match self.sessions.get_mut(&channel) {
+                Some(session) => session.on_performative(&mut self.context, performative, payload),
+                // Said before the client heard that its session ended.
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn on_begin(&mut self, channel: u16, begin: &Begin) -> Result<(), AmqpError> {
+        if channel > CHANNEL_MAX || self.sessions.contains_key(&channel) {
+            return Err(AmqpError::new(
+                "amqp:not-allowed",
+                format!("channel {channel} cannot begin a session"),
+            ));
+        }
+        let session = Session::new(channel, begin);
+        self.context.send(channel, &Performative::Begin(session.begin()));
+        self.sessions.insert(channel, session);
+        Ok(())
+    }
+}
+
+fn undecodable(error: DecodeError) -> AmqpError {
+    AmqpError::new("amqp:decode-error", error.to_string())
+}

@@ -1,0 +1,101 @@
+//! What all links of a connection share: where frames go, and what the client may do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
+
+use super::hub::Hub;
+use super::keys::Authorised;
+use super::mailbox::Mailbox;
+use crate::amqp::frame::{FrameKind, put_frame};
+use crate::amqp::performative::Performative;
+use crate::broker::TransactionId;
+use crate::faults::{Effect, Step};
+
+/// With this much to send no more deliveries are taken from a queue.
+const ENOUGH: usize = 256 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) hub: Arc<Hub>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) out: BytesMut,
+    pub(super) now: Instant,
+    pub(super) max_frame: usize,
+    pub(super) authorised: Authorised,
+    /// Those that this connection declared: nobody else may use them.
+    pub(super) transactions: BTreeSet<TransactionId>,
+    /// How many bytes of unfinished messages all links hold.
+    pub(super) unfinished: usize,
+    /// A fault asks for the end of this connection.
+    pub(super) drop_connection: bool,
+    delayed: Vec<(Instant, Bytes)>,
+}
+
+impl Context {
+    pub(super) fn new(hub: Arc<Hub>, mailbox: Arc<Mailbox>, max_frame: usize) -> Self {
+        Self {
+            authorised: Authorised::default(),
+            hub,
+            mailbox,
+            out: BytesMut::new(),
+            now: Instant::now(),
+            max_frame,
+            transactions: BTreeSet::new(),
+            unfinished: 0,
+            drop_connection: false,
+            delayed: Vec::new(),
+        }
+    }
+
+    pub(super) fn send(&mut self, channel: u16, performative: &Performative) {
+        put_frame(FrameKind::Amqp, channel, &mut self.out, |to| performative.encode(to));
+    }
+
+    pub(super) fn has_enough_to_send(&self) -> bool {
+        self.out.len() >= ENOUGH
+    }
+
+    /// The fault that strikes this step on this entity, if one was asked for.
+    pub(super) fn fault(&mut self, step: Step, entity: &str) -> Option<Effect> {
+        self.hub.faults.strike(step, entity)
+    }
+
+    /// Sends what answers a step, or does with it what the fault says.
+    pub(super) fn answer(&mut self, fault: Option<&Effect>, write: impl FnOnce(&mut Self)) {
+        let start = self.out.len();
+        write(self);
+        match fault {
+            Some(Effect::LoseReply) => self.out.truncate(start),
+            Some(Effect::DropConnection) => {
+                self.out.truncate(start);
+                self.drop_connection = true;
+            }
+            Some(Effect::DelayReply(by)) => {
+                let frames = self.out.split_off(start).freeze();
+                self.delayed.push((self.now + *by, frames));
+            }
+            Some(Effect::Refuse { .. }) | None => {}
+        }
+    }
+
+    pub(super) fn next_delayed(&self) -> Option<Instant> {
+        self.delayed.iter().map(|(at, _)| *at).min()
+    }
+
+    pub(super) fn release_delayed(&mut self) {
+        let now = self.now;
+        for (_, frames) in self.delayed.extract_if(.., |(at, _)| *at <= now) {
+            self.out.extend_from_slice(&frames);
+        }
+    }
+
+    pub(super) fn roll_back_all(&mut self) {
+        for transaction in std::mem::take(&mut self.transactions) {
+            // One that ran out of time is rolled back already.
+            let _ = self.hub.with(|broker, now| broker.roll_back(transaction, now));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Begin and end of transactions.
+
+use bytes::Bytes;
+
+use super::consumer::amqp_error;
+use super::context::Context;
+use super::inlet::Delivery;
+use super::producer::undecodable;
+use crate::amqp::state::{AmqpError, DeliveryState, parts};
+use crate::amqp::{Message, Value};
+use crate::broker::Broker;
+use crate::faults::{Effect, Step};
+
+const DECLARE: u64 = 0x31;
+const DISCHARGE: u64 = 0x32;
+
+/// Begins or ends a transaction; answers the outcome.
+pub(super) fn take(context: &mut Context, delivery: &Delivery) -> (DeliveryState, Option<Effect>) {
+    let mut fault = None;
+    let outcome = command(context, delivery, &mut fault);
+    (outcome.unwrap_or_else(|error| DeliveryState::Rejected(Some(error))), fault)
+}
+
+fn command(
+    context: &mut Context,
+    delivery: &Delivery,
+    fault: &mut Option<Effect>,
+) -> Result<DeliveryState, AmqpError> {
+    let message = Message::decode(&delivery.bytes).map_err(|error| undecodable(&error))?;
+    let command = message.value().unwrap_or_default();
+    match parts(&command) {
+        Ok((Some(DECLARE), _)) => declare(context),
+        Ok((Some(DISCHARGE), fields)) => {
+            let id = fields.first().and_then(Value::as_binary).cloned().unwrap_or_default();
+            let fail = fields.get(1).and_then(Value::as_bool).unwrap_or(false);
+            *fault = context.fault(Step::Commit, "");
+            discharge(context, &id, fail, fault.as_ref())
+        }
+        _ => Err(AmqpError::new("amqp:not-implemented", "A coordinator takes declare and discharge.")),
+    }
+}
+
+fn declare(context: &mut Context) -> Result<DeliveryState, AmqpError> {
+    let id = context.hub.with(Broker::declare).map_err(|error| amqp_error(&error))?;
+    context.transactions.insert(id);
+    Ok(DeliveryState::Declared { transaction: Bytes::copy_from_slice(&id.0.to_be_bytes()) })
+}
+
+fn discharge(
+    context: &mut Context,
+    id: &Bytes,
+    fail: bool,
+    fault: Option<&Effect>,
+) -> Result<DeliveryState, AmqpError> {
+    let id = context.transaction(id)?;
+    context.transactions.remove(&id);
+    if let Some(refusal) = fault.and_then(Effect::refusal) {
+        // Refused is rolled back: the client must not find it half done.
+        let _ = context.hub.with(|broker, now| broker.roll_back(id, now));
+        return Err(refusal);
+    }
+    let ended = context.hub.with(|broker, now| match fail {
+        true => broker.roll_back(id, now),
+        false => broker.commit(id, now),
+    });
+    ended.map(|()| DeliveryState::Accepted).map_err(|error| amqp_error(&error))
+}

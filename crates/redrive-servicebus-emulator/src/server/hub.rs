@@ -1,0 +1,189 @@
+//! What all connections share: the broker behind its lock, the clock, and who waits for what.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::clock::Clock;
+use super::keys::Keys;
+use super::mailbox::{LinkKey, Mail, Mailbox};
+use crate::broker::{Broker, EntityId, ReceiverId, Timestamp, Wake};
+use crate::faults::Faults;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    state: Mutex<State>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) faults: Arc<Faults>,
+    /// The next deadline may be another one now.
+    pub(crate) deadline_moved: Notify,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    broker: Broker,
+    connections: HashMap<u64, Arc<Mailbox>>,
+    /// Who has credit on an entity, or asks for a session of it, and found nothing.
+    waiting: HashMap<EntityId, Waiting>,
+    /// The links of those that hold sessions.
+    receivers: HashMap<ReceiverId, (u64, LinkKey)>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    links: BTreeSet<(u64, LinkKey)>,
+    /// Who is woken first moves on by one each time: nobody is always second.
+    turn: usize,
+}
+
+impl Hub {
+    pub(crate) fn new(broker: Broker, clock: Arc<Clock>, keys: Arc<Keys>, faults: Arc<Faults>) -> Self {
+        let state =
+            State { broker, connections: HashMap::new(), waiting: HashMap::new(), receivers: HashMap::new() };
+        Self {
+            state: Mutex::new(state),
+            clock,
+            keys,
+            faults,
+            deadline_moved: Notify::new(),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// A number that nobody else has.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn connect(&self) -> Arc<Mailbox> {
+        let mailbox = Arc::new(Mailbox::new(self.next_id()));
+        self.lock().connections.insert(mailbox.id, Arc::clone(&mailbox));
+        mailbox
+    }
+
+    pub(crate) fn disconnect(&self, connection: u64) {
+        self.lock().connections.remove(&connection);
+    }
+
+    /// Does something with the broker, and tells those who may be served because of it.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Broker, Timestamp) -> T) -> T {
+        let mut state = self.lock();
+        let deadline = state.broker.next_deadline();
+        let answer = act(&mut state.broker, self.clock.now());
+        state.tell();
+        if state.broker.next_deadline() != deadline {
+            self.deadline_moved.notify_one();
+        }
+        answer
+    }
+
+    /// As [`with`](Self::with) for something that may find nothing: then the link is told when there may be something.
+    pub(crate) fn with_or_wait<T>(
+        &self,
+        entity: EntityId,
+        link: (u64, LinkKey),
+        act: impl FnOnce(&mut Broker, Timestamp) -> Option<T>,
+    ) -> Option<T> {
+        let mut state = self.lock();
+        let deadline = state.broker.next_deadline();
+        let answer = act(&mut state.broker, self.clock.now());
+        // First those that waited before: what is there may be for them.
+        state.tell();
+        if answer.is_none() {
+            state.waiting.entry(entity).or_default().links.insert(link);
+        }
+        if state.broker.next_deadline() != deadline {
+            self.deadline_moved.notify_one();
+        }
+        answer
+    }
+
+    /// The link does not wait any more.
+    pub(crate) fn stop_waiting(&self, entity: EntityId, link: (u64, LinkKey)) {
+        let mut state = self.lock();
+        if let Some(waiting) = state.waiting.get_mut(&entity) {
+            waiting.links.remove(&link);
+            if waiting.links.is_empty() {
+                state.waiting.remove(&entity);
+            }
+        }
+    }
+
+    /// The link holds a session, and is told of it from now on.
+    pub(crate) fn hold(&self, receiver: ReceiverId, link: (u64, LinkKey)) {
+        self.lock().receivers.insert(receiver, link);
+    }
+
+    /// The link is gone.
+    pub(crate) fn release(&self, receiver: ReceiverId) {
+        self.lock().receivers.remove(&receiver);
+        self.with(|broker, now| broker.release_receiver(receiver, now));
+    }
+
+    /// Tells every connection.
+    pub(crate) fn post_to_all(&self, write: impl Fn(&mut Mail)) {
+        for mailbox in self.lock().connections.values() {
+            mailbox.post(&write);
+        }
+    }
+
+    /// How many clients are connected.
+    pub(crate) fn connections(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// A panic inside of the broker would be a fault of ours; the others go on.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tell(&mut self) {
+        for wake in self.broker.take_wakes() {
+            match wake {
+                Wake::Entity(entity) => self.wake_waiting(entity),
+                Wake::Receiver(receiver) => {
+                    self.post(receiver, |mail, link| {
+                        mail.wake.insert(link);
+                    });
+                }
+                Wake::SessionLost(receiver) => {
+                    self.post(receiver, |mail, link| {
+                        mail.session_lost.insert(link);
+                    });
+                }
+            }
+        }
+    }
+
+    fn wake_waiting(&mut self, entity: EntityId) {
+        let Some(waiting) = self.waiting.get_mut(&entity) else { return };
+        let links: Vec<_> = std::mem::take(&mut waiting.links).into_iter().collect();
+        if links.is_empty() {
+            return;
+        }
+        waiting.turn = (waiting.turn + 1) % links.len();
+        let (first, last) = links.split_at(waiting.turn);
+        for (connection, link) in last.iter().chain(first) {
+            if let Some(mailbox) = self.connections.get(connection) {
+                mailbox.post(|mail| {
+                    mail.wake.insert(*link);
+                });
+            }
+        }
+    }
+
+    fn post(&self, receiver: ReceiverId, write: impl FnOnce(&mut Mail, LinkKey)) {
+        if let Some((connection, link)) = self.receivers.get(&receiver)
+            && let Some(mailbox) = self.connections.get(connection)
+        {
+            mailbox.post(|mail| write(mail, *link));
+        }
+    }
+}

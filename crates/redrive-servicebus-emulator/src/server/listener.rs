@@ -1,0 +1,88 @@
+//! Accepts connections, and ends all of them at once.
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Duration, sleep};
+
+use super::hub::Hub;
+use super::socket::serve;
+
+/// Accepting fails when there are too many open files: it may work again soon.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// A clock may be set, and a deadline be centuries away.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// The tasks of one listening socket. Dropping it ends them in the middle of whatever they do.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    accepting: JoinHandle<()>,
+    time: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Listening {
+    pub(crate) fn start(listener: TcpListener, hub: &Arc<Hub>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        Self {
+            accepting: tokio::spawn(accept(listener, Arc::clone(hub), stopped)),
+            time: tokio::spawn(pass_time(Arc::clone(hub))),
+            stop,
+        }
+    }
+
+    /// Says goodbye to every client, and waits until all are gone.
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.accepting.await;
+        self.time.abort();
+    }
+
+    /// Ends everything at once, as a crash does. Waits until the port is free.
+    pub(crate) async fn abort(self) {
+        self.accepting.abort();
+        self.time.abort();
+        let _ = self.accepting.await;
+    }
+}
+
+async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
+    // Dropped with this task, and with it all connections.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&hub)))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(PAUSE_AFTER_FAILURE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(listener);
+    hub.post_to_all(|mail| mail.close = true);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Does what time alone does, when it is due.
+async fn pass_time(hub: Arc<Hub>) {
+    loop {
+        let next = hub.with(|broker, now| {
+            broker.advance(now);
+            broker.next_deadline().map(|deadline| deadline.since(now))
+        });
+        let wait = match next {
+            Some(wait) if hub.clock.runs() => wait.clamp(Duration::from_millis(1), LONGEST_SLEEP),
+            _ => LONGEST_SLEEP,
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = hub.deadline_moved.notified() => {}
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! From sockets to the broker: what clients say becomes calls of [`Broker`](crate::broker::Broker), and what it answers
+//! becomes frames. Read it in the order of a frame's way: `listener`, `socket`, `connection`, `session`, and then the
+//! link that it is for.
+
+mod accepting;
+mod address;
+mod attach;
+mod cbs;
+pub(crate) mod clock;
+mod connection;
+mod consumer;
+mod context;
+mod coordinator;
+pub(crate) mod hub;
+mod inlet;
+pub(crate) mod keys;
+pub(crate) mod listener;
+mod mailbox;
+mod management;
+mod producer;
+mod replies;
+mod requests;
+mod session;
+mod socket;

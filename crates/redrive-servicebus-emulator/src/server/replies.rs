@@ -1,0 +1,119 @@
+//! A link on which a client receives the answers to its requests.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::address::Address;
+use super::context::Context;
+use super::session::{Link, Session};
+use crate::amqp::performative::Flow;
+
+/// Of so many answers that a client does not take, the oldest is dropped: its request has timed out long ago.
+const MAX_WAITING: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Replies {
+    pub(super) name: String,
+    pub(super) node: Address,
+    /// The address to which the client says that answers be sent.
+    pub(super) target: Option<String>,
+    pub(super) delivery_count: u32,
+    pub(super) credit: u32,
+    /// When each may be sent, and what it is.
+    waiting: VecDeque<(Instant, Bytes)>,
+}
+
+impl Replies {
+    pub(super) fn new(name: String, node: Address, target: Option<String>) -> Self {
+        Self { name, node, target, delivery_count: 0, credit: 0, waiting: VecDeque::new() }
+    }
+
+    pub(super) fn on_flow(&mut self, flow: &Flow) {
+        self.credit = credit(flow, self.delivery_count);
+        if flow.drain {
+            self.delivery_count = self.delivery_count.wrapping_add(self.credit);
+            self.credit = 0;
+        }
+    }
+
+    pub(super) fn push(&mut self, due: Instant, answer: Bytes) {
+        if self.waiting.len() == MAX_WAITING {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((due, answer));
+    }
+
+    /// When the next answer that waits for its time is to be sent.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        if self.credit == 0 { None } else { self.waiting.iter().map(|(due, _)| *due).min() }
+    }
+
+    fn pop_due(&mut self, now: Instant) -> Option<Bytes> {
+        let at = self.waiting.iter().position(|(due, _)| *due <= now)?;
+        self.waiting.remove(at).map(|(_, answer)| answer)
+    }
+}
+
+/// The credit that a flow leaves, where the client may not have seen the last deliveries yet.
+pub(super) fn credit(flow: &Flow, delivery_count: u32) -> u32 {
+    let seen = flow.delivery_count.unwrap_or(0);
+    let credit = seen.wrapping_add(flow.link_credit.unwrap_or(0)).wrapping_sub(delivery_count);
+    // Less than nothing: the client took credit back while deliveries were on their way.
+    if credit > i32::MAX as u32 { 0 } else { credit }
+}
+
+impl Session {
+    pub(super) fn serve_replies(&mut self, context: &mut Context, handle: u32) {
+        while self.has_room(context) {
+            let Some(Link::Replies(replies)) = self.links.get_mut(&handle) else { return };
+            if replies.credit == 0 {
+                return;
+            }
+            let Some(answer) = replies.pop_due(context.now) else { return };
+            let tag = Bytes::copy_from_slice(&replies.delivery_count.to_be_bytes());
+            replies.credit -= 1;
+            replies.delivery_count = replies.delivery_count.wrapping_add(1);
+            self.deliver(context, handle, tag, None, answer);
+        }
+    }
+
+    /// The link on which the answer to a request to this node goes: by the address that the request gives, by its name,
+    /// or the only one there is. The Python SDK gives none.
+    pub(super) fn reply_link(
+        &mut self,
+        node: &Address,
+        reply_to: Option<&str>,
+    ) -> Option<(u32, &mut Replies)> {
+        let of_node = |replies: &Replies| replies.node == *node;
+        let by = |wanted: &dyn Fn(&Replies) -> bool| {
+            self.links.iter().find_map(|(handle, link)| match link {
+                Link::Replies(replies) if of_node(replies) && wanted(replies) => Some(*handle),
+                _ => None,
+            })
+        };
+        let handle = by(&|replies| reply_to.is_some() && replies.target.as_deref() == reply_to)
+            .or_else(|| by(&|replies| reply_to == Some(replies.name.as_str())))
+            .or_else(|| by(&|_| true))?;
+        match self.links.get_mut(&handle) {
+            Some(Link::Replies(replies)) => Some((handle, replies)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_counts_from_what_the_client_has_seen_and_wraps() {
+        let flow =
+            |seen, given| Flow { delivery_count: Some(seen), link_credit: Some(given), ..Flow::default() };
+        assert_eq!(credit(&flow(0, 10), 0), 10);
+        assert_eq!(credit(&flow(0, 10), 4), 6);
+        assert_eq!(credit(&flow(0, 2), 4), 0);
+        assert_eq!(credit(&flow(u32::MAX, 10), 1), 8);
+    }
+}

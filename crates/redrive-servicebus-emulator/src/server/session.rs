@@ -1,0 +1,340 @@
+//! One AMQP session: its windows, its links by handle, and the transfers on their way to the client.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{BufMut as _, Bytes};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::accepting::Accepting;
+use super::consumer::Consumer;
+use super::context::Context;
+use super::inlet::Inlet;
+use super::mailbox::LinkKey;
+use super::replies::Replies;
+use crate::amqp::frame::{FrameKind, put_frame};
+use crate::amqp::performative::{Begin, Detach, Flow, Performative, Transfer};
+use crate::amqp::state::AmqpError;
+
+/// How many transfers the client may send. What it sends is taken in at once, so this never closes.
+const INCOMING_WINDOW: u32 = i32::MAX as u32;
+/// Azure's: a session has at most 256 links.
+const HANDLE_MAX: u32 = 255;
+/// The most that a transfer's frame has beside the payload.
+const TRANSFER_OVERHEAD: usize = 64;
+/// A client that never settles and takes ever more: of so many deliveries we know which is which.
+const MAX_UNSETTLED: usize = 1 << 16;
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) channel: u16,
+    next_incoming_id: u32,
+    next_outgoing_id: u32,
+    /// How many transfers the client takes.
+    window: u32,
+    next_delivery_id: u32,
+    pub(super) links: BTreeMap<u32, Link>,
+    /// What was handed out through this session, by delivery id.
+    pub(super) unsettled: BTreeMap<u32, Unsettled>,
+    outgoing: VecDeque<Outgoing>,
+}
+
+/// One link, by what it is for.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// The client sends.
+    Inlet(Inlet),
+    /// The client receives messages.
+    Consumer(Consumer),
+    /// The client receives answers to requests.
+    Replies(Replies),
+    /// The client waits for a session.
+    Accepting(Box<Accepting>),
+}
+
+/// A delivery that the client has not settled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unsettled {
+    pub(super) handle: u32,
+    pub(super) token: Uuid,
+}
+
+/// A delivery on its way, perhaps in several frames.
+#[derive(Debug)]
+struct Outgoing {
+    handle: u32,
+    delivery_id: u32,
+    tag: Bytes,
+    settled: bool,
+    payload: Bytes,
+    begun: bool,
+}
+
+impl Session {
+    pub(super) fn new(channel: u16, begin: &Begin) -> Self {
+        Self {
+            channel,
+            next_incoming_id: begin.next_outgoing_id,
+            next_outgoing_id: 1,
+            window: begin.incoming_window,
+            next_delivery_id: 1,
+            links: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            outgoing: VecDeque::new(),
+        }
+    }
+
+    /// The answer to the client's begin.
+    pub(super) fn begin(&self) -> Begin {
+        Begin {
+            remote_channel: Some(self.channel),
+            next_outgoing_id: self.next_outgoing_id,
+            incoming_window: INCOMING_WINDOW,
+            outgoing_window: INCOMING_WINDOW,
+            handle_max: HANDLE_MAX,
+        }
+    }
+
+    pub(super) fn on_performative(
+        &mut self,
+        context: &mut Context,
+        performative: Performative,
+        payload: &[u8],
+    ) -> Result<(), AmqpError> {
+        match performative {
+            Performative::Attach(attach) => self.on_attach(context, &attach)?,
+            Performative::Flow(flow) => self.on_flow(context, &flow),
+            Performative::Transfer(transfer) => {
+                self.next_incoming_id = self.next_incoming_id.wrapping_add(1);
+                self.on_transfer(context, transfer, payload)?;
+            }
+            Performative::Disposition(disposition) => self.on_disposition(context, disposition),
+            Performative::Detach(detach) => self.on_detach(context, &detach),
+            // The connection keeps these to itself.
+            Performative::Open(_)
+            | Performative::Begin(_)
+            | Performative::End(_)
+            | Performative::Close(_) => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_handle(&self, handle: u32) -> Result<(), AmqpError> {
+        if handle > HANDLE_MAX {
+            let text = format!("handle {handle} is above handle-max, {HANDLE_MAX}");
+            return Err(AmqpError::new("amqp:connection:framing-error", text));
+        }
+        if self.links.contains_key(&handle) {
+            return Err(AmqpError::new("amqp:session:handle-in-use", format!("handle {handle} is in use")));
+        }
+        Ok(())
+    }
+
+    fn on_flow(&mut self, context: &mut Context, flow: &Flow) {
+        // Before it saw our begin a client does not know from which id to count: from our first.
+        let acknowledged = flow.next_incoming_id.unwrap_or(1);
+        let window = acknowledged.wrapping_add(flow.incoming_window).wrapping_sub(self.next_outgoing_id);
+        // What is in flight may exceed a window that was made smaller.
+        self.window = if window > INCOMING_WINDOW { 0 } else { window };
+        let link = flow.handle.and_then(|handle| self.links.get_mut(&handle));
+        match link {
+            Some(Link::Consumer(consumer)) => consumer.on_flow(flow),
+            Some(Link::Replies(replies)) => replies.on_flow(flow),
+            Some(Link::Accepting(accepting)) => accepting.on_flow(flow),
+            Some(Link::Inlet(_)) | None => {}
+        }
+        self.serve_all(context);
+        if flow.echo {
+            self.send_flow(context, flow.handle);
+        }
+    }
+
+    fn on_detach(&mut self, context: &mut Context, detach: &Detach) {
+        if self.remove_link(context, detach.handle).is_some() {
+            let answer = Detach { handle: detach.handle, closed: detach.closed, error: None };
+            context.send(self.channel, &Performative::Detach(answer));
+        }
+    }
+
+    /// Detaches on our side; the client's answer finds no link, and is not answered.
+    pub(super) fn detach(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
+        if self.remove_link(context, handle).is_some() {
+            let detach = Detach { handle, closed: true, error: Some(error) };
+            context.send(self.channel, &Performative::Detach(detach));
+        }
+    }
+
+    fn remove_link(&mut self, context: &mut Context, handle: u32) -> Option<Link> {
+        let mut link = self.links.remove(&handle)?;
+        self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
+        // A delivery of which the client has a part goes on only with its link.
+        self.outgoing.retain(|outgoing| outgoing.handle != handle);
+        let key = LinkKey { channel: self.channel, handle };
+        match &mut link {
+            Link::Consumer(consumer) => consumer.close(context, key),
+            Link::Inlet(inlet) => inlet.close(context),
+            Link::Accepting(accepting) => accepting.close(context, key),
+            Link::Replies(_) => {}
+        }
+        Some(link)
+    }
+
+    pub(super) fn detach_forced(&mut self, context: &mut Context, entity: &str) {
+        let hit = |path: Option<&str>| path.is_some_and(|path| path.eq_ignore_ascii_case(entity));
+        let handles: Vec<_> =
+            self.links.iter().filter(|(_, link)| hit(link.entity())).map(|(handle, _)| *handle).collect();
+        for handle in handles {
+            let text = "The link was detached by force. Attach again.";
+            self.detach(context, handle, AmqpError::new("amqp:link:detach-forced", text));
+        }
+    }
+
+    pub(super) fn lose_session(&mut self, context: &mut Context, handle: u32) {
+        if matches!(self.links.get(&handle), Some(Link::Consumer(_))) {
+            let text = "The session lock has expired. Accept the session again.";
+            self.detach(context, handle, AmqpError::new("com.microsoft:session-lock-lost", text));
+        }
+    }
+
+    /// Gives back what all links held.
+    pub(super) fn end(&mut self, context: &mut Context) {
+        let handles: Vec<_> = self.links.keys().copied().collect();
+        for handle in handles {
+            self.remove_link(context, handle);
+        }
+    }
+
+    /// Hands this link what there is for it.
+    pub(super) fn serve(&mut self, context: &mut Context, handle: u32) {
+        self.send_outgoing(context);
+        match self.links.get(&handle) {
+            Some(Link::Consumer(_)) => self.serve_consumer(context, handle),
+            Some(Link::Replies(_)) => self.serve_replies(context, handle),
+            Some(Link::Accepting(_)) => self.try_accept(context, handle),
+            Some(Link::Inlet(_)) | None => {}
+        }
+    }
+
+    pub(super) fn serve_all(&mut self, context: &mut Context) {
+        let handles: Vec<_> = self.links.keys().copied().collect();
+        for handle in handles {
+            self.serve(context, handle);
+        }
+    }
+
+    pub(super) fn on_time(&mut self, context: &mut Context) {
+        let handles: Vec<_> = self.links.keys().copied().collect();
+        for handle in handles {
+            match self.links.get(&handle) {
+                Some(Link::Accepting(accepting)) if accepting.deadline <= context.now => {
+                    self.refuse_waiting(context, handle);
+                }
+                Some(Link::Replies(_)) => self.serve_replies(context, handle),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.links.values().filter_map(Link::deadline).min()
+    }
+
+    /// Whether a delivery that is begun now would go out.
+    pub(super) fn has_room(&self, context: &Context) -> bool {
+        self.window > 0 && self.outgoing.is_empty() && !context.has_enough_to_send()
+    }
+
+    /// Begins a delivery. With a token the client has to settle it.
+    pub(super) fn deliver(
+        &mut self,
+        context: &mut Context,
+        handle: u32,
+        tag: Bytes,
+        token: Option<Uuid>,
+        payload: Bytes,
+    ) {
+        let delivery_id = self.next_delivery_id;
+        self.next_delivery_id = delivery_id.wrapping_add(1);
+        if let Some(token) = token {
+            self.unsettled.insert(delivery_id, Unsettled { handle, token });
+            if self.unsettled.len() > MAX_UNSETTLED {
+                self.unsettled.pop_first();
+            }
+        }
+        let settled = token.is_none();
+        self.outgoing.push_back(Outgoing { handle, delivery_id, tag, settled, payload, begun: false });
+        self.send_outgoing(context);
+    }
+
+    fn send_outgoing(&mut self, context: &mut Context) {
+        while self.window > 0
+            && let Some(outgoing) = self.outgoing.front_mut()
+        {
+            let room = context.max_frame - TRANSFER_OVERHEAD;
+            let chunk = outgoing.payload.split_to(outgoing.payload.len().min(room));
+            let more = !outgoing.payload.is_empty();
+            let transfer = Performative::Transfer(Transfer {
+                handle: outgoing.handle,
+                delivery_id: Some(outgoing.delivery_id),
+                delivery_tag: (!outgoing.begun).then(|| outgoing.tag.clone()),
+                settled: outgoing.settled,
+                more,
+                ..Transfer::default()
+            });
+            outgoing.begun = true;
+            put_frame(FrameKind::Amqp, self.channel, &mut context.out, |to| {
+                transfer.encode(to);
+                to.put_slice(&chunk);
+            });
+            self.window -= 1;
+            self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);
+            if !more {
+                self.outgoing.pop_front();
+            }
+        }
+    }
+
+    /// Says where the session, and one link of it, stand.
+    pub(super) fn send_flow(&self, context: &mut Context, handle: Option<u32>) {
+        let mut flow = Flow {
+            next_incoming_id: Some(self.next_incoming_id),
+            incoming_window: INCOMING_WINDOW,
+            next_outgoing_id: self.next_outgoing_id,
+            outgoing_window: INCOMING_WINDOW,
+            ..Flow::default()
+        };
+        if let Some((handle, link)) = handle.and_then(|handle| Some((handle, self.links.get(&handle)?))) {
+            let (delivery_count, credit, drain) = match link {
+                Link::Inlet(inlet) => (inlet.delivery_count, inlet.credit, false),
+                Link::Consumer(consumer) => (consumer.delivery_count, consumer.credit, consumer.drain),
+                Link::Replies(replies) => (replies.delivery_count, replies.credit, false),
+                Link::Accepting(_) => return,
+            };
+            flow.handle = Some(handle);
+            flow.delivery_count = Some(delivery_count);
+            flow.link_credit = Some(credit);
+            flow.drain = drain;
+        }
+        context.send(self.channel, &Performative::Flow(flow));
+    }
+}
+
+impl Link {
+    /// The entity that it sends to or receives from.
+    fn entity(&self) -> Option<&str> {
+        match self {
+            Self::Inlet(inlet) => inlet.entity(),
+            Self::Consumer(consumer) => Some(&consumer.path),
+            Self::Accepting(accepting) => Some(&accepting.path),
+            Self::Replies(_) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Accepting(accepting) => Some(accepting.deadline),
+            Self::Replies(replies) => replies.next_due(),
+            Self::Inlet(_) | Self::Consumer(_) => None,
+        }
+    }
+}
