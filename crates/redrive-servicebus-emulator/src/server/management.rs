@@ -37,14 +37,16 @@ pub(super) fn answer(context: &mut Context, entity: EntityId, path: &str, reques
     Answer { fault, ..answer }
 }
 
-struct Call<'a> {
-    context: &'a Context,
-    entity: EntityId,
-    body: &'a Map,
+/// One request, read as far as all requests are alike.
+pub(super) struct Call<'a> {
+    pub(super) context: &'a Context,
+    pub(super) entity: EntityId,
+    pub(super) body: &'a Map,
     transaction: Option<&'a Bytes>,
 }
 
-enum Refusal {
+/// Why a request is not answered with what it asks for.
+pub(super) enum Refusal {
     Broker(BrokerError),
     Request(AmqpError),
 }
@@ -74,6 +76,9 @@ impl Call<'_> {
             "get-session-state" => self.session_state(),
             "set-session-state" => self.set_session_state(),
             "get-message-sessions" => self.session_ids(),
+            "add-rule" => self.add_rule(),
+            "remove-rule" => self.remove_rule(),
+            "enumerate-rules" => self.enumerate_rules(),
             _ => {
                 let text = format!("$management does not know the operation '{operation}'.");
                 Err(AmqpError::new("amqp:not-implemented", text).into())
@@ -210,8 +215,7 @@ impl Call<'_> {
     fn session_ids(&self) -> Result<Answer, Refusal> {
         let since = self.number("last-updated-time").filter(|millis| *millis < END_OF_TIME);
         let since = since.map(Timestamp::from_millis);
-        let count = |key| usize::try_from(self.number(key).unwrap_or(0)).unwrap_or(0);
-        let (skip, top) = (count("skip"), count("top"));
+        let (skip, top) = (self.count("skip"), self.count("top"));
         let ids = self.context.hub.with(|broker, now| broker.session_ids(self.entity, since, skip, top, now));
         if ids.is_empty() {
             return Ok(Answer::nothing());
@@ -247,8 +251,12 @@ impl Call<'_> {
         self.text("session-id").ok_or_else(|| missing("session-id"))
     }
 
-    fn text(&self, key: &str) -> Option<&str> {
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
         self.body.get(key).and_then(Value::as_text)
+    }
+
+    pub(super) fn count(&self, key: &str) -> usize {
+        self.number(key).and_then(|number| number.try_into().ok()).unwrap_or(0)
     }
 
     fn number(&self, key: &str) -> Option<i64> {
@@ -256,7 +264,7 @@ impl Call<'_> {
     }
 }
 
-fn missing(what: &str) -> AmqpError {
+pub(super) fn missing(what: &str) -> AmqpError {
     AmqpError::new("com.microsoft:argument-error", format!("The request needs {what}."))
 }
 

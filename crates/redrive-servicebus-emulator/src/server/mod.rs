@@ -20,5 +20,6 @@ mod management;
 mod producer;
 mod replies;
 mod requests;
+mod rules;
 mod session;
 mod socket;
