@@ -18,6 +18,7 @@
 pub mod amqp;
 pub mod broker;
 mod builder;
+pub mod config;
 mod emulator;
 mod error;
 mod faults;

@@ -1,0 +1,73 @@
+//! The official emulator's `Config.json`, unchanged.
+//!
+//! Where the file says nothing, the official emulator's defaults hold, not Azure's: 3 deliveries, 1 hour to live, a window
+//! of 20 seconds. Three keys are ours: `MaxSizeInMegabytes`, `MaxMessageSizeInKilobytes`, and, for subscriptions,
+//! `DeadLetteringOnFilterEvaluationExceptions`; they are named as in Azure's resource templates.
+
+mod duration;
+mod file;
+mod rule;
+
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use crate::broker::Namespace;
+
+/// A configuration as it was read.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// What the broker is to have.
+    pub namespace: Namespace,
+    /// Paths of keys that are not known, and so do nothing.
+    pub unknown_keys: Vec<String>,
+}
+
+/// A file that is no configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{path}: {reason}")]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// Where in the file, such as `UserConfig.Namespaces[0].Queues[1].Properties.LockDuration`.
+    pub path: String,
+    /// What is wrong there, and what would be right.
+    pub reason: String,
+}
+
+impl Config {
+    /// Reads the text of a `Config.json`.
+    ///
+    /// # Errors
+    /// What is no JSON; a value of a wrong type or out of its range, with its path.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut unknown_keys = Vec::new();
+        let mut json = serde_json::Deserializer::from_str(text);
+        let mut note = |path: serde_ignored::Path<'_>| unknown_keys.push(path_text(&path));
+        let file: file::File = {
+            let noting = serde_ignored::Deserializer::new(&mut json, &mut note);
+            serde_path_to_error::deserialize(noting).map_err(|error| ConfigError {
+                path: error.path().to_string(),
+                reason: error.inner().to_string(),
+            })?
+        };
+        json.end()
+            .map_err(|error| ConfigError { path: "the end of the file".into(), reason: error.to_string() })?;
+        Ok(Self { namespace: file.namespace()?, unknown_keys })
+    }
+}
+
+/// Written as the paths of errors are.
+fn path_text(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", path_text(parent)),
+        Path::Map { parent: Path::Root, key } => key.clone(),
+        Path::Map { parent, key } => format!("{}.{key}", path_text(parent)),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            path_text(parent)
+        }
+    }
+}
