@@ -29,9 +29,18 @@ pub(crate) async fn until_quiet(process: u32) {
 
 /// The memory of a process that is in RAM, in MiB.
 pub(crate) fn resident_mib(process: u32) -> Option<f64> {
+    Some(status(process, "VmRSS:")?.parse::<f64>().ok()? / 1024.0)
+}
+
+/// How many threads a process has.
+pub(crate) fn threads(process: u32) -> Option<u64> {
+    status(process, "Threads:")?.parse().ok()
+}
+
+fn status(process: u32, field: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next().map(str::to_owned)
 }
 
 /// The process on this machine that listens on a TCP port; None when it is elsewhere, or somebody else's.

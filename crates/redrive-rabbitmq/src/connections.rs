@@ -10,7 +10,8 @@ use crate::connection::{Link, Role};
 use crate::options::ConnectionOptions;
 use crate::publish::Publisher;
 
-/// One consuming and one publishing connection, for many transports in one process.
+/// One consuming and one publishing connection, for many transports in one process; and, when it is needed, one on which queues
+/// are declared and looked at.
 ///
 /// ```no_run
 /// # use redrive_rabbitmq::{Connections, RabbitMq};
@@ -35,6 +36,9 @@ pub struct Connections {
 struct Inner {
     consuming: Link,
     publisher: Publisher,
+    /// For what the broker may answer by closing the channel, or the connection: is a queue there, can it be declared. Made
+    /// when it is needed.
+    asking: Link,
     options: ConnectionOptions,
 }
 
@@ -61,17 +65,19 @@ impl Connections {
         ConnectionOptions::default()
     }
 
-    /// Closes both, for good. Transports that still use them end with an error: close those first.
+    /// Closes them, for good. Transports that still use them end with an error: close those first.
     pub async fn close(&self) {
         self.inner.publisher.close().await;
         self.inner.consuming.close().await;
+        self.inner.asking.close().await;
     }
 
     pub(crate) fn new(addresses: Addresses, options: ConnectionOptions) -> Self {
         let consuming = Link::new(Role::Consuming, &options, addresses.clone());
+        let asking = Link::new(Role::Asking, &options, addresses.clone());
         let publishing = Link::new(Role::Publishing, &options, addresses);
         let publisher = Publisher::new(publishing, options.publish_channels, options.confirm_timeout);
-        Self { inner: Arc::new(Inner { consuming, publisher, options }) }
+        Self { inner: Arc::new(Inner { consuming, publisher, asking, options }) }
     }
 
     /// Both are there, or an error says why not.
@@ -83,6 +89,10 @@ impl Connections {
 
     pub(crate) fn consuming(&self) -> &Link {
         &self.inner.consuming
+    }
+
+    pub(crate) fn asking(&self) -> &Link {
+        &self.inner.asking
     }
 
     pub(crate) fn publisher(&self) -> &Publisher {

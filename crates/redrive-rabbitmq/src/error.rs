@@ -1,5 +1,6 @@
 //! What went wrong, in words that say what to do.
 
+use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
 use redrive_core::{BoxError, TransportError, TransportErrorKind};
 
@@ -209,6 +210,22 @@ pub(crate) fn closed() -> TransportError {
 /// A connection or channel could not be used.
 pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)
+}
+
+/// All numbers of channels are taken.
+pub(crate) fn no_number() -> TransportError {
+    let message = "RabbitMQ allows no more channels on this connection: let fewer transports share it, or raise the broker's \
+                   channel_max";
+    TransportError::new(TransportErrorKind::Unreachable, message)
+}
+
+/// True when it says why a channel was closed, and not a connection.
+pub(crate) fn is_about_a_channel(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => matches!(error.kind(), AMQPErrorKind::Soft(_)),
+        ErrorKind::InvalidChannelState(..) => true,
+        _ => false,
+    }
 }
 
 /// The broker's reply code and text, when it was the broker that refused.

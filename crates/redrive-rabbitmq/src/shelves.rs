@@ -104,7 +104,7 @@ impl RabbitMqShelves {
         let Some(named) = shelved.story.source_queue.as_deref().filter(|named| *named != own) else {
             return Ok(own.to_owned());
         };
-        let live = self.broker.live().await?;
+        let live = self.broker.asking().await?;
         match topology::count(&live, named).await {
             Ok(_) => Ok(named.to_owned()),
             Err(error) if error.kind() == TransportErrorKind::Topology => {
@@ -124,7 +124,7 @@ impl RabbitMqShelves {
 impl Shelves for RabbitMqShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         let queue = self.broker.plan.names.shelf(shelf)?;
-        let live = self.broker.live().await?;
+        let live = self.broker.asking().await?;
         Ok(u64::from(topology::count(&live, queue).await?))
     }
 

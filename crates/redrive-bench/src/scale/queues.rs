@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use lapin::options::{BasicPublishOptions, QueueDeleteOptions};
+use lapin::options::{BasicPublishOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::types::FieldTable;
 use lapin::{BasicProperties, Connection, ConnectionProperties};
 use redrive::prelude::*;
-use redrive::rabbitmq::QueueType;
+use redrive::rabbitmq::{Connections, QueueType};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -27,19 +28,33 @@ pub(crate) struct Queues {
     /// 1000 for the documentation.
     #[arg(long, default_value_t = 50)]
     queues: usize,
+    /// On how many pairs of connections the consumers are, evenly spread; 0: each has its own.
+    #[arg(long, default_value_t = 0)]
+    connections: usize,
+    /// How many messages each queue gets before anything is measured: what went through a connection stays in memory.
+    #[arg(long, default_value_t = 1)]
+    messages: u64,
 }
 
 pub(super) async fn run(plan: &Queues) -> Result<()> {
     let server = broker()?;
     let before = memory_now();
+    let mut shared = Vec::new();
+    for _ in 0..plan.connections {
+        shared.push(Connections::connect(&server.url).await?);
+    }
     let connect = |number: usize| {
-        let url = server.url.clone();
+        let (url, shared) = (server.url.clone(), shared.get(number % plan.connections.max(1)).cloned());
         async move {
             // Classic ones: a quorum queue for each delay would be a measure of the broker.
             let options = RabbitMq::options(&name(number))
                 .queue_type(QueueType::Classic)
                 .retry_queue_type(QueueType::Classic);
-            options.connect(&url).await.with_context(|| format!("consumer {number}"))
+            let transport = match shared {
+                Some(connections) => options.connect_over(&connections).await,
+                None => options.connect(&url).await,
+            };
+            transport.with_context(|| format!("consumer {number}"))
         }
     };
     let transports: Vec<_> =
@@ -57,31 +72,39 @@ pub(super) async fn run(plan: &Queues) -> Result<()> {
     }
     let connection = Connection::connect(&server.url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
-    // A message in each: when all are handled, all consumers run.
+    // Messages in each: when all are handled, all consumers run.
     let all_run = async {
-        for round in 1_u64.. {
+        for number in 0..plan.queues {
+            until_there(&connection, &name(number)).await?;
+        }
+        for _ in 0..plan.messages {
             for number in 0..plan.queues {
-                let options = BasicPublishOptions::default();
-                let properties = BasicProperties::default();
+                let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
                 channel
-                    .basic_publish("".into(), name(number).as_str().into(), options, b"x", properties)
+                    .basic_publish(
+                        "".into(),
+                        name(number).as_str().into(),
+                        options,
+                        &[b'x'; 1024],
+                        properties,
+                    )
                     .await?;
             }
-            if round == 1 {
-                // Queues that are not there yet drop it.
-                sleep(Duration::from_secs(5)).await;
-            }
-            if handled.load(Ordering::Relaxed) >= plan.queues as u64 {
-                return anyhow::Ok(());
-            }
-            sleep(Duration::from_secs(1)).await;
         }
-        Ok(())
+        while handled.load(Ordering::Relaxed) < plan.queues as u64 * plan.messages {
+            sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::Ok(())
     };
-    timeout(Duration::from_secs(300), all_run).await.context("not all consumers run")??;
+    timeout(Duration::from_secs(600), all_run).await.context("not all consumers run")??;
     ensure!(running.try_join_next().is_none(), "a consumer ended by itself");
     let each = (memory_now() - before) / plan.queues as f64 * 1024.0;
-    println!("{} queues, one consumer each: {:.0} MiB in all, {each:.0} KiB each", plan.queues, memory_now());
+    println!(
+        "{} queues, one consumer each: {:.0} MiB in all, {each:.0} KiB each; {} threads",
+        plan.queues,
+        memory_now(),
+        process::threads(std::process::id()).unwrap_or_default(),
+    );
     let used = || (cpu_now(), server.process.and_then(process::used).unwrap_or_default());
     let (client, broker) = used();
     sleep(IDLE).await;
@@ -101,6 +124,19 @@ pub(super) async fn run(plan: &Queues) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Each consumer declares its own queue.
+async fn until_there(connection: &Connection, queue: &str) -> Result<()> {
+    loop {
+        // A missing queue closes the channel.
+        let channel = connection.create_channel().await?;
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        if channel.queue_declare(queue.into(), passive, FieldTable::default()).await.is_ok() {
+            return Ok(channel.close(200, "seen".into()).await?);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
 }
 
 fn name(number: usize) -> String {

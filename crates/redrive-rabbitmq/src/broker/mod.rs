@@ -79,6 +79,16 @@ impl Broker {
         self.connections.consuming().live().await
     }
 
+    /// The connection for questions that the broker may answer by closing the channel, or worse: where others share the
+    /// consuming one, another. But queues that live as long as their connection are declared where they are consumed.
+    pub(crate) async fn asking(&self) -> Result<Arc<Live>, TransportError> {
+        if self.ownership == Ownership::Own || self.mode().is_transient() {
+            return self.live().await;
+        }
+        self.check_open()?;
+        self.connections.asking().live().await
+    }
+
     pub(crate) fn publisher(&self) -> Result<&Publisher, TransportError> {
         self.check_open()?;
         Ok(self.connections.publisher())

@@ -16,10 +16,10 @@ use crate::publish::{Answer, Target};
 use crate::topology::{self, Declared, Part, Topology};
 
 impl Broker {
-    /// Declares or verifies the queues, on the consuming connection: the other one may be blocked.
+    /// Declares or verifies the queues; not on the publishing connection, which may be blocked.
     pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
-        let live = self.live().await?;
+        let live = self.asking().await?;
         self.note_connection(&live);
         let ours: Vec<_> = self.plan.queues().into_iter().map(Part::Queue).collect();
         let waiting = self.mode().parts();
@@ -106,7 +106,7 @@ impl Broker {
         if let Some(spare) = self.mode().spare(way) {
             info!(queue = way.shown(), "declaring a delay queue for a wait that was not known at the start");
             let _one_at_a_time = self.declaring.lock().await;
-            return self.declare(&*self.live().await?, &[spare]).await;
+            return self.declare(&*self.asking().await?, &[spare]).await;
         }
         warn!(queue = way.shown(), "the queue is not there: declaring it");
         self.prepare().await

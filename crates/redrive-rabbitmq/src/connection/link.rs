@@ -32,6 +32,8 @@ const NOT_SOONER: Duration = Duration::from_millis(100);
 pub(crate) enum Role {
     Consuming,
     Publishing,
+    /// Nobody has deliveries or copies on it: it can be changed for a new one at any time.
+    Asking,
 }
 
 impl Role {
@@ -39,6 +41,7 @@ impl Role {
         match self {
             Self::Consuming => "consuming",
             Self::Publishing => "publishing",
+            Self::Asking => "asking",
         }
     }
 }
@@ -117,7 +120,8 @@ impl Link {
         if self.closed.load(Ordering::Acquire) {
             return Err(error::closed());
         }
-        if let Some(live) = current.live.as_ref().filter(|live| live.is_up()) {
+        let worn = |live: &Live| self.role == Role::Asking && live.is_worn();
+        if let Some(live) = current.live.as_ref().filter(|live| live.is_up() && !worn(live)) {
             return Ok(Arc::clone(live));
         }
         *current = Current::default();
@@ -206,7 +210,7 @@ impl Link {
         *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
         self.watch(&connection);
         self.recoveries.send_modify(|times| *times += 1);
-        let live = Arc::new(Live { connection, epoch, version });
+        let live = Arc::new(Live::new(connection, epoch, version));
         if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
             let fresh = credentials::keep_fresh(
                 Arc::downgrade(&live),

@@ -164,13 +164,13 @@ impl Transfer {
         old: &dyn Mode,
         transferred: &mut Transferred,
     ) -> Result<(), TransportError> {
-        let live = self.broker.live().await?;
-        match topology::count(&live, &source.name).await {
+        match topology::count(&*self.broker.asking().await?, &source.name).await {
             Ok(_) => {}
             // A delay queue that was never needed.
             Err(error) if error.kind() == TransportErrorKind::Topology => return Ok(()),
             Err(error) => return Err(error),
         }
+        let live = self.broker.live().await?;
         let session = Session::at_once(live.channel().await?, live);
         let moved = self.empty_on(&session, source, old, transferred).await;
         session.settle_down().await;
