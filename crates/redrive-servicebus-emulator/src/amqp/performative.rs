@@ -312,8 +312,14 @@ impl Transfer {
             self.message_format.into(),
             self.settled.into(),
             self.more.into(),
+            Value::Null,
+            DeliveryState::optional(self.state.as_ref()),
+            Value::Null,
+            self.aborted.into(),
         ];
-        encode_described_list(TRANSFER, &fields, to);
+        // Every message is one: what is not said stays away.
+        let said = if self.state.is_some() || self.aborted { fields.len() } else { 6 };
+        encode_described_list(TRANSFER, &fields[..said], to);
     }
 }
 

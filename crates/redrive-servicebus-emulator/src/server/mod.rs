@@ -23,3 +23,6 @@ mod requests;
 mod rules;
 mod session;
 mod socket;
+
+#[cfg(test)]
+mod tests;
