@@ -208,6 +208,30 @@ async fn a_handler_that_takes_hours_does_not_hold_them_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn beside_handlers_that_take_hours_suspects_still_go_one_at_a_time() {
+    let (scene, dead) = Scene::new(2, 10);
+    let held = dead.take(2).await;
+    let (runner, diary) = (scene.consumer(3), scene.diary.clone());
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(12).await }));
+    scene.until_running(3).await;
+    dead.0.crash();
+    scene.gate.add_permits(1);
+    scene.began.notified().await;
+    sleep(secs(61)).await;
+    let first = ["began with 0", "suspect 0", "0 beside 2"];
+    assert_eq!(scene.told(), first);
+    // One of those that took hours ends: its place is nobody's, as long as the first suspect runs.
+    scene.gate.add_permits(1);
+    scene.until_running(2).await;
+    sleep(secs(1)).await;
+    assert_eq!(scene.told(), first);
+    scene.gate.add_permits(100);
+    consumer.await.unwrap().unwrap();
+    assert_eq!(scene.told().iter().filter(|line| line.starts_with("suspect")).count(), 2);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
     for stops in [false, true] {
         let (scene, dead) = Scene::new(2, 10);

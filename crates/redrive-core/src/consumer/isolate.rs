@@ -1,5 +1,6 @@
 //! Has the broker hand out one at a time and takes it back again: the acting side of [`suspects`](super::suspects).
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -15,18 +16,21 @@ use crate::transport::{Received, Transport, TransportError, TransportErrorKind};
 /// connection after two heartbeats, and hands it out again then.
 const PARDON: Duration = Duration::from_secs(60);
 
+/// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.
+pub(crate) type Alone = Option<Arc<()>>;
+
 /// What the loop asks about each delivery. On the way of an ordinary one: two comparisons.
 pub(crate) struct Isolation<R> {
     rule: Rule,
     watch: Watch,
     /// More may be in hand than is handled: it matters how many the broker hands out.
     narrows: bool,
-    /// The suspect that is kept until nothing else is in hand, or until this time.
-    kept: Option<(Received<R>, Instant)>,
-    /// Handlers that did not end in time: suspects are handled beside them.
-    beside: usize,
-    /// They are to be counted.
-    overdue: bool,
+    /// The suspect that is kept until nothing else is in hand, or the patience is over.
+    kept: Option<Received<R>>,
+    /// Until when handlers that run are waited for.
+    patience: Option<Instant>,
+    /// Alive while something is handled alone.
+    alone: Weak<()>,
     /// The intake is stopped until `kept` has come to an end.
     stopped: bool,
 }
@@ -36,24 +40,24 @@ impl<R: Send + 'static> Isolation<R> {
     pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = !rule.is_off() && context.settings.needs.prefetch > 1;
-        Self { rule, watch: Watch::new(rule), narrows, kept: None, beside: 0, overdue: false, stopped: false }
+        Self { rule, watch: Watch::new(rule), narrows, kept: None, patience: None, alone: Weak::new(), stopped: false }
     }
 
     /// How many deliveries may be handled at the same time. It is asked how many are at the moment only where that matters.
-    pub(crate) fn most(&mut self, concurrency: usize, running: impl FnOnce() -> usize) -> usize {
+    pub(crate) fn most(&self, concurrency: usize, running: impl FnOnce() -> usize) -> usize {
         if self.watch.together() {
             return concurrency;
         }
-        let running = running();
-        // The suspect that was not to wait any longer runs too.
-        let limit = if std::mem::take(&mut self.overdue) { running.saturating_sub(1) } else { self.beside };
-        self.beside = limit.min(running);
-        self.beside + 1
+        if self.alone.strong_count() > 0 {
+            return 0;
+        }
+        // What outlived the patience goes on, and one at a time is handled beside it.
+        if self.waits() { 1 } else { running() + 1 }
     }
 
-    /// True while a suspect waits for handlers to end: [`take`](Self::take) ends the waiting.
-    pub(crate) fn keeps(&self) -> bool {
-        self.kept.is_some()
+    /// True while handlers that run are waited for: [`take`](Self::take) ends the waiting.
+    pub(crate) fn waits(&self) -> bool {
+        self.patience.is_some()
     }
 
     /// Whether handling it changes nothing: it is no suspect, and nobody looks for one.
@@ -67,13 +71,14 @@ impl<R: Send + 'static> Isolation<R> {
             && !context.ledger.as_ref().is_some_and(Ledger::names_any)
     }
 
-    /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later. When it is
-    /// to be handled, that is to be begun before [`widen`](Self::widen) is called.
+    /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later, with what is to
+    /// be held until it has come to an end. When it is to be handled, that is to be begun before [`widen`](Self::widen) is
+    /// called.
     pub(crate) async fn sort<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
         mut received: Received<R>,
-    ) -> (Step, Option<Received<R>>) {
+    ) -> (Step, Option<(Received<R>, Alone)>) {
         let deaths = context.ledger.as_ref().map_or(0, |ledger| ledger.deaths(&received.delivery));
         if deaths > 0 {
             received.delivery = received.delivery.handed_out_at_least(deaths.saturating_add(1));
@@ -100,26 +105,29 @@ impl<R: Send + 'static> Isolation<R> {
             context.counters.suspect();
             context.tell(&Event::Suspect { delivery });
         }
-        (step, Some(received))
+        let alone = (!self.watch.together()).then(Arc::default);
+        self.alone = alone.as_ref().map(Arc::downgrade).unwrap_or_default();
+        (step, Some((received, alone)))
     }
 
-    /// The next delivery, now that there is room for it or a suspect is kept: the kept suspect first. After it the intake is taken up again, for one
-    /// delivery at a time: nothing else was in hand beside the suspect. Cancel safe.
+    /// The next delivery, now that there is room for it or handlers are [waited](Self::waits) for: the kept suspect first.
+    /// After it the intake is taken up again, for one delivery at a time: nothing else was in hand beside the suspect.
+    /// Cancel safe.
     pub(crate) async fn take<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
         room: bool,
     ) -> Result<Option<Received<R>>, TransportError> {
-        if let Some((_, latest)) = self.kept {
-            if !room {
-                sleep_until(latest).await;
-                tracing::warn!(
-                    queue = context.capabilities.queue,
-                    "handlers still run: what was handed out before is handled one at a time beside them"
-                );
-                self.overdue = true;
-            }
-            return Ok(self.kept.take().map(|(received, _)| received));
+        if let Some(until) = self.patience.filter(|_| !room) {
+            sleep_until(until).await;
+            tracing::warn!(
+                queue = context.capabilities.queue,
+                "handlers still run: what was handed out before is handled one at a time beside them"
+            );
+        }
+        self.patience = None;
+        if let Some(kept) = self.kept.take() {
+            return Ok(Some(kept));
         }
         if self.stopped {
             resume(context).await?;
@@ -158,7 +166,7 @@ impl<R: Send + 'static> Isolation<R> {
 
     /// Nothing is kept any more.
     pub(crate) async fn give_back_kept<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
-        if let Some((kept, _)) = self.kept.take() {
+        if let Some(kept) = self.kept.take() {
             context.release(kept).await;
         }
     }
@@ -175,8 +183,9 @@ impl<R: Send + 'static> Isolation<R> {
             self.stopped = true;
         }
         // A grace period without end is a year.
-        let latest = Instant::now() + context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
-        self.kept = Some((received, latest));
+        let patience = context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
+        self.patience = Some(Instant::now() + patience);
+        self.kept = Some(received);
     }
 
     fn suspects<T: Transport<Receipt = R>>(

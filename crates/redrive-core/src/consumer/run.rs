@@ -10,7 +10,7 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 
 use super::control::{Asked, Control};
-use super::isolate::Isolation;
+use super::isolate::{Alone, Isolation};
 use super::ledger::Ledger;
 use super::suspects::{Rule, Step};
 use super::work::Context;
@@ -119,9 +119,12 @@ async fn take_in<T: Transport>(
     let mut trouble = context.trouble.0.subscribe();
     let work = {
         let context = Arc::clone(context);
-        move |(ready, received): Job<T::Receipt>| {
+        move |(ready, received, alone): Job<T::Receipt>| {
             let context = Arc::clone(&context);
-            async move { context.work(ready, received).await }
+            async move {
+                context.work(ready, received).await;
+                drop(alone);
+            }
         }
     };
     loop {
@@ -140,19 +143,19 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            taken = intake.take(context, room), if (room || intake.isolation.keeps()) && intake.open() => {
+            taken = intake.take(context, room), if (room || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {
                     // Closed by somebody else.
                     let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
                     let (step, received) = if isolation.ordinary(context, &received.delivery) {
-                        (Step::Handle, Some(received))
+                        (Step::Handle, Some((received, None)))
                     } else {
                         isolation.sort(context, received).await
                     };
-                    if let Some(received) = received {
-                        workers.hand((ready, received), &work);
+                    if let Some((received, alone)) = received {
+                        workers.hand((ready, received, alone), &work);
                     }
                     if let Step::Widen { suspects } = step {
                         isolation.widen(context, suspects).await.map_err(broken)?;
@@ -172,8 +175,8 @@ async fn take_in<T: Transport>(
     }
 }
 
-/// A delivery, and a stack that is ready for it.
-type Job<R> = (ErasedService, Received<R>);
+/// A delivery, a stack that is ready for it, and what is held while it is handled alone.
+type Job<R> = (ErasedService, Received<R>, Alone);
 
 /// What stands between the transport and the workers.
 struct Intake<R> {
