@@ -64,11 +64,17 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut cut = false;
     let mut sizing = None;
     loop {
-        let now = *wanted.borrow_and_update();
+        let now = {
+            let now = wanted.borrow_and_update();
+            // While nobody can want something else: who does opens the inbox after this, not before.
+            if *now == Wanted::Pause {
+                broker.inbox.enter(Phase::Drained);
+            }
+            *now
+        };
         match now {
             Wanted::Deliveries => {}
             Wanted::Pause => {
-                broker.inbox.enter(Phase::Drained);
                 if wanted.changed().await.is_err() {
                     return;
                 }
@@ -96,6 +102,9 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                     Ended::Cut(why) => {
                         cut = true;
                         session.end();
+                        // Where only the subscription ended, the channel lives as long as the slowest handler, and with its
+                        // end everything would count as failed.
+                        let _ = timeout(CANCEL_TIMEOUT, session.give_back_all()).await;
                         broker.inbox.forget_stale();
                         let pause = backoff.next();
                         warn!(queue = %broker.queue(), epoch = session.epoch(), %why, ?pause, "intake interrupted");

@@ -92,11 +92,16 @@ impl Inbox {
         self.changed.notify_waiters();
     }
 
-    /// More is to come again. Answers whether the intake had failed.
+    /// More is to come again, unless it was closed. Answers whether the intake had failed.
     pub(crate) fn reopen(&self) -> bool {
-        let before = std::mem::replace(&mut self.state().phase, Phase::Open);
+        let mut state = self.state();
+        let failed = matches!(state.phase, Phase::Failed(..));
+        if state.phase != Phase::Closed {
+            state.phase = Phase::Open;
+        }
+        drop(state);
         self.changed.notify_waiters();
-        matches!(before, Phase::Failed(..))
+        failed
     }
 
     /// Waits until nothing more comes in.

@@ -93,6 +93,14 @@ impl Session {
         !self.ended.load(Ordering::Acquire) && self.channel.status().connected() && self.connection.is_up()
     }
 
+    /// Why nothing can be settled any more, if nothing can.
+    fn check(&self) -> Result<(), TransportError> {
+        if self.is_live() {
+            return Ok(());
+        }
+        Err(error::lost("its connection, channel or subscription ended"))
+    }
+
     /// From now on nothing of this session can be settled: the broker took the deliveries back, or is about to.
     pub(crate) fn end(&self) {
         let mut window = self.window();
@@ -115,7 +123,7 @@ impl Session {
     }
 
     /// Gives back all that is still in somebody's hand, after [`end`](Self::end): left to the end of the channel it would
-    /// count as a failure on 4.3.
+    /// come later, and count as a failure on 4.3.
     pub(crate) async fn give_back_all(&self) {
         if !self.channel.status().connected() {
             return;
@@ -128,9 +136,7 @@ impl Session {
     /// Done: the broker is told now, or soon, together with others.
     fn acknowledge(&self, tag: u64) -> Result<Option<Sending<'_>>, TransportError> {
         let mut window = self.window();
-        if !self.is_live() {
-            return Err(error::lost("its connection, channel or subscription ended"));
-        }
+        self.check()?;
         let due = window.settle(tag);
         fail_point(FailPoint::AckHandedOver);
         let mut last = None;
@@ -150,7 +156,11 @@ impl Session {
         Ok(())
     }
 
-    fn refuse(&self, tag: u64, refusal: Refusal) -> impl Future<Output = lapin::Result<()>> + Send + '_ {
+    fn refuse(
+        &self,
+        tag: u64,
+        refusal: Refusal,
+    ) -> Result<impl Future<Output = lapin::Result<()>> + Send + '_, TransportError> {
         let nack =
             |requeue| self.channel.basic_nack(tag, BasicNackOptions { requeue, multiple: false }).boxed();
         let mut sending = match refusal {
@@ -160,20 +170,22 @@ impl Session {
         };
         let sent = {
             let mut window = self.window();
+            // What was given back with all others is not to be refused: the broker closes the channel over that.
+            self.check()?;
             window.told(tag);
             // The first poll hands it to the channel: no acknowledgement can pass it.
             (&mut sending).now_or_never()
         };
         self.note_sent();
         fail_point(FailPoint::NackHandedOver);
-        async move {
+        Ok(async move {
             let answer = match sent {
                 Some(answer) => answer,
                 None => answered_on(&self.channel, sending).await,
             };
             fail_point(FailPoint::NackFlushed);
             answer
-        }
+        })
     }
 
     /// Hands it to the channel. The answer comes when it was written; it need not be waited for.
@@ -282,10 +294,7 @@ impl Receipt {
 
     /// Why the delivery cannot be settled any more, if it cannot.
     pub(crate) fn check(&self) -> Result<(), TransportError> {
-        if self.session.is_live() {
-            return Ok(());
-        }
-        Err(error::lost("its connection, channel or subscription ended"))
+        self.session.check()
     }
 
     /// Removes the message: the broker is told now, or within the time that acknowledgements may wait for each other. When
@@ -300,14 +309,12 @@ impl Receipt {
 
     /// Gives the delivery back (`requeue`), or has the broker dead-letter it.
     pub(crate) async fn nack(mut self, requeue: bool) -> Result<(), TransportError> {
-        self.check()?;
         self.settled = true;
         self.refused(Refusal::of(requeue)).await
     }
 
     /// Gives the delivery back as failed: a quorum queue of 4.3 counts it, and holds it back if it is configured to.
     pub(crate) async fn reject_to_retry(mut self) -> Result<(), TransportError> {
-        self.check()?;
         self.settled = true;
         self.refused(Refusal::Failed).await
     }
@@ -318,7 +325,7 @@ impl Receipt {
     }
 
     async fn refused(&self, refusal: Refusal) -> Result<(), TransportError> {
-        match self.session.refuse(self.tag, refusal).await {
+        match self.session.refuse(self.tag, refusal)?.await {
             Ok(()) if self.session.is_live() => Ok(()),
             Ok(()) => Err(error::lost("its channel ended")),
             Err(cause) => Err(error::lost(&cause).with_source(cause)),

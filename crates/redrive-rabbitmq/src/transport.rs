@@ -307,11 +307,10 @@ impl Transport for RabbitMq {
         if self.is_closed() {
             return Err(error::closed());
         }
+        self.want(Wanted::Deliveries);
         if self.broker.inbox.reopen() {
             // The intake had given up, and waits for this word.
             self.wanted.send_replace(Wanted::Deliveries);
-        } else {
-            self.want(Wanted::Deliveries);
         }
         Ok(())
     }

@@ -6,7 +6,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Scene, complete, message, needs, next, planned, retry, started, tidy_up, with_short_wait};
+use common::{
+    Scene, complete, dead_letter, message, needs, next, planned, retry, started, tidy_up, with_short_wait,
+};
 use redrive_brokers::{Node, Version};
 use redrive_core::{
     Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Transport, TransportErrorKind,
@@ -105,10 +107,13 @@ mod v4_3 {
             .await
             .expect("connected");
         transport.start(&needs(&[100], 10)).await.expect("started");
-        // Waits until the new queue is safe.
+        // A copy is stored only once the new queues are safe.
+        transport.publish(message("first")).await.expect("published");
+        let first = next(&transport).await;
+        let settlement = dead_letter(&transport, &first.delivery);
+        transport.settle(first.receipt, settlement).await.expect("stored");
         transport.publish(message("held-back")).await.expect("published");
         transport.publish(message("in-hand")).await.expect("published");
-        tokio::time::sleep(Duration::from_secs(3)).await;
         let (first, second) = (next(&transport).await, next(&transport).await);
         let settlement = retry(&transport, &first.delivery, Duration::from_secs(1));
         assert!(matches!(settlement, Settlement::HoldBack { .. }), "{settlement:?}");

@@ -155,6 +155,12 @@ pub async fn tidy_up(scene: &Scene, more_queues: &[String], exchanges: &[String]
     }
 }
 
+/// Where the broker of this URL listens.
+pub fn address(url: &str) -> std::net::SocketAddr {
+    let address = url.rsplit('@').next().and_then(|rest| rest.split('/').next());
+    address.expect("a host").parse().expect("an IP address and a port")
+}
+
 /// The logs, shown with a test that fails.
 pub fn show_logs() {
     let filter = tracing_subscriber::EnvFilter::new("warn,redrive_rabbitmq=debug");
