@@ -5,8 +5,6 @@
 //! another. So once ALL confirms of a batch are in, with nothing else on the channel, all that came back is known, and
 //! what did not come back is stored. Before that nothing is.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
@@ -14,7 +12,6 @@ use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
 use redrive_core::Message;
 use redrive_core::fail_point::{FailPoint, fail_point};
-use tokio::time::timeout;
 
 use crate::connection::answered_on;
 use crate::lanes::Route;
@@ -29,23 +26,13 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// Why it is not known what became of a batch. The channel is of no use after that.
-#[derive(Debug)]
-pub(crate) enum Unknown {
-    /// Not all answers came in time.
-    TimedOut,
-    /// The channel or the connection ended.
-    Ended(lapin::Error),
-}
-
 /// Publishes copies for one target, on a channel with nothing else on its way, and waits for all answers: one for each, in
-/// their order.
+/// their order. An error means that the channel ended: it is not known what became of them.
 pub(crate) async fn publish(
     channel: &Channel,
     route: &Route,
     copies: Vec<(&Message, BasicProperties)>,
-    within: Duration,
-) -> Result<Vec<Answer>, Unknown> {
+) -> lapin::Result<Vec<Answer>> {
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let messages: Vec<_> = copies.iter().map(|(message, _)| *message).collect();
     let sending = join_all(copies.into_iter().map(|(message, properties)| async move {
@@ -56,10 +43,10 @@ pub(crate) async fn publish(
         confirm.await
     }));
     let all = async { sending.await.into_iter().collect::<lapin::Result<Vec<_>>>() };
-    let confirmed = timeout(within, answered_on(channel, all)).await.map_err(|_| Unknown::TimedOut)?;
+    let confirmed = answered_on(channel, all).await?;
     let mut acked = Vec::with_capacity(messages.len());
     let mut returned = Vec::new();
-    for confirmation in confirmed.map_err(Unknown::Ended)? {
+    for confirmation in confirmed {
         acked.push(matches!(confirmation, Confirmation::Ack(_)));
         returned.extend(confirmation.take_message());
     }

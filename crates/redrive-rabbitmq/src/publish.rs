@@ -7,11 +7,10 @@ use lapin::options::ConfirmSelectOptions;
 use lapin::{BasicProperties, Channel};
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::timeout;
 
+use crate::batch;
 pub(crate) use crate::batch::Answer;
-use crate::batch::{self, Unknown};
-use crate::connection::{Backoff, Link, Live, answered};
+use crate::connection::{Backoff, Link, Live, answered, within_unblocked};
 use crate::convert;
 use crate::error;
 use crate::lanes::{Route, Waiting};
@@ -97,13 +96,13 @@ impl Publisher {
         if shared.waiting().push(&route, bytes, job) {
             tokio::spawn(run_lane(Arc::clone(shared), route.clone()));
         }
-        match timeout(shared.confirm_timeout, answered).await {
-            Ok(Ok(answer)) => answer,
+        match within_unblocked(shared.confirm_timeout, || shared.link.is_blocked(), answered).await {
+            Some(Ok(answer)) => answer,
             // Nobody carries it: the lane broke, or its runtime ended.
-            Ok(Err(_)) => {
+            Some(Err(_)) => {
                 Err(not_stored(format!("the copy for `{}` was given up unanswered", route.shown())))
             }
-            Err(_) => Err(shared.too_late(&route)),
+            None => Err(shared.too_late(&route)),
         }
     }
 
@@ -170,10 +169,10 @@ impl Shared {
 
     /// Publishes them together. An error gives back those that have no answer, because the channel ended.
     async fn publish(&self, route: &Route, mut jobs: Vec<Job>) -> Result<(), (Vec<Job>, lapin::Error)> {
-        let slot = match self.ready(&jobs).await {
+        let (live, slot) = match self.ready(&jobs).await {
             Ok((live, slot)) => {
                 jobs = fitting(jobs, live.frame_max());
-                slot
+                (live, slot)
             }
             Err(error) => {
                 let kind = error.kind();
@@ -193,19 +192,21 @@ impl Shared {
             })
             .collect();
         // From here on the slot is gone when anything ends early: with an answer still to come it is of no use.
-        match batch::publish(&slot.channel, route, copies, self.confirm_timeout).await {
-            Ok(answers) => {
+        // What is on its way when an alarm begins is stored when it ends: given up before, it would be stored twice.
+        let publishing = batch::publish(&slot.channel, route, copies);
+        match within_unblocked(self.confirm_timeout, || live.is_blocked(), publishing).await {
+            Some(Ok(answers)) => {
                 self.put_back(slot);
                 for (job, answer) in jobs.into_iter().zip(answers) {
                     job.answer(Ok(answer));
                 }
                 Ok(())
             }
-            Err(Unknown::TimedOut) => {
+            None => {
                 give_up(jobs, || self.too_late(route));
                 Ok(())
             }
-            Err(Unknown::Ended(error)) => Err((jobs, error)),
+            Some(Err(error)) => Err((jobs, error)),
         }
     }
 
@@ -369,7 +370,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(Duration::from_secs(60), ended).await.expect("the lane goes on for nobody");
+        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the lane goes on for nobody");
         assert!(publisher.shared.waiting().is_empty());
     }
 

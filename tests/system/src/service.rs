@@ -28,6 +28,8 @@ pub struct Service {
 struct Handled {
     times: Arc<Mutex<HashMap<String, u32>>>,
     changed: watch::Sender<()>,
+    /// How many handlers run.
+    running: watch::Sender<usize>,
 }
 
 impl Service {
@@ -73,6 +75,14 @@ impl Service {
     pub async fn rests(&mut self, rests: bool) -> Instant {
         self.resting.wait_for(|resting| *resting == rests).await.expect("the consumer runs");
         Instant::now()
+    }
+
+    /// Waits until no handler runs.
+    ///
+    /// # Panics
+    /// When the consumer ends.
+    pub async fn idle(&self) {
+        self.handled.running.subscribe().wait_for(|running| *running == 0).await.expect("the consumer runs");
     }
 
     /// How many messages were handled with success.
@@ -123,6 +133,8 @@ pub fn good(ids: &[String]) -> usize {
 
 async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<(), BoxError> {
     let (id, attempt) = (delivery.id(), delivery.attempt());
+    handled.running.send_modify(|running| *running += 1);
+    let _running = Running(&handled);
     tokio::time::sleep(fate::duration(id, attempt)).await;
     match Fate::of(id, attempt) {
         Fate::Done => {
@@ -132,5 +144,14 @@ async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<()
         }
         Fate::Permanent => Err("no such address").permanent().map_err(Into::into),
         Fate::Transient | Fate::Panic => Err("the carrier does not answer".into()),
+    }
+}
+
+/// A handler that runs.
+struct Running<'a>(&'a Handled);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
     }
 }

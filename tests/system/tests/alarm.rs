@@ -1,13 +1,14 @@
 //! A broker without memory or disk takes no copies: acknowledgements go on, the intake rests as soon as a copy cannot be
 //! stored, nothing is lost, and work resumes when there is room.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
 use redrive::{Message, TransportErrorKind, millis, secs};
 use redrive_brokers::{Node, own_node, report};
 use redrive_system_tests::fate::{self, Fate};
-use redrive_system_tests::rabbit::publish_all;
+use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
 
@@ -15,6 +16,7 @@ on_both_versions!(240;
     a_memory_alarm_lets_the_intake_rest,
     a_disk_alarm_lets_the_intake_rest,
     acknowledgements_go_on_while_the_alarm_lasts,
+    a_copy_on_its_way_when_the_alarm_begins_is_stored_once,
 );
 
 const QUEUE: &str = "alarm";
@@ -59,7 +61,7 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     alarm.set(&node, true).await;
     service.rests(true).await;
     // What is in hand is handled to its end.
-    tokio::time::sleep(secs(1)).await;
+    service.idle().await;
     let before = service.handled_now();
     assert!(before < good(&ids), "all was handled before the alarm: publish more");
     tokio::time::sleep(ALARM).await;
@@ -115,6 +117,65 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     report(&format!(
         "memory alarm on {on}: {} messages handled and acknowledged while it lasted, {again} ended more than once",
         1 + good.len() - at_alarm
+    ));
+}
+
+/// What was sent before the broker said that it takes no more is stored after the alarm, however long that lasts: whoever
+/// gives it up before stores it twice.
+async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination) {
+    const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+    let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
+    let publisher = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
+    publish_all(&publisher, [Message::new("the first")]).await;
+    let over = AtomicBool::new(false);
+    let [stored, refused, on_their_way] = [const { AtomicU32::new(0) }; 3];
+    let publish = async || {
+        while !over.load(Ordering::SeqCst) {
+            let began = Instant::now();
+            match publisher.publish(Message::new("a copy")).await {
+                Ok(()) => {
+                    stored.fetch_add(1, Ordering::SeqCst);
+                    on_their_way.fetch_add(u32::from(began.elapsed() > CONFIRM_TIMEOUT), Ordering::SeqCst);
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                    assert!(began.elapsed() < CONFIRM_TIMEOUT, "given up on its way: {error}");
+                    refused.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(millis(20)).await;
+                }
+            }
+        }
+    };
+    let alarms = async {
+        // Until one begins just then; the limit of the test ends it otherwise.
+        while on_their_way.load(Ordering::SeqCst) == 0 {
+            let before = refused.load(Ordering::SeqCst);
+            Alarm::Memory.set(&node, true).await;
+            while refused.load(Ordering::SeqCst) < before + 10 {
+                tokio::time::sleep(millis(10)).await;
+            }
+            tokio::time::sleep(2 * CONFIRM_TIMEOUT).await;
+            Alarm::Memory.set(&node, false).await;
+            let stored_before = stored.load(Ordering::SeqCst);
+            while stored.load(Ordering::SeqCst) < stored_before + 100 {
+                tokio::time::sleep(millis(10)).await;
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(futures::future::join_all((0..64).map(|_| publish())), alarms);
+    let (stored, rabbit) = (1 + stored.into_inner(), Rabbit::connect(&node.url()).await);
+    loop {
+        let there = rabbit.ready(QUEUE).await.expect("the queue is there");
+        assert!(there <= stored, "{there} lie there, and {stored} were confirmed");
+        if there == stored {
+            break;
+        }
+        tokio::time::sleep(millis(100)).await;
+    }
+    report(&format!(
+        "memory alarm longer than the time for a confirm on {on}: {} copies on their way when it began, each stored once",
+        on_their_way.into_inner()
     ));
 }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use lapin::Channel;
 use tokio::time::timeout;
 
+/// How often whoever waits for the broker looks whether it still can answer.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// The broker's answer. The client library forgets some questions when the connection ends just then: they would be waited
 /// for for ever.
 pub(crate) async fn answered<T>(
@@ -27,7 +30,6 @@ pub(super) async fn answered_while<T>(
     open: impl Fn() -> bool,
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
-    const LOOK_EVERY: Duration = Duration::from_millis(100);
     tokio::pin!(question);
     loop {
         if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
@@ -40,10 +42,49 @@ pub(super) async fn answered_while<T>(
     }
 }
 
+/// What comes within this time, or `None`. The time in which the broker is `blocked` does not count: it answers after that.
+pub(crate) async fn within_unblocked<T>(
+    limit: Duration,
+    blocked: impl Fn() -> bool,
+    coming: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::pin!(coming);
+    let mut left = limit;
+    loop {
+        let step = left.min(LOOK_EVERY);
+        if let Ok(come) = timeout(step, &mut coming).await {
+            return Some(come);
+        }
+        if !blocked() {
+            left -= step;
+        }
+        if left.is_zero() {
+            return None;
+        }
+    }
+}
+
 pub(super) async fn answered_within_reason<T>(
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     const LIMIT: Duration = Duration::from_secs(30);
     let answer = timeout(LIMIT, question).await;
     answer.unwrap_or_else(|_| Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_an_alarm_does_not_count() {
+        let began = tokio::time::Instant::now();
+        let alarm = || (1..60).contains(&began.elapsed().as_secs());
+        let never = within_unblocked(Duration::from_secs(3), alarm, std::future::pending::<()>());
+        assert_eq!(never.await, None);
+        let waited = began.elapsed().as_secs();
+        assert!((61..=63).contains(&waited), "{waited} s");
+        let late = tokio::time::sleep(Duration::from_secs(100));
+        assert_eq!(within_unblocked(Duration::from_secs(3), || true, late).await, Some(()));
+    }
 }

@@ -139,6 +139,13 @@ impl Link {
         }
     }
 
+    /// True while the broker takes no messages on the connection of now.
+    pub(crate) fn is_blocked(&self) -> bool {
+        // Somebody who connects has none.
+        let current = self.current.try_lock();
+        current.is_ok_and(|current| current.live.as_ref().is_some_and(|live| live.is_blocked()))
+    }
+
     /// Closes the connection, for good.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
