@@ -153,6 +153,9 @@ pub struct Capabilities {
     pub release_counts: bool,
     /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known.
     pub hand_out_limit: Option<u32>,
+    /// How many deliveries the transport may have in hand, where it takes more than [`Needs::prefetch`] by itself; `None`:
+    /// never more than that.
+    pub most_in_hand: Option<u32>,
     /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known.
     pub hold_limit: Option<Duration>,
     /// Whether [`Settlement::Reject`] reaches the dead-letter shelf without a copy being published.
@@ -185,6 +188,7 @@ impl Capabilities {
             counts_hand_outs: true,
             release_counts: false,
             hand_out_limit: None,
+            most_in_hand: None,
             hold_limit: None,
             native_dead_letter: false,
             prefers_native_dead_letter: false,

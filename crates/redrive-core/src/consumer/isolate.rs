@@ -40,7 +40,15 @@ impl<R: Send + 'static> Isolation<R> {
     pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = !rule.is_off() && context.settings.needs.prefetch > 1;
-        Self { rule, watch: Watch::new(rule), narrows, kept: None, patience: None, alone: Weak::new(), stopped: false }
+        Self {
+            rule,
+            watch: Watch::new(rule),
+            narrows,
+            kept: None,
+            patience: None,
+            alone: Weak::new(),
+            stopped: false,
+        }
     }
 
     /// How many deliveries may be handled at the same time. It is asked how many are at the moment only where that matters.

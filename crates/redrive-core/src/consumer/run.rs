@@ -76,7 +76,9 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
     // What the ledger counts need not be counted by the broker.
     needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
     // Some of it is known only now.
-    for doubt in needs.doubtful(&transport.capabilities()) {
+    let capabilities = transport.capabilities();
+    needs.longest_hold = settings.longest_hold(capabilities.most_in_hand);
+    for doubt in needs.doubtful(&capabilities) {
         tracing::warn!(queue, "{doubt}");
     }
     if let Some(named) = ledger.as_ref().map(Ledger::counted).filter(|&named| named > 0) {

@@ -52,13 +52,18 @@ impl Broker {
 
     /// Between which bounds the intake may size what is in hand; `None` where it may not, or not now.
     pub(crate) fn may_size(&self) -> Option<Sizing> {
-        let most = self.options.prefetch_up_to?;
         let known = self.known();
+        let most = self.grows_to(&known)?;
+        (known.narrowed == 0).then(|| Sizing::between(known.prefetch, most))
+    }
+
+    /// How many may be in hand, where more than the prefetch may be.
+    pub(super) fn grows_to(&self, known: &Known) -> Option<u16> {
         // Who subscribes anew is no longer the active one.
         let active = self.options.arguments.contains_key("x-single-active-consumer");
         // Who asks for one at a time means it.
-        let may = known.narrowed == 0 && known.prefetch > 1 && !active;
-        may.then(|| Sizing::between(known.prefetch.max(1), most))
+        let may = known.prefetch > 1 && !active;
+        self.options.prefetch_up_to.filter(|&most| may && most > known.prefetch)
     }
 
     /// From the next subscription on.

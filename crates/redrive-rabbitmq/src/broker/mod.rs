@@ -145,6 +145,7 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
+        capabilities.most_in_hand = self.grows_to(&known).map(u32::from);
         capabilities.hold_limit = hold_limit(&self.options, known.version, known.told.consumer_timeout);
         capabilities.native_dead_letter = self.options.broker_dead_letters();
         capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
@@ -194,6 +195,23 @@ mod tests {
         let address = Address::parse("amqp://host", |_| None).unwrap();
         let connections = Connections::new(address.into(), options.connection.clone());
         Broker::new(options, plan, connections, Ownership::Own)
+    }
+
+    #[test]
+    fn it_says_how_many_it_may_take_in_hand() {
+        let most = |options, prefetch| {
+            let broker = broker(options);
+            let mut needs = Needs::none();
+            needs.prefetch = prefetch;
+            broker.set_needs(&needs);
+            // As it is when a consumer asks.
+            broker.narrow(Some(1));
+            broker.capabilities().most_in_hand
+        };
+        assert_eq!(most(Options::new("orders"), 10), None);
+        assert_eq!(most(Options::new("orders").prefetch_up_to(200), 10), Some(200));
+        assert_eq!(most(Options::new("orders").prefetch_up_to(200), 1), None);
+        assert_eq!(most(Options::new("orders").prefetch_up_to(200).single_active_consumer(), 10), None);
     }
 
     #[test]
