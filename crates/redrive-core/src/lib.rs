@@ -40,7 +40,7 @@ pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 #[cfg(feature = "json")]
 pub use handler::Json;
-pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, Staged, State};
+pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, State, WithStage};
 pub use headers::{Headers, Timestamp, Value};
 pub use in_place::InPlace;
 pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Poison};

@@ -4,7 +4,7 @@ mod extract;
 mod outcome;
 pub(crate) mod panic;
 mod service;
-mod staged;
+mod with_stage;
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ pub use extract::{Attempt, FromDelivery, Rejected, State};
 pub use outcome::IntoOutcome;
 pub use panic::Panicked;
 pub(crate) use service::HandlerService;
-pub use staged::Staged;
+pub use with_stage::WithStage;
 
 use crate::delivery::Delivery;
 use crate::disposition::Outcome;
@@ -60,12 +60,15 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
     }
 
     /// This handler with a [`Stage`] around it.
-    fn with_stage<St: Stage>(self, stage: St) -> Staged<Self, St, Args, S> {
-        Staged::new(self, stage)
+    fn with_stage<St: Stage>(self, stage: St) -> WithStage<Self, St, Args, S> {
+        WithStage::new(self, stage)
     }
 
     /// This handler with retry, backoff and dead-lettering around it: see [`DeadLetterBackoff`].
-    fn with_dead_letter_backoff(self, policy: impl RetryPolicy) -> Staged<Self, DeadLetterBackoff, Args, S> {
+    fn with_dead_letter_backoff(
+        self,
+        policy: impl RetryPolicy,
+    ) -> WithStage<Self, DeadLetterBackoff, Args, S> {
         self.with_stage(DeadLetterBackoff::new(policy))
     }
 
@@ -74,7 +77,7 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
         self,
         policy: impl RetryPolicy,
         options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
-    ) -> Staged<Self, DeadLetterBackoff, Args, S> {
+    ) -> WithStage<Self, DeadLetterBackoff, Args, S> {
         self.with_stage(options(DeadLetterBackoff::new(policy)))
     }
 }

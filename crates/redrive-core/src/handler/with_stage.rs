@@ -13,35 +13,35 @@ use crate::stage::Stage;
 
 /// A handler with a [`Stage`] around it; made by [`Handler::with_stage`] and
 /// [`Handler::with_dead_letter_backoff`].
-pub struct Staged<H, St, Args, S> {
+pub struct WithStage<H, St, Args, S> {
     handler: H,
     stage: Arc<St>,
     kind: PhantomData<fn() -> (Args, S)>,
 }
 
-impl<H, St, Args, S> Staged<H, St, Args, S> {
+impl<H, St, Args, S> WithStage<H, St, Args, S> {
     pub(crate) fn new(handler: H, stage: St) -> Self {
         Self { handler, stage: Arc::new(stage), kind: PhantomData }
     }
 }
 
-impl<H: Clone, St, Args, S> Clone for Staged<H, St, Args, S> {
+impl<H: Clone, St, Args, S> Clone for WithStage<H, St, Args, S> {
     fn clone(&self) -> Self {
         Self { handler: self.handler.clone(), stage: Arc::clone(&self.stage), kind: PhantomData }
     }
 }
 
-impl<H, St: std::fmt::Debug, Args, S> std::fmt::Debug for Staged<H, St, Args, S> {
+impl<H, St: std::fmt::Debug, Args, S> std::fmt::Debug for WithStage<H, St, Args, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staged").field("stage", &self.stage).finish_non_exhaustive()
+        f.debug_struct("WithStage").field("stage", &self.stage).finish_non_exhaustive()
     }
 }
 
 /// Tells the compiler that this is a staged handler, and around which function.
 #[derive(Debug)]
-pub struct StagedArgs<Args>(PhantomData<fn() -> Args>);
+pub struct WithStageArgs<Args>(PhantomData<fn() -> Args>);
 
-impl<H, St, Args, S> Handler<StagedArgs<Args>, S> for Staged<H, St, Args, S>
+impl<H, St, Args, S> Handler<WithStageArgs<Args>, S> for WithStage<H, St, Args, S>
 where
     H: Handler<Args, S>,
     St: Stage,
