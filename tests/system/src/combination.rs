@@ -7,6 +7,8 @@ use std::time::Duration;
 use redrive::rabbitmq::{Options, QueueType, RabbitMq};
 use redrive_brokers::Version;
 
+use crate::delays::Delays;
+
 /// One of the four combinations that redrive is tested on.
 #[derive(Clone, Copy, Debug)]
 pub struct Combination {
@@ -14,12 +16,20 @@ pub struct Combination {
     pub version: Version,
     /// Of the work queue and the shelves; delay queues are quorum queues in every combination.
     pub queue_type: QueueType,
+    /// How retries wait.
+    pub delays: Delays,
 }
 
 impl Combination {
+    /// With the default delay mode.
+    #[must_use]
+    pub fn new(version: Version, queue_type: QueueType) -> Self {
+        Self { version, queue_type, delays: Delays::Ladder }
+    }
+
     /// The options of a consumer of `queue` in this combination.
     pub fn options(&self, queue: &str) -> Options {
-        RabbitMq::options(queue).queue_type(self.queue_type)
+        self.delays.set(RabbitMq::options(queue).queue_type(self.queue_type), queue)
     }
 
     /// `classic` or `quorum`.
@@ -41,7 +51,11 @@ impl Combination {
 
 impl fmt::Display for Combination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RabbitMQ {} {}", self.version, self.type_word())
+        write!(f, "RabbitMQ {} {}", self.version, self.type_word())?;
+        match self.delays {
+            Delays::Ladder => Ok(()),
+            delays => write!(f, ", {}", delays.word()),
+        }
     }
 }
 
@@ -87,10 +101,10 @@ macro_rules! on_one_combination {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
-                let on = $crate::Combination {
-                    version: $crate::Version::$version,
-                    queue_type: $crate::QueueType::$queue_type,
-                };
+                let on = $crate::Combination::new(
+                    $crate::Version::$version,
+                    $crate::QueueType::$queue_type,
+                );
                 let what = format!("{} on {on}", stringify!($test));
                 $crate::within(std::time::Duration::from_secs($seconds), &what, super::$test(on)).await;
             }

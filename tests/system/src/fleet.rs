@@ -38,7 +38,7 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Fleet {
     program: &'static str,
-    arguments: [String; 5],
+    arguments: [String; 6],
     folder: PathBuf,
     worker: Option<Worker>,
     /// All that they wrote down.
@@ -70,7 +70,8 @@ impl Fleet {
             Mode::Flows => "flows",
             Mode::Redrive => "redrive",
         };
-        let arguments = [mode, url, queue, on.type_word(), &log.path().display().to_string()];
+        let path = log.path().display().to_string();
+        let arguments = [mode, url, queue, on.type_word(), on.delays.word(), &path];
         let arguments = arguments.map(str::to_owned);
         Self { program, arguments, folder, worker: None, log }
     }

@@ -8,7 +8,7 @@ use redrive::rabbitmq::QueueType;
 use redrive_brokers::Version;
 use redrive_core::fail_point::FailPoint;
 
-use crate::Combination;
+use crate::{Combination, Delays};
 
 /// Long enough to find the copy on its delay queue.
 pub const WAIT: Duration = Duration::from_secs(1);
@@ -75,8 +75,10 @@ impl Flow {
     pub fn left(self, point: FailPoint, on: Combination) -> Option<RangeInclusive<usize>> {
         // Where a return is counted, the message is given back as a copy from the second time on.
         let by_copy = (on.version, on.queue_type) == (Version::V3_10, QueueType::Quorum);
+        let in_place = self == Self::Retry && on.delays == Delays::Native;
         let moves = match self {
-            Self::Retry | Self::DeadLetter | Self::Redrive => true,
+            Self::Retry => !in_place,
+            Self::DeadLetter | Self::Redrive => true,
             Self::Release => by_copy,
             Self::Ack | Self::Reject => false,
         };
@@ -94,7 +96,7 @@ impl Flow {
             // A consumer does not wait for that.
             FailPoint::AckWritten => operator.then_some(1..=2),
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {
-                matches!(self, Self::Reject | Self::Release).then_some(1..=1)
+                (in_place || matches!(self, Self::Reject | Self::Release)).then_some(1..=1)
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What the whole-system tests share.
 
 mod combination;
+pub mod delays;
 pub mod detour;
 pub mod fate;
 pub mod fleet;
@@ -15,6 +16,7 @@ pub mod verdict;
 pub mod worker_log;
 
 pub use combination::{Combination, within};
+pub use delays::Delays;
 pub use redrive::rabbitmq::QueueType;
 pub use redrive_brokers::Version;
 

@@ -1,12 +1,16 @@
 //! RabbitMQ as somebody sees it who does not use redrive.
 
 use futures::stream::{self, StreamExt as _};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redrive::rabbitmq::RabbitMq;
 use redrive::{Message, TransportErrorKind, millis};
 use tokio::time::sleep;
+
+use crate::fate::Fate;
 
 /// A connection of one's own.
 #[derive(Debug)]
@@ -64,6 +68,14 @@ impl Rabbit {
         Ok(())
     }
 
+    /// Deletes these exchanges.
+    pub async fn delete_exchanges(&self, exchanges: impl IntoIterator<Item = String>) {
+        for exchange in exchanges {
+            let _ =
+                self.channel().await.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await;
+        }
+    }
+
     /// Deletes these queues; a shared broker must be left as it was.
     pub async fn delete(&self, queues: impl IntoIterator<Item = String>) {
         for queue in queues {
@@ -72,6 +84,16 @@ impl Rabbit {
             let _ = channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await;
         }
     }
+}
+
+/// Has the queues declared, and waits until they are safe: a quorum queue that is new may lose what it confirms. One message
+/// is published, which is handled with success.
+///
+/// # Panics
+/// When the broker does not take it.
+pub async fn declare_and_wait(transport: &RabbitMq) {
+    let message = (0..).map(|number| format!("first-{number}")).find(|id| Fate::of(id, 1) == Fate::Done);
+    publish_all(transport, message.map(|id| Message::new("the first").with_id(id))).await;
 }
 
 /// Publishes messages, each confirmed, several at a time. A quorum queue that somebody else is just declaring may refuse

@@ -12,6 +12,7 @@ pub struct Shared<T> {
     inner: Arc<T>,
     said: fn(&mut Capabilities),
     needs: Arc<Mutex<Needs>>,
+    narrowed: Arc<Mutex<Vec<Option<u32>>>>,
 }
 
 impl<T> Shared<T> {
@@ -22,7 +23,13 @@ impl<T> Shared<T> {
 
     /// The transport with other capabilities than it has.
     pub fn saying(transport: Arc<T>, said: fn(&mut Capabilities)) -> Self {
-        Self { inner: transport, said, needs: Arc::default() }
+        Self { inner: transport, said, needs: Arc::default(), narrowed: Arc::default() }
+    }
+
+    /// Notes there how many it was asked to hold at most.
+    #[must_use]
+    pub fn noting(self, narrowed: Arc<Mutex<Vec<Option<u32>>>>) -> Self {
+        Self { narrowed, ..self }
     }
 
     /// What the consumer asks of it, once it has started.
@@ -67,6 +74,7 @@ impl<T: Transport> Transport for Shared<T> {
     }
 
     fn narrow(&self, most: Option<u32>) {
+        self.narrowed.lock().unwrap_or_else(PoisonError::into_inner).push(most);
         self.inner.narrow(most);
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redrive::rabbitmq::RabbitMq;
 use redrive::{Shelf, Shelved, Shelves as _};
 
+use crate::delays::Delays;
 use crate::fate::{self, ATTEMPTS};
 use crate::fleet::Fleet;
 use crate::rabbit::Rabbit;
@@ -19,6 +20,8 @@ pub struct Interruptions {
     pub workers: u32,
     /// Brokers that were killed, and connections that were lost otherwise.
     pub brokers: u32,
+    /// Whether each costs the messages in hand an attempt: how a message ends cannot be foretold then.
+    pub charged: bool,
 }
 
 /// The figures of a run in which every message ended as it must.
@@ -61,7 +64,7 @@ pub async fn to_the_end(
     ids: &[String],
     workers: &mut [Fleet],
     transport: &RabbitMq,
-    queue: &str,
+    (queue, delays): (&str, Delays),
     url: &str,
     deadline: Instant,
 ) -> Vec<Shelved> {
@@ -76,7 +79,7 @@ pub async fn to_the_end(
                 worker.stop().await;
             }
             workers[0].log.catch_up();
-            if is_empty(queue, url).await {
+            if is_empty(queue, delays, url).await {
                 assert_eq!(shelves.count(Shelf::Parking).await.unwrap(), 0, "nothing is parked here");
                 return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
             }
@@ -93,9 +96,9 @@ pub async fn to_the_end(
 }
 
 /// Whether nothing is ready in the work queue and its delay queues.
-async fn is_empty(queue: &str, url: &str) -> bool {
+async fn is_empty(queue: &str, delays: Delays, url: &str) -> bool {
     let rabbit = Rabbit::connect(url).await;
-    for queue in fate::rungs(queue).chain([queue.to_owned()]) {
+    for queue in delays.queues(queue).into_iter().chain([queue.to_owned()]) {
         if rabbit.ready(&queue).await.expect("the queue is there") > 0 {
             return false;
         }
@@ -109,6 +112,7 @@ async fn is_empty(queue: &str, url: &str) -> bool {
 /// When a message is lost, or did not end as it must.
 #[must_use]
 pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interruptions) -> Verdict {
+    let charged = interruptions.charged;
     let interruptions = interruptions.workers + interruptions.brokers;
     let mut shelved: HashMap<&str, Vec<&Shelved>> = HashMap::new();
     for found in shelf {
@@ -132,6 +136,8 @@ pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interr
         let ended = record.handled as usize + rests.len();
         match (ended, fate::end(id)) {
             (0, _) => lost.push(id),
+            _ if charged && rests.is_empty() => verdict.acknowledged += 1,
+            _ if charged => verdict.dead_lettered += 1,
             (_, None) if !rests.is_empty() => wrong.push(format!("{id} succeeds, but is on the shelf")),
             (_, None) => verdict.acknowledged += 1,
             (_, Some(reason)) => {

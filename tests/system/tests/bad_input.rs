@@ -180,7 +180,7 @@ fn usual(preset: DeadLetterBackoff) -> DeadLetterBackoff {
 
 /// For what never comes to a broker.
 fn any() -> Combination {
-    Combination { version: Version::V3_10, queue_type: QueueType::Quorum }
+    Combination::new(Version::V3_10, QueueType::Quorum)
 }
 
 async fn clean_up(url: &str, queue: &str) {

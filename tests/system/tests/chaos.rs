@@ -74,7 +74,11 @@ async fn every_message_ends_whoever_is_killed(on: Combination) {
     let shelf = to_the_end(&ids, &mut fleet, &transport, &node, deadline).await;
     let took = began.elapsed();
     let killed = |wanted| KILLS.iter().filter(|(_, victim)| *victim == wanted).count() as u32;
-    let killed = Interruptions { workers: killed(Victim::Worker), brokers: killed(Victim::Broker) };
+    let killed = Interruptions {
+        workers: killed(Victim::Worker),
+        brokers: killed(Victim::Broker),
+        ..Interruptions::default()
+    };
     let verdict = judge(&ids, &fleet.log, &shelf, killed);
     report(&format!(
         "chaos on {on}: {verdict}, {} workers and {} brokers killed, {:.1} s",

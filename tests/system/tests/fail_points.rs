@@ -11,20 +11,53 @@ use redrive_brokers::{broker, report};
 use redrive_core::fail_point::FailPoint;
 use redrive_system_tests::fate;
 use redrive_system_tests::fleet::{Fleet, Mode};
-use redrive_system_tests::flow::{Flow, WAIT};
+use redrive_system_tests::flow::Flow;
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::verdict::{Interruptions, judge, to_the_end};
-use redrive_system_tests::{Combination, on_four_combinations};
+use redrive_system_tests::{Combination, Delays, QueueType, Version, on_four_combinations, within};
 
 on_four_combinations!(600;
     nothing_is_lost_wherever_the_process_dies,
     nothing_is_lost_when_it_dies_with_its_hands_full,
 );
 
+/// The other delay modes, on 4.3. Native moves nothing where others copy; the others differ from the ladder only in where the
+/// copies wait.
+mod v4_3_modes {
+    use super::{Combination, Delays, QueueType, Version};
+
+    async fn all_points(delays: Delays, always: bool) {
+        let on = Combination { delays, ..Combination::new(Version::V4_3, QueueType::Quorum) };
+        if !always && !std::env::var("REDRIVE_FAIL_POINTS").is_ok_and(|which| which == "all") {
+            return super::report(&format!(
+                "NOT RUN: killed between two steps on {on} (set REDRIVE_FAIL_POINTS=all)"
+            ));
+        }
+        let what = format!("killed between two steps on {on}");
+        super::within(super::LIMIT, &what, super::nothing_is_lost_wherever_the_process_dies(on)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn native() {
+        all_points(Delays::Native, true).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn single_queue() {
+        all_points(Delays::SingleQueue, false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn staged() {
+        all_points(Delays::Staged, false).await;
+    }
+}
+
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const LIMIT: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(20);
 /// What a broker says of its queues may be a moment old.
-const LOOKS_ALIKE: usize = 10;
+const OLD: Duration = Duration::from_millis(200);
 
 /// One message for each step of each way.
 async fn nothing_is_lost_wherever_the_process_dies(on: Combination) {
@@ -61,6 +94,7 @@ fn times(ends: usize) -> &'static str {
 
 /// The queues, and who works on them.
 struct Scene {
+    on: Combination,
     queue: String,
     transport: RabbitMq,
     rabbit: Rabbit,
@@ -94,7 +128,8 @@ impl fmt::Display for Left {
 impl Scene {
     async fn set(on: Combination) -> Self {
         let url = broker(on.version).url;
-        let queue = on.unique("fail-points");
+        let queue = on.unique(&format!("fail-points.{}", on.delays.word()));
+        on.delays.prepare(&url, &queue).await;
         let mut worker = Fleet::new(WORKER, Mode::Flows, on, &url, &queue);
         // It declares the queues.
         worker.start();
@@ -102,15 +137,19 @@ impl Scene {
         worker.stop().await;
         let transport = on.options(&queue).connect(&url).await.unwrap();
         let operator = Fleet::new(WORKER, Mode::Redrive, on, &url, &queue);
-        Self { rabbit: Rabbit::connect(&url).await, queue, transport, worker, operator }
-    }
-
-    fn rung(&self) -> String {
-        format!("{}--retry-{}ms", self.queue, WAIT.as_millis())
+        Self { on, rabbit: Rabbit::connect(&url).await, queue, transport, worker, operator }
     }
 
     fn shelf(&self) -> String {
-        format!("{}--dead-letters", self.queue)
+        self.on.delays.shelf(&self.queue)
+    }
+
+    /// How many copies wait.
+    async fn waiting(&self) -> u32 {
+        match self.on.delays.queue_of_flows(&self.queue) {
+            Some(queue) => self.look(&queue).await.0,
+            None => 0,
+        }
     }
 
     /// Lets a process take the way of the message until it dies.
@@ -132,14 +171,18 @@ impl Scene {
     /// What the broker has once it noticed the death, and at least so much.
     async fn left(&self, least: usize, what: &str) -> Left {
         let deadline = soon();
-        let (mut before, mut alike) = (None, 0);
+        let still = OLD + self.on.delays.unseen_for();
+        let mut before = None;
         loop {
             let (work, consumers) = self.look(&self.queue).await;
-            let (rung, shelf) = (self.look(&self.rung()).await.0, self.look(&self.shelf()).await.0);
+            let (rung, shelf) = (self.waiting().await, self.look(&self.shelf()).await.0);
             let now = Left { work, rung, shelf };
-            alike = if before == Some(now) { alike + 1 } else { 0 };
-            before = Some(now);
-            if consumers == 0 && now.total() >= least && alike >= LOOKS_ALIKE {
+            let since = match before {
+                Some((before, since)) if before == (now, consumers) => since,
+                _ => Instant::now(),
+            };
+            before = Some(((now, consumers), since));
+            if consumers == 0 && now.total() >= least && since.elapsed() >= still {
                 return now;
             }
             assert!(Instant::now() < deadline, "{what}: {now} left, and {consumers} consumers");
@@ -173,7 +216,7 @@ impl Scene {
                 self.worker.log.catch_up();
                 let handled = self.worker.log.records.get(&id).map_or(0, |record| record.handled);
                 let ended = handled + self.look(&self.shelf()).await.0;
-                let waiting = self.look(&self.queue).await.0 + self.look(&self.rung()).await.0;
+                let waiting = self.look(&self.queue).await.0 + self.waiting().await;
                 if ended > 0 && waiting == 0 {
                     break ended;
                 }
@@ -196,8 +239,11 @@ impl Scene {
 
     /// A shared broker must be left as it was.
     async fn clear(self) {
-        let names = [self.queue.clone(), self.rung(), self.shelf(), format!("{}--parking-lot", self.queue)];
-        self.rabbit.delete(names).await;
+        let own = [self.queue.clone(), self.shelf(), format!("{}--parking-lot", self.queue)];
+        let delays = self.on.delays;
+        let waiting = delays.queues(&self.queue).into_iter().chain(delays.queue_of_flows(&self.queue));
+        self.rabbit.delete(own.into_iter().chain(waiting)).await;
+        self.rabbit.delete_exchanges(delays.exchanges(&self.queue)).await;
     }
 }
 
@@ -235,8 +281,9 @@ async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
         assert!(status.code().is_none(), "{what}: ended by itself with {status}; {}", fleet.last_words());
     }
     fleet.start();
-    let shelf = to_the_end(&ids, std::slice::from_mut(&mut fleet), &transport, &queue, &url, deadline).await;
-    let deaths = Interruptions { workers: DEATHS.len() as u32, brokers: 0 };
+    let workers = std::slice::from_mut(&mut fleet);
+    let shelf = to_the_end(&ids, workers, &transport, (&queue, on.delays), &url, deadline).await;
+    let deaths = Interruptions { workers: DEATHS.len() as u32, ..Interruptions::default() };
     let verdict = judge(&ids, &fleet.log, &shelf, deaths);
     let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));
     Rabbit::connect(&url).await.delete(fate::rungs(&queue).chain(names)).await;

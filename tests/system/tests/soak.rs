@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use redrive_brokers::{Node, Proxy, own_node, report};
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::load::Load;
+use redrive_system_tests::rabbit::declare_and_wait;
 use redrive_system_tests::verdict::{Interruptions, judge, to_the_end};
 use redrive_system_tests::{Combination, on_both_versions};
 use tokio::time::sleep;
@@ -123,15 +124,14 @@ impl Scene {
         let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
         let proxy = Proxy::start(node.address()).await.unwrap();
         let through = node.url().replace(&node.address().to_string(), &proxy.addr().to_string());
+        let transport = on.options(QUEUE).connect(&node.url()).await.unwrap();
+        declare_and_wait(&transport).await;
         let mut first = Fleet::new(env!("CARGO_BIN_EXE_worker"), Mode::Chaos, on, &through, QUEUE);
         let deadline = Instant::now() + Duration::from_secs(60);
         first.start();
         first.until(deadline, "a worker starts", |log| log.started == 1).await;
         let mut second = first.beside(&through);
         second.start();
-        // RabbitMQ may lose what it confirms for a queue that is new.
-        sleep(Duration::from_secs(5)).await;
-        let transport = on.options(QUEUE).connect(&node.url()).await.unwrap();
         let load = Load::with_pause(transport, size.between_messages);
         let dice = fastrand::Rng::with_seed(size.seed);
         Self { on, node, proxy, workers: vec![first, second], load, dice, memory: Vec::new() }
@@ -208,9 +208,11 @@ impl Scene {
         };
         let url = self.node.url();
         let transport = self.on.options(QUEUE).connect(&url).await.unwrap();
-        let shelf = to_the_end(&ids, &mut self.workers, &transport, QUEUE, &url, deadline).await;
+        let shelf =
+            to_the_end(&ids, &mut self.workers, &transport, (QUEUE, self.on.delays), &url, deadline).await;
         // A fault may take a connection twice, and a process with it.
-        let interruptions = Interruptions { workers: faults, brokers: 2 * faults };
+        let interruptions =
+            Interruptions { workers: faults, brokers: 2 * faults, ..Interruptions::default() };
         let verdict = judge(&ids, &self.workers[0].log, &shelf, interruptions);
         assert_eq!(verdict.messages, verdict.acknowledged + verdict.dead_lettered, "the books balance");
         format!(

@@ -92,6 +92,8 @@ struct Scene {
     running: Arc<AtomicUsize>,
     /// The names of what was told, with the ids.
     told: Arc<Mutex<Vec<String>>>,
+    /// How many the broker was to have handed out at most, one after the other.
+    narrowed: Arc<Mutex<Vec<Option<u32>>>>,
     began: Arc<Notify>,
     diary: Diary,
 }
@@ -107,6 +109,7 @@ impl Scene {
             gate: Arc::new(Semaphore::new(0)),
             running: Arc::default(),
             told: Arc::default(),
+            narrowed: Arc::default(),
             began: Arc::default(),
             diary: Diary::new(),
         };
@@ -117,7 +120,8 @@ impl Scene {
         let (gate, running) = (Arc::clone(&self.gate), Arc::clone(&self.running));
         let (told, began) = (Arc::clone(&self.told), Arc::clone(&self.began));
         let beside = Arc::clone(&self.told);
-        Consumer::new(Shared::new(Arc::clone(&self.transport)))
+        let transport = Shared::new(Arc::clone(&self.transport)).noting(Arc::clone(&self.narrowed));
+        Consumer::new(transport)
             .concurrency(concurrency)
             .grace(secs(60))
             .observer(self.diary.observer())
@@ -152,6 +156,10 @@ impl Scene {
 
     fn told(&self) -> Vec<String> {
         self.told.lock().unwrap().clone()
+    }
+
+    fn narrowed(&self) -> Vec<Option<u32>> {
+        self.narrowed.lock().unwrap().clone()
     }
 }
 
@@ -264,6 +272,29 @@ async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
         }
         drop(held);
     }
+}
+
+/// What the broker then has handed out, and no more, is a clause of the contract suite.
+#[tokio::test(start_paused = true)]
+async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {
+    let (scene, dead) = Scene::new(2, 20);
+    let held = dead.take(2).await;
+    let (runner, diary) = (scene.consumer(2), scene.diary.clone());
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(22).await }));
+    scene.until_running(2).await;
+    assert_eq!(scene.narrowed(), [Some(1), None], "one, until the first shows that nobody died");
+    dead.0.crash();
+    scene.gate.add_permits(2);
+    for suspect in ["suspect 0", "suspect 1"] {
+        sleep(secs(1)).await;
+        assert_eq!(scene.told().last().map(String::as_str), Some(suspect));
+        assert_eq!(scene.narrowed(), [Some(1), None, Some(1)]);
+        scene.gate.add_permits(1);
+    }
+    scene.gate.add_permits(100);
+    consumer.await.unwrap().unwrap();
+    assert_eq!(scene.narrowed(), [Some(1), None, Some(1), None]);
+    drop(held);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum LOG`; the modes stand in `fleet.rs`.
+//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum DELAYS LOG`; the modes stand in
+//! `fleet.rs`, the words for delays in `delays.rs`.
 //!
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
@@ -7,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use anyhow::Context as _;
 use futures::FutureExt as _;
-use redrive::rabbitmq::{QueueType, RabbitMq};
+use redrive::rabbitmq::{Options, QueueType, RabbitMq};
 use redrive::{
     BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, MarkError as _, NoRetry, Permanent,
     Selection, Shelf, Shelves as _, State, Suspects, TransportError, TransportErrorKind, millis,
@@ -17,7 +19,7 @@ use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
 use redrive_system_tests::flow::{self, Flow};
 use redrive_system_tests::worker_log::{Line, LogWriter};
-use redrive_system_tests::{KILLER, POISON_AFTER};
+use redrive_system_tests::{Delays, KILLER, POISON_AFTER};
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
@@ -30,16 +32,18 @@ async fn main() -> anyhow::Result<()> {
         .with_ansi(false)
         .init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [mode, url, queue, queue_type, log] = &arguments[..] else {
-        anyhow::bail!("worker MODE URL QUEUE classic|quorum LOG");
+    let [mode, url, queue, queue_type, delays, log] = &arguments[..] else {
+        anyhow::bail!("worker MODE URL QUEUE classic|quorum DELAYS LOG");
     };
     let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
+    let delays = Delays::of(delays).context("a delay mode")?;
+    let options = delays.set(RabbitMq::options(queue).queue_type(queue_type), queue);
     let path = PathBuf::from(log);
     let log = Arc::new(LogWriter::open(&path)?);
     let leash = leash().shared();
     // As whoever runs a service: starts it again when it was not let in.
     loop {
-        match serve(mode, url, queue, queue_type, &path, Arc::clone(&log), leash.clone()).await {
+        match serve(mode, url, options.clone(), &path, Arc::clone(&log), leash.clone()).await {
             Err(error) if was_not_let_in(&error) => eprintln!("starts again: {error:#}"),
             ended => return ended,
         }
@@ -61,13 +65,12 @@ fn was_not_let_in(error: &anyhow::Error) -> bool {
 async fn serve(
     mode: &str,
     url: &str,
-    queue: &str,
-    queue_type: QueueType,
+    options: Options,
     path: &Path,
     log: Arc<LogWriter>,
     leash: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let transport = RabbitMq::options(queue).queue_type(queue_type).connect_any(url.split(',')).await?;
+    let transport = options.connect_any(url.split(',')).await?;
     if mode == "redrive" {
         transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
         return Ok(());
