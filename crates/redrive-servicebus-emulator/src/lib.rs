@@ -31,3 +31,7 @@ pub use emulator::Emulator;
 pub use error::StartError;
 pub use faults::{Effect, Fault, Step};
 pub use inspect::EntityView;
+
+/// For the fuzz target and the test of its corpus; not for anybody else.
+#[doc(hidden)]
+pub use server::replay::replay;

@@ -1,9 +1,11 @@
 //! A Service Bus in one process, for programs in any language.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
+use redrive_servicebus_emulator::config::Config;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 
 /// An Azure Service Bus for tests and laptops.
@@ -13,7 +15,10 @@ struct Arguments {
     /// Where to listen; port 0 is any that is free.
     #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
     listen: String,
-    /// Adds a queue. Repeatable.
+    /// A Config.json of the official emulator.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Adds a queue with Azure's defaults. Repeatable.
     #[arg(long, value_name = "NAME")]
     queue: Vec<String>,
     /// Adds a subscription and, with its first one, the topic. Repeatable.
@@ -39,7 +44,13 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
+    if arguments.config.is_none() && arguments.queue.is_empty() && arguments.topic.is_empty() {
+        bail!("there is nothing to send to: give --config FILE, --queue NAME or --topic NAME/SUBSCRIPTION");
+    }
     let mut builder = Emulator::builder().listen(arguments.listen);
+    if let Some(path) = &arguments.config {
+        builder = builder.namespace(read(path)?.namespace);
+    }
     for name in arguments.queue {
         builder = builder.queue(name, Settings::default());
     }
@@ -51,6 +62,15 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
         builder = builder.key(name, key);
     }
     Ok(builder.start().await?)
+}
+
+fn read(path: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let config = Config::parse(&text).with_context(|| format!("{} is no configuration", path.display()))?;
+    for key in &config.unknown_keys {
+        tracing::warn!("{}: {key} is not known, and does nothing", path.display());
+    }
+    Ok(config)
 }
 
 /// The topics in the order in which they were named first.

@@ -18,6 +18,7 @@ pub(crate) mod listener;
 mod mailbox;
 mod management;
 mod producer;
+pub(crate) mod replay;
 mod replies;
 mod requests;
 mod rules;

@@ -65,7 +65,7 @@ fn an_echo_is_answered_with_where_the_link_stands() {
         echo: true,
         ..Flow::default()
     };
-    let said = client.say(Performative::Flow(flow));
+    let said = client.say(&Performative::Flow(flow));
     assert!(
         matches!(&said[..], [(Performative::Flow(flow), _)] if flow.link_credit == Some(3) && flow.handle == Some(0))
     );
@@ -87,10 +87,10 @@ fn a_large_message_is_split_by_the_clients_frames_and_waits_for_its_window() {
         link_credit: Some(1),
         ..Flow::default()
     };
-    let mut said = client.say(Performative::Flow(narrow));
+    let mut said = client.say(&Performative::Flow(narrow));
     assert_eq!(transfers(&said).len(), 2);
     let wide = Flow { next_incoming_id: Some(3), incoming_window: 100, ..Flow::default() };
-    said.extend(client.say(Performative::Flow(wide)));
+    said.extend(client.say(&Performative::Flow(wide)));
     let more: Vec<_> = transfers(&said).iter().map(|transfer| transfer.more).collect();
     assert!(more.len() > 4 && !more[more.len() - 1] && more[..more.len() - 1].iter().all(|more| *more));
     let whole: Vec<u8> = said.iter().flat_map(|(_, payload)| payload.to_vec()).collect();
@@ -109,7 +109,7 @@ fn what_a_client_sends_in_parts_is_put_together() {
     assert_eq!(outcome_of(&said), DeliveryState::Accepted);
     let aborted = Transfer { delivery_id: Some(1), more: true, ..Transfer::default() };
     client.say_with(&Performative::Transfer(aborted), front);
-    client.say(Performative::Transfer(Transfer { aborted: true, ..Transfer::default() }));
+    client.say(&Performative::Transfer(Transfer { aborted: true, ..Transfer::default() }));
     let entity = client.hub.with(|broker, _| broker.find("orders")).unwrap();
     assert_eq!(client.hub.with(|broker, _| broker.counts(entity)).active, 1);
 }
@@ -124,7 +124,11 @@ fn a_session_is_named_in_the_answer_and_held_by_one() {
     let mut other = Client::connect(&hub);
     let said = other.attach_session(0, "sessions", "a".into());
     assert_eq!(detach_error(&said).unwrap().condition, "com.microsoft:session-cannot-be-locked");
-    one.say(Performative::Detach(crate::amqp::performative::Detach { handle: 0, closed: true, error: None }));
+    one.say(&Performative::Detach(crate::amqp::performative::Detach {
+        handle: 0,
+        closed: true,
+        error: None,
+    }));
     assert_eq!(detach_error(&other.attach_session(1, "sessions", "a".into())), None);
 }
 
@@ -163,6 +167,6 @@ fn a_detach_that_crosses_ours_is_not_answered() {
     client.mailbox.post(|mail| mail.detach.push("Orders".into()));
     assert_eq!(detach_error(&client.hear()).unwrap().condition, "amqp:link:detach-forced");
     let detach = crate::amqp::performative::Detach { handle: 0, closed: true, error: None };
-    assert!(client.say(Performative::Detach(detach)).is_empty());
+    assert!(client.say(&Performative::Detach(detach)).is_empty());
     assert!(detach_error(&client.attach_receiver(0, "orders")).is_none(), "the handle is free again");
 }

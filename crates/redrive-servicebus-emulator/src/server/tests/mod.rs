@@ -60,15 +60,15 @@ impl Client {
         client.connection.receive(&mut BytesMut::from(&AMQP_HEADER[..]), now);
         assert_eq!(client.connection.take_output(), AMQP_HEADER[..]);
         let open = Open { container_id: "test".into(), max_frame_size, channel_max: 9, ..Open::default() };
-        assert!(matches!(client.say(Performative::Open(open))[..], [(Performative::Open(_), _)]));
+        assert!(matches!(client.say(&Performative::Open(open))[..], [(Performative::Open(_), _)]));
         let begin =
             Begin { next_outgoing_id: 0, incoming_window: 1000, outgoing_window: 1000, ..Begin::default() };
-        assert!(matches!(client.say(Performative::Begin(begin))[..], [(Performative::Begin(_), _)]));
+        assert!(matches!(client.say(&Performative::Begin(begin))[..], [(Performative::Begin(_), _)]));
         client
     }
 
-    fn say(&mut self, performative: Performative) -> Vec<Said> {
-        self.say_with(&performative, &[])
+    fn say(&mut self, performative: &Performative) -> Vec<Said> {
+        self.say_with(performative, &[])
     }
 
     fn say_with(&mut self, performative: &Performative, payload: &[u8]) -> Vec<Said> {
@@ -111,7 +111,7 @@ impl Client {
             initial_delivery_count: (!receiver).then_some(0),
             ..Attach::default()
         };
-        self.say(Performative::Attach(Box::new(attach)))
+        self.say(&Performative::Attach(Box::new(attach)))
     }
 
     fn attach_sender(&mut self, handle: u32, address: &str) -> Vec<Said> {
@@ -130,7 +130,7 @@ impl Client {
     }
 
     fn credit(&mut self, handle: u32, delivery_count: u32, credit: u32, drain: bool) -> Vec<Said> {
-        self.say(Performative::Flow(Flow {
+        self.say(&Performative::Flow(Flow {
             next_incoming_id: Some(1),
             incoming_window: 100_000,
             handle: Some(handle),
@@ -162,7 +162,7 @@ impl Client {
 
     fn settle(&mut self, first: u32, last: u32, state: DeliveryState) -> Vec<Said> {
         let disposition = Disposition { receiver: true, first, last, settled: false, state: Some(state) };
-        self.say(Performative::Disposition(disposition))
+        self.say(&Performative::Disposition(disposition))
     }
 
     /// Asks `$management` on links that are attached for it; status, condition and body of the answer.

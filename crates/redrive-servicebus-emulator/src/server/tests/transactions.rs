@@ -85,7 +85,7 @@ fn the_end_of_the_control_link_rolls_back() {
     let transaction = client.declare();
     client.replace(&transaction);
     let detach = crate::amqp::performative::Detach { handle: CONTROL, closed: true, error: None };
-    client.say(Performative::Detach(detach));
+    client.say(&Performative::Detach(detach));
     client.attach(CONTROL, false, list(SOURCE, vec![]), list(COORDINATOR, vec![]));
     assert_eq!(rejection(&client.discharge(&transaction, false)), Some("amqp:transaction:unknown-id"));
     assert_eq!((client.active(), client.locked()), (0, 1));

@@ -1,0 +1,62 @@
+//! What clients may say, said without sockets: for the fuzz target and for the test that replays its corpus.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::Instant;
+
+use super::clock::Clock;
+use super::connection::Connection;
+use super::hub::Hub;
+use super::keys::Keys;
+use crate::broker::{Broker, Namespace, Settings, Topic};
+use crate::faults::Faults;
+
+/// A client that says these bytes in pieces, and reads what it is told.
+///
+/// # Panics
+/// When the server goes wrong: it holds back bytes without end, or does not end.
+pub fn replay(bytes: &[u8]) {
+    let hub = hub();
+    let mailbox = hub.connect();
+    let mut now = Instant::now();
+    let mut connection = Connection::new(Arc::clone(&hub), Arc::clone(&mailbox), now);
+    let mut input = BytesMut::new();
+    // The size of the pieces follows from the bytes, so that every input is cut somewhere.
+    let piece = bytes.first().map_or(1, |byte| usize::from(*byte) * 16 + 1);
+    for piece in bytes.chunks(piece) {
+        input.extend_from_slice(piece);
+        let before = input.len();
+        connection.receive(&mut input, now);
+        assert!(input.len() <= before);
+        connection.read_mail(mailbox.take());
+        connection.serve();
+        let output = connection.take_output();
+        assert!(output.len() < 32 << 20, "{} bytes in answer to a few", output.len());
+        now += Duration::from_secs(1);
+        hub.clock.advance(Duration::from_secs(1));
+        if connection.next_deadline().is_some_and(|deadline| deadline <= now) {
+            connection.on_time(now);
+        }
+        if connection.is_over() {
+            break;
+        }
+    }
+    connection.end();
+    hub.disconnect(mailbox.id);
+}
+
+fn hub() -> Arc<Hub> {
+    let sessions = Settings { requires_session: true, ..Settings::default() };
+    let topic = Topic::new("events", Settings::default()).subscription("audit", Settings::default());
+    let namespace =
+        Namespace::default().queue("orders", Settings::default()).queue("sessions", sessions).topic(topic);
+    let broker = Broker::new(&namespace, 1).expect("a namespace that can be");
+    Arc::new(Hub::new(
+        broker,
+        Arc::new(Clock::new(true)),
+        Arc::new(Keys::default()),
+        Arc::new(Faults::default()),
+    ))
+}
