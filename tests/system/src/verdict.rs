@@ -114,6 +114,11 @@ async fn is_empty(queue: &str, delays: Delays, url: &str) -> bool {
 pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interruptions) -> Verdict {
     let charged = interruptions.charged;
     let interruptions = interruptions.workers + interruptions.brokers;
+    // Where the broker counts failures and interruptions together, each attempt is a hand-out and may have been interrupted.
+    let (most_attempts, most_hand_outs) = match charged {
+        true => (ATTEMPTS + interruptions, ATTEMPTS + interruptions),
+        false => (ATTEMPTS, 1 + interruptions),
+    };
     let mut shelved: HashMap<&str, Vec<&Shelved>> = HashMap::new();
     for found in shelf {
         shelved.entry(found.message.id().unwrap_or_default()).or_default().push(found);
@@ -152,10 +157,10 @@ pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interr
         verdict.more_than_once += usize::from(ended > 1);
         verdict.unseen +=
             usize::from(rests.is_empty() && record.handled > 0 && record.acked + record.on_sight == 0);
-        if record.attempt > ATTEMPTS || (ended == 1 && record.runs > ATTEMPTS + interruptions) {
+        if record.attempt > most_attempts || (ended == 1 && record.runs > ATTEMPTS + interruptions) {
             wrong.push(format!("{id}: too many attempts: {record:?}"));
         }
-        if record.handed_out > 1 + interruptions {
+        if record.handed_out > most_hand_outs {
             wrong.push(format!("{id}: handed out too often: {record:?}"));
         }
         verdict.most_runs = verdict.most_runs.max(record.runs);
