@@ -20,6 +20,8 @@ use crate::amqp::{DecodeError, Reader};
 const MAX_FRAME: u32 = 64 * 1024;
 /// As Azure says it; a client may open this many sessions, less one.
 const CHANNEL_MAX: u16 = 4999;
+/// Each keeps what its client said when it attached: up to a frame.
+const MAX_LINKS: usize = 5000;
 /// As Azure says it. A client that is silent for twice as long is gone.
 const IDLE_TIME_OUT: Duration = Duration::from_secs(240);
 /// How long a client may take until it is open.
@@ -112,6 +114,9 @@ impl Connection {
 
     /// Goes on with what stopped because there was enough to send.
     pub(crate) fn serve(&mut self) {
+        if !std::mem::take(&mut self.context.held_back) {
+            return;
+        }
         for session in self.sessions.values_mut() {
             session.serve_all(&mut self.context);
         }
@@ -283,6 +288,10 @@ impl Connection {
                 Ok(())
             }
             Performative::Begin(begin) => self.on_begin(channel, &begin),
+            Performative::Attach(_) if self.links() >= MAX_LINKS => {
+                let text = format!("A connection has at most {MAX_LINKS} links.");
+                Err(AmqpError::new("amqp:resource-limit-exceeded", text))
+            }
             Performative::End(_) => {
                 if let Some(mut session) = self.sessions.remove(&channel) {
                     session.end(&mut self.context);
@@ -296,6 +305,10 @@ impl Connection {
                 None => Ok(()),
             },
         }
+    }
+
+    fn links(&self) -> usize {
+        self.sessions.values().map(|session| session.links.len()).sum()
     }
 
     fn on_begin(&mut self, channel: u16, begin: &Begin) -> Result<(), AmqpError> {

@@ -47,7 +47,8 @@ impl Session {
         while self.has_room(context) {
             let Some(Link::Consumer(consumer)) = self.links.get_mut(&handle) else { return };
             if consumer.credit == 0 {
-                return;
+                // All may have been used by deliveries that the client had not seen when it asked to drain.
+                return self.drained(context, handle);
             }
             let (entity, receiver, mode) = (consumer.entity, consumer.receiver, consumer.mode);
             let next = context.hub.with_or_wait(entity, key, |broker, now| {

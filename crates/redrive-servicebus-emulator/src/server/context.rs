@@ -11,11 +11,15 @@ use super::keys::Authorised;
 use super::mailbox::Mailbox;
 use crate::amqp::frame::{FrameKind, put_frame};
 use crate::amqp::performative::Performative;
+use crate::amqp::state::AmqpError;
 use crate::broker::TransactionId;
 use crate::faults::{Effect, Step};
 
 /// With this much to send no more deliveries are taken from a queue.
 const ENOUGH: usize = 256 * 1024;
+
+/// All that the links of a connection hold has at most so many bytes.
+const MAX_HELD: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Context {
@@ -27,8 +31,10 @@ pub(super) struct Context {
     pub(super) authorised: Authorised,
     /// Those that this connection declared: nobody else may use them.
     pub(super) transactions: BTreeSet<TransactionId>,
-    /// How many bytes of unfinished messages all links hold.
-    pub(super) unfinished: usize,
+    /// How many bytes all links hold: messages that are not whole yet, answers that are not taken.
+    held: usize,
+    /// A link had more to send than there is room for.
+    pub(super) held_back: bool,
     /// A fault asks for the end of this connection.
     pub(super) drop_connection: bool,
     delayed: Vec<(Instant, Bytes)>,
@@ -44,7 +50,8 @@ impl Context {
             now: Instant::now(),
             max_frame,
             transactions: BTreeSet::new(),
-            unfinished: 0,
+            held: 0,
+            held_back: false,
             drop_connection: false,
             delayed: Vec::new(),
         }
@@ -54,8 +61,24 @@ impl Context {
         put_frame(FrameKind::Amqp, channel, &mut self.out, |to| performative.encode(to));
     }
 
-    pub(super) fn has_enough_to_send(&self) -> bool {
-        self.out.len() >= ENOUGH
+    /// Whether to stop for now; whoever stops goes on once all of this is sent.
+    pub(super) fn has_enough_to_send(&mut self) -> bool {
+        let enough = self.out.len() >= ENOUGH;
+        self.held_back |= enough;
+        enough
+    }
+
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), AmqpError> {
+        self.held += bytes;
+        if self.held > MAX_HELD {
+            let text = "This connection holds too much that is not finished, or that it does not take.";
+            return Err(AmqpError::new("amqp:resource-limit-exceeded", text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn let_go(&mut self, bytes: usize) {
+        self.held -= bytes;
     }
 
     /// The fault that strikes this step on this entity, if one was asked for.

@@ -14,8 +14,6 @@ use crate::faults::Effect;
 
 /// What a client may send before it is given more.
 const CREDIT: u32 = 1000;
-/// All unfinished messages of a connection have at most so many bytes.
-const MAX_UNFINISHED: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Inlet {
@@ -84,7 +82,7 @@ impl Inlet {
 
     fn drop_unfinished(&mut self, context: &mut Context) {
         if let Some(unfinished) = self.unfinished.take() {
-            context.unfinished -= unfinished.bytes.len();
+            context.let_go(unfinished.bytes.len());
         }
     }
 
@@ -120,17 +118,14 @@ impl Inlet {
         delivery.state = transfer.state.or(delivery.state.take());
         delivery.size += payload.len() as u64;
         if delivery.size <= self.max_message_size {
-            context.unfinished += payload.len();
             delivery.bytes.extend_from_slice(payload);
-        }
-        if context.unfinished > MAX_UNFINISHED {
-            return Err(AmqpError::new("amqp:resource-limit-exceeded", "Too many large messages at once."));
+            context.hold(payload.len())?;
         }
         if transfer.more {
             return Ok(None);
         }
         let delivery = self.unfinished.take();
-        context.unfinished -= delivery.as_ref().map_or(0, |delivery| delivery.bytes.len());
+        context.let_go(delivery.as_ref().map_or(0, |delivery| delivery.bytes.len()));
         self.delivery_count = self.delivery_count.wrapping_add(1);
         self.credit = self.credit.saturating_sub(1);
         Ok(delivery)
@@ -156,13 +151,13 @@ impl Session {
         let (outcome, fault) = match &purpose {
             Purpose::Producer { entity, path } => producer::take(context, *entity, path, max, &delivery),
             Purpose::Coordinator => coordinator::take(context, &delivery),
-            Purpose::Cbs => (self.answer_request(context, &Address::Cbs, &delivery, cbs::answer), None),
+            Purpose::Cbs => (self.answer_request(context, &Address::Cbs, &delivery, cbs::answer)?, None),
             Purpose::Management { entity, path } => {
                 let node = Address::Management(path.clone());
                 let answer = |context: &mut Context, request: &Request| {
                     management::answer(context, *entity, path, request)
                 };
-                (self.answer_request(context, &node, &delivery, answer), None)
+                (self.answer_request(context, &node, &delivery, answer)?, None)
             }
         };
         if !delivery.settled {

@@ -38,11 +38,15 @@ impl Replies {
         }
     }
 
-    pub(super) fn push(&mut self, due: Instant, answer: Bytes) {
-        if self.waiting.len() == MAX_WAITING {
-            self.waiting.pop_front();
-        }
+    /// Keeps an answer until it can be sent; answers how many bytes were dropped for it.
+    pub(super) fn push(&mut self, due: Instant, answer: Bytes) -> usize {
         self.waiting.push_back((due, answer));
+        let dropped = if self.waiting.len() > MAX_WAITING { self.waiting.pop_front() } else { None };
+        dropped.map_or(0, |(_, answer)| answer.len())
+    }
+
+    pub(super) fn close(&self, context: &mut Context) {
+        context.let_go(self.waiting.iter().map(|(_, answer)| answer.len()).sum());
     }
 
     /// When the next answer that waits for its time is to be sent.
@@ -75,6 +79,7 @@ impl Session {
             let tag = Bytes::copy_from_slice(&replies.delivery_count.to_be_bytes());
             replies.credit -= 1;
             replies.delivery_count = replies.delivery_count.wrapping_add(1);
+            context.let_go(answer.len());
             self.deliver(context, handle, tag, None, answer);
         }
     }

@@ -66,16 +66,19 @@ impl Answer {
 
 impl Session {
     /// Answers a request on the link that is for the answer; gives the outcome of the request's delivery.
+    ///
+    /// # Errors
+    /// The client does not take its answers, and asks on.
     pub(super) fn answer_request(
         &mut self,
         context: &mut Context,
         node: &Address,
         delivery: &Delivery,
         answer: impl FnOnce(&mut Context, &Request) -> Answer,
-    ) -> DeliveryState {
+    ) -> Result<DeliveryState, AmqpError> {
         let message = match Message::decode(&delivery.bytes) {
             Ok(message) => message,
-            Err(error) => return DeliveryState::Rejected(Some(undecodable(&error))),
+            Err(error) => return Ok(DeliveryState::Rejected(Some(undecodable(&error)))),
         };
         let transaction = match &delivery.state {
             Some(DeliveryState::Transactional { transaction, .. }) => Some(transaction.clone()),
@@ -85,10 +88,10 @@ impl Session {
         let request = Request { operation: operation.unwrap_or_default().to_owned(), message, transaction };
         let mut answer = answer(context, &request);
         let delay = match answer.fault.take() {
-            Some(Effect::LoseReply) => return accepted(delivery.state.as_ref()),
+            Some(Effect::LoseReply) => return Ok(accepted(delivery.state.as_ref())),
             Some(Effect::DropConnection) => {
                 context.drop_connection = true;
-                return accepted(delivery.state.as_ref());
+                return Ok(accepted(delivery.state.as_ref()));
             }
             Some(Effect::DelayReply(by)) => by,
             Some(Effect::Refuse { .. }) | None => std::time::Duration::ZERO,
@@ -97,11 +100,13 @@ impl Session {
         let answer = answer.message(node, &request.message).to_bytes();
         match self.reply_link(node, request.message.properties.reply_to.as_deref()) {
             Some((handle, replies)) => {
-                replies.push(due, answer);
+                let (held, dropped) = (answer.len(), replies.push(due, answer));
+                context.let_go(dropped);
+                context.hold(held)?;
                 self.serve_replies(context, handle);
             }
             None => tracing::debug!(operation = request.operation, "no link for the answer"),
         }
-        accepted(delivery.state.as_ref())
+        Ok(accepted(delivery.state.as_ref()))
     }
 }

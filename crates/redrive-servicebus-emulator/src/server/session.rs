@@ -174,7 +174,7 @@ impl Session {
             Link::Consumer(consumer) => consumer.close(context, key),
             Link::Inlet(inlet) => inlet.close(context),
             Link::Accepting(accepting) => accepting.close(context, key),
-            Link::Replies(_) => {}
+            Link::Replies(replies) => replies.close(context),
         }
         Some(link)
     }
@@ -240,7 +240,7 @@ impl Session {
     }
 
     /// Whether a delivery that is begun now would go out.
-    pub(super) fn has_room(&self, context: &Context) -> bool {
+    pub(super) fn has_room(&self, context: &mut Context) -> bool {
         self.window > 0 && self.outgoing.is_empty() && !context.has_enough_to_send()
     }
 

@@ -79,6 +79,21 @@ fn handles_and_channels_are_bounded() {
 }
 
 #[test]
+fn a_client_that_takes_no_answers_is_closed_before_they_are_too_many() {
+    let mut client = Client::connect(&hub());
+    client.attach_sender(0, "orders");
+    for _ in 0..200 {
+        client.send(0, &Message::with_data(vec![0; 60_000]), None);
+    }
+    client.attach_sender(1, "orders/$management");
+    client.attach_receiver(2, "orders/$management");
+    let mut request = Message::with_value(&Value::Map(Map::new().with("message-count", 1000i32)));
+    request.application_properties.insert("operation", "com.microsoft:peek-message");
+    let closed = (0..200).find_map(|_| close_error(&client.transfer(1, &request.to_bytes(), None)));
+    assert_eq!(closed.as_deref(), Some("amqp:resource-limit-exceeded"));
+}
+
+#[test]
 fn with_keys_nothing_is_attached_before_a_token_is_put() {
     let hub = hub_with(Keys::new(vec![("root".into(), "secret".into())]));
     let mut client = Client::connect(&hub);

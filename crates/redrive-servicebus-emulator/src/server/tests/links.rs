@@ -55,6 +55,19 @@ fn credit_bounds_what_is_handed_out_and_draining_gives_the_rest_back() {
 }
 
 #[test]
+fn a_drain_that_crosses_the_last_delivery_is_answered_too() {
+    let mut client = Client::connect(&hub());
+    client.attach_sender(0, "orders");
+    client.attach_receiver(1, "orders");
+    client.credit(1, 0, 1, false);
+    client.send(0, &message("a"), None);
+    let said = client.credit(1, 0, 1, true);
+    assert!(
+        matches!(&said[..], [(Performative::Flow(flow), _)] if flow.drain && flow.link_credit == Some(0))
+    );
+}
+
+#[test]
 fn an_echo_is_answered_with_where_the_link_stands() {
     let mut client = Client::connect(&hub());
     client.attach_receiver(0, "orders");
