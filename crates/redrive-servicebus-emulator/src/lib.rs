@@ -11,7 +11,10 @@
 //! # }
 //! ```
 //!
-//! The binary of the same name does the same for programs in other languages.
+//! The binary of the same name does the same for programs in other languages. What it does, and what differs from Azure,
+//! stands in `docs/servicebus-emulator.md`.
+// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
+#![cfg_attr(doctest, doc = include_str!("../../../docs/servicebus-emulator.md"))]
 
 #![forbid(unsafe_code)]
 
