@@ -1,5 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::broker::{Namespace, Settings, Topic};
 use crate::emulator::{Emulator, Plan};
@@ -17,6 +19,7 @@ pub struct Builder {
     keys: Vec<(String, String)>,
     virtual_clock: bool,
     seed: u64,
+    state_file: Option<PathBuf>,
 }
 
 impl Builder {
@@ -27,6 +30,7 @@ impl Builder {
             keys: Vec::new(),
             virtual_clock: false,
             seed: 0,
+            state_file: None,
         }
     }
 
@@ -67,7 +71,15 @@ impl Builder {
         self
     }
 
-    /// Lock tokens follow from this number. By itself 0: the same on every run.
+    /// Keeps messages in this file, and begins with those that are in it. A client gets its answer once what it asked for is
+    /// on disk. By itself nothing is kept.
+    pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state_file = Some(path.into());
+        self
+    }
+
+    /// Lock tokens follow from this number. By itself 0: the same on every run. With a state file take a random one, so
+    /// that no client still holds a token that is given again.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -76,11 +88,13 @@ impl Builder {
     /// Starts it; it accepts connections when this returns. Runs until it is stopped or dropped.
     ///
     /// # Errors
-    /// The address cannot be listened on; the entities contradict each other.
+    /// The address cannot be listened on; the entities contradict each other; the state file cannot be used.
     pub async fn start(self) -> Result<Emulator, StartError> {
         let plan = Plan {
             namespace: self.namespace,
             seed: self.seed,
+            starts: AtomicU64::new(0),
+            state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),

@@ -1,4 +1,6 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use crate::server::clock::Clock;
 use crate::server::hub::Hub;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
+use crate::store::{Journal, Store};
 
 /// A running emulator. Ends when it is dropped, as if its process were killed; [`Emulator::stop`] is the friendly end.
 #[derive(Debug)]
@@ -28,6 +31,9 @@ pub struct Emulator {
 pub(crate) struct Plan {
     pub(crate) namespace: Namespace,
     pub(crate) seed: u64,
+    /// Tokens of an earlier start are not given again.
+    pub(crate) starts: AtomicU64,
+    pub(crate) state_file: Option<PathBuf>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
@@ -112,13 +118,37 @@ impl Emulator {
     pub async fn crash(&self) {
         if let Some(listening) = self.listening.lock().await.take() {
             listening.abort().await;
+            self.blocking(Hub::abandon_journal).await;
         }
+    }
+
+    /// Starts again at the same address after [`crash`](Self::crash) or [`stop`](Self::stop), with what the state file kept;
+    /// without one, empty.
+    ///
+    /// # Errors
+    /// As those of [`Builder::start`](crate::Builder::start). While it runs, it crashes first.
+    pub async fn restart(&self) -> Result<(), StartError> {
+        self.crash().await;
+        let mut listening = self.listening.lock().await;
+        let hub = self.plan.hub()?;
+        let listener = bind(&self.address.to_string()).await?;
+        *listening = Some(Listening::start(listener, &hub));
+        *self.lock_hub() = hub;
+        Ok(())
     }
 
     /// Says goodbye to all clients, and ends. The port is free when this returns.
     pub async fn stop(&self) {
         if let Some(listening) = self.listening.lock().await.take() {
             listening.stop().await;
+            self.blocking(Hub::close_journal).await;
+        }
+    }
+
+    async fn blocking(&self, act: fn(&Hub)) {
+        let hub = self.hub();
+        if let Err(error) = tokio::task::spawn_blocking(move || act(&hub)).await {
+            tracing::error!(%error, "the state file was not closed");
         }
     }
 
@@ -133,10 +163,24 @@ impl Emulator {
 
 impl Plan {
     fn hub(&self) -> Result<Arc<Hub>, StartError> {
-        let broker = Broker::new(&self.namespace, self.seed)?;
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        let mut broker = Broker::new(&self.namespace, self.seed.wrapping_add(start << 32))?;
+        let journal = self.state_file.as_ref().map(|path| {
+            let (store, unknown) = Store::open(path, &mut broker)?;
+            for (entity, messages) in unknown {
+                tracing::warn!(
+                    entity,
+                    messages,
+                    "in the state file, and not in the configuration: left there"
+                );
+            }
+            broker.keep_changes();
+            Journal::start(store).map_err(StartError::Thread)
+        });
+        let journal = journal.transpose()?;
         let (clock, keys, faults) =
             (Arc::clone(&self.clock), Arc::clone(&self.keys), Arc::clone(&self.faults));
-        Ok(Arc::new(Hub::new(broker, clock, keys, faults)))
+        Ok(Arc::new(Hub::new(broker, journal, clock, keys, faults)))
     }
 }
 

@@ -1,6 +1,7 @@
 use std::io;
 
 use crate::broker::SetupError;
+use crate::store::StoreError;
 
 /// Why the emulator did not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,4 +18,10 @@ pub enum StartError {
     /// The queues and topics contradict each other.
     #[error(transparent)]
     Setup(#[from] SetupError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StoreError),
+    /// The system has no more threads.
+    #[error("cannot start the thread that writes the state file: {0}")]
+    Thread(io::Error),
 }

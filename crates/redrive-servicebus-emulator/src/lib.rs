@@ -27,6 +27,7 @@ mod error;
 mod faults;
 mod inspect;
 mod server;
+mod store;
 
 pub use broker::{Counts, Delivered, Namespace, Settings, Timestamp, Topic};
 pub use builder::Builder;
@@ -34,6 +35,7 @@ pub use emulator::Emulator;
 pub use error::StartError;
 pub use faults::{Effect, Fault, Step};
 pub use inspect::EntityView;
+pub use store::StoreError;
 
 /// For the fuzz target and the test of its corpus; not for anybody else.
 #[doc(hidden)]

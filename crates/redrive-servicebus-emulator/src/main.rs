@@ -1,5 +1,6 @@
 //! A Service Bus in one process, for programs in any language.
 
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,9 @@ struct Arguments {
     /// A Config.json of the official emulator.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Keeps messages in this file, so that they outlive a restart.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Adds a queue with Azure's defaults. Repeatable.
     #[arg(long, value_name = "NAME")]
     queue: Vec<String>,
@@ -47,7 +51,12 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     if arguments.config.is_none() && arguments.queue.is_empty() && arguments.topic.is_empty() {
         bail!("there is nothing to send to: give --config FILE, --queue NAME or --topic NAME/SUBSCRIPTION");
     }
-    let mut builder = Emulator::builder().listen(arguments.listen);
+    // A client may still hold tokens of an earlier run.
+    let seed = std::hash::RandomState::new().build_hasher().finish();
+    let mut builder = Emulator::builder().listen(arguments.listen).seed(seed);
+    if let Some(path) = arguments.state {
+        builder = builder.state_file(path);
+    }
     if let Some(path) = &arguments.config {
         builder = builder.namespace(read(path)?.namespace);
     }

@@ -11,12 +11,12 @@ use super::{EntityId, SequenceNumber};
 use crate::amqp::Message;
 
 /// One change of what outlives a restart. Locks do not: whoever held one is gone too.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     /// A message came, or its content changed.
     Put { entity: EntityId, sequence: SequenceNumber, content: Arc<Message>, size: u64, meta: Meta },
     /// Only what the broker knows about the message changed.
-    Update { entity: EntityId, sequence: SequenceNumber, meta: Meta },
+    Update { entity: EntityId, sequence: SequenceNumber, size: u64, meta: Meta },
     /// The message is gone from this entity.
     Remove { entity: EntityId, sequence: SequenceNumber },
     /// The next message gets this number. Numbers are never given twice, not even after a restart.

@@ -44,11 +44,18 @@ impl Seen {
         gone
     }
 
+    /// What a state file says is forgotten.
+    pub(super) fn remove(&mut self, id: &str) {
+        self.ids.remove(id);
+    }
+
     /// What is known, in any order.
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, Timestamp)> {
         self.ids.iter().map(|(id, at)| (id, *at))
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.ids.len()
     }

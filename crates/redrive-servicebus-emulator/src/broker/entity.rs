@@ -153,7 +153,8 @@ impl Entity {
         // A lock alone is not kept: receiving writes nothing to the state file.
         if before != stored.meta {
             let entity = self.id;
-            effects.note(|| Change::Update { entity, sequence, meta: stored.meta.clone() });
+            let (size, meta) = (stored.size, stored.meta.clone());
+            effects.note(|| Change::Update { entity, sequence, size, meta });
         }
         self.index(effects, sequence, &stored);
         self.messages.insert(sequence, stored);

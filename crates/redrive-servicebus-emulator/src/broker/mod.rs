@@ -7,8 +7,6 @@
 //!
 //! Read it in the order of a message's way: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
 
-#![allow(dead_code, unused_imports)]
-
 mod changes;
 mod content;
 mod deadlines;
@@ -20,6 +18,7 @@ mod error;
 mod hold;
 mod inspect;
 mod receive;
+mod restore;
 mod route;
 pub mod rules;
 mod send;
@@ -48,7 +47,7 @@ pub use inspect::Counts;
 pub use settings::{Namespace, Queue, Settings, Subscription, Topic};
 pub use settle::Settlement;
 pub use setup::SetupError;
-pub(crate) use stored::{Meta, Stored};
+pub(crate) use stored::Meta;
 pub use stored::{Place, SequenceNumber};
 pub use time::Timestamp;
 pub use transactions::{Operation, TransactionId};

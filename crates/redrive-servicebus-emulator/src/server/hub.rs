@@ -11,6 +11,7 @@ use super::keys::Keys;
 use super::mailbox::{LinkKey, Mail, Mailbox};
 use crate::broker::{Broker, EntityId, ReceiverId, Timestamp, Wake};
 use crate::faults::Faults;
+use crate::store::{Journal, Ticket};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Hub {
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
+    /// Where changes are written; `None` when nothing outlives a restart.
+    journal: Option<Journal>,
     /// The next deadline may be another one now.
     pub(crate) deadline_moved: Notify,
     next_id: AtomicU64,
@@ -42,7 +45,13 @@ struct Waiting {
 }
 
 impl Hub {
-    pub(crate) fn new(broker: Broker, clock: Arc<Clock>, keys: Arc<Keys>, faults: Arc<Faults>) -> Self {
+    pub(crate) fn new(
+        broker: Broker,
+        journal: Option<Journal>,
+        clock: Arc<Clock>,
+        keys: Arc<Keys>,
+        faults: Arc<Faults>,
+    ) -> Self {
         let state =
             State { broker, connections: HashMap::new(), waiting: HashMap::new(), receivers: HashMap::new() };
         Self {
@@ -50,6 +59,7 @@ impl Hub {
             clock,
             keys,
             faults,
+            journal,
             deadline_moved: Notify::new(),
             next_id: AtomicU64::new(1),
         }
@@ -75,6 +85,7 @@ impl Hub {
         let mut state = self.lock();
         let deadline = state.broker.next_deadline();
         let answer = act(&mut state.broker, self.clock.now());
+        self.keep_changes(&mut state);
         state.tell();
         if state.broker.next_deadline() != deadline {
             self.deadline_moved.notify_one();
@@ -92,6 +103,7 @@ impl Hub {
         let mut state = self.lock();
         let deadline = state.broker.next_deadline();
         let answer = act(&mut state.broker, self.clock.now());
+        self.keep_changes(&mut state);
         // First those that waited before: what is there may be for them.
         state.tell();
         if answer.is_none() {
@@ -101,6 +113,36 @@ impl Hub {
             self.deadline_moved.notify_one();
         }
         answer
+    }
+
+    /// Under the lock of the state, so that the order of the changes is kept too.
+    fn keep_changes(&self, state: &mut State) {
+        if let Some(journal) = &self.journal {
+            journal.hand_in(state.broker.take_changes());
+        }
+    }
+
+    /// What must be on disk before anything may be said that follows from what happened until now.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.journal.as_ref().map(Journal::ticket)
+    }
+
+    /// Waits until it is on disk. Cancel safe.
+    pub(crate) async fn written(&self, ticket: Option<Ticket>) -> std::io::Result<()> {
+        match (&self.journal, ticket) {
+            (Some(journal), Some(ticket)) => journal.written(ticket).await.map_err(std::io::Error::other),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the state file, with everything that happened until now. Blocks for as long as that takes.
+    pub(crate) fn close_journal(&self) {
+        self.journal.iter().for_each(Journal::close);
+    }
+
+    /// Closes the state file as it is. Blocks until it is closed.
+    pub(crate) fn abandon_journal(&self) {
+        self.journal.iter().for_each(Journal::abandon);
     }
 
     /// The link does not wait any more.

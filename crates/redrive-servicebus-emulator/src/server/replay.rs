@@ -55,6 +55,7 @@ fn hub() -> Arc<Hub> {
     let broker = Broker::new(&namespace, 1).expect("a namespace that can be");
     Arc::new(Hub::new(
         broker,
+        None,
         Arc::new(Clock::new(true)),
         Arc::new(Keys::default()),
         Arc::new(Faults::default()),

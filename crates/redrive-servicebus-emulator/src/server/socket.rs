@@ -27,7 +27,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) async fn serve(mut stream: TcpStream, hub: Arc<Hub>) {
     let mailbox = hub.connect();
     let mut connection = Connection::new(Arc::clone(&hub), Arc::clone(&mailbox), Instant::now());
-    let ended = exchange(&mut stream, &mut connection, &mailbox).await;
+    let ended = exchange(&mut stream, &mut connection, &mailbox, &hub).await;
     connection.end();
     hub.disconnect(mailbox.id);
     if let Err(error) = ended {
@@ -39,14 +39,18 @@ async fn exchange(
     stream: &mut TcpStream,
     connection: &mut Connection,
     mailbox: &Mailbox,
+    hub: &Hub,
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut reading, mut writing) = stream.split();
     let mut input = BytesMut::with_capacity(READ_BUFFER);
     let mut output = BytesMut::new();
+    // What must be on disk before the output may leave: an answer that a crash could make untrue is none.
+    let mut unwritten = None;
     while !connection.is_over() {
         if output.is_empty() && connection.has_output() {
             output = connection.take_output();
+            unwritten = hub.ticket();
         }
         let room = connection.unsent() < UNSENT_LIMIT;
         let deadline = connection.next_deadline();
@@ -58,7 +62,11 @@ async fn exchange(
                 connection.receive(&mut input, Instant::now());
                 input.reserve(READ_BUFFER);
             }
-            written = writing.write_buf(&mut output), if !output.is_empty() => {
+            written = hub.written(unwritten), if unwritten.is_some() => {
+                written?;
+                unwritten = None;
+            }
+            written = writing.write_buf(&mut output), if !output.is_empty() && unwritten.is_none() => {
                 written?;
                 if output.is_empty() {
                     connection.receive(&mut input, Instant::now());
@@ -72,6 +80,7 @@ async fn exchange(
     output.unsplit(connection.take_output());
     if !connection.is_dropped() {
         let farewell = async {
+            hub.written(hub.ticket()).await?;
             writing.write_all(&output).await?;
             writing.shutdown().await
         };

@@ -1,6 +1,12 @@
 //! The rules of Service Bus, one test each. Time is a number of seconds.
 
+mod aside;
+mod limits;
+mod onward;
+mod property;
 mod queue;
+mod session;
+mod transaction;
 
 use std::time::Duration;
 
@@ -79,6 +85,7 @@ impl Bench {
         self.broker.counts(self.id(at))
     }
 
+    /// The ids of all messages there, in order.
     fn ids(&self, at: &str) -> Vec<String> {
         self.broker.messages(self.id(at)).map(|delivered| id_of(&delivered)).collect()
     }

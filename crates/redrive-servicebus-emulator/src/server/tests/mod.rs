@@ -45,7 +45,7 @@ fn hub_with(keys: Keys) -> Arc<Hub> {
     let sessions = Settings { requires_session: true, ..Settings::default() };
     let namespace = Namespace::default().queue("orders", Settings::default()).queue("sessions", sessions);
     let broker = Broker::new(&namespace, 1).unwrap();
-    Arc::new(Hub::new(broker, Arc::new(Clock::new(true)), Arc::new(keys), Arc::new(Faults::default())))
+    Arc::new(Hub::new(broker, None, Arc::new(Clock::new(true)), Arc::new(keys), Arc::new(Faults::default())))
 }
 
 impl Client {

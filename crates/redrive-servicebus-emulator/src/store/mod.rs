@@ -1,0 +1,110 @@
+//! The state file: what outlives a restart of the emulator.
+//!
+//! One file of redb. A batch of changes is one transaction of it: on disk whole (fsync), or not at all, whatever dies
+//! when. A client gets its answer only once the changes that led to it are on disk; those of all clients that wait at the
+//! same moment go together ([`Journal`]).
+//!
+//! Kept are messages with their numbers, times, delivery counts and places, the numbers that are given next, the states
+//! of sessions, the ids for duplicate detection, and the rules that clients changed. Not kept are locks, transactions
+//! that were not committed, and tallies. Everything is in memory too: the file is read once, at the start.
+
+mod journal;
+mod record;
+mod tables;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use redb::{Database, ReadableDatabase};
+use thiserror::Error;
+
+pub(crate) use journal::{Journal, Ticket};
+
+use crate::broker::{Broker, Change, EntityId};
+
+/// What redb may keep of the file in memory. All that matters is in memory already.
+const CACHE: usize = 8 << 20;
+
+/// A state file that cannot be used.
+#[derive(Debug, Error)]
+#[error("the state file '{path}': {reason}")]
+pub struct StoreError {
+    path: PathBuf,
+    reason: Reason,
+}
+
+#[derive(Debug, Error)]
+enum Reason {
+    #[error("it cannot be read or written: {0}")]
+    Database(#[from] redb::Error),
+    #[error(
+        "it was written by another version of the emulator (format {found}, this one reads {}); delete it, or use that version",
+        tables::FORMAT
+    )]
+    Format { found: u32 },
+    #[error("a {what} in it cannot be read; restore it from a copy, or delete it")]
+    Record { what: &'static str },
+}
+
+/// An open state file.
+#[derive(Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+    database: Database,
+    /// By what number the file knows each of the broker's entities.
+    numbers: HashMap<EntityId, u32>,
+}
+
+impl Store {
+    /// Opens the file, or begins it, and brings the broker to the state that it keeps. Answers the paths of entities that
+    /// the file knows and the broker does not, with how many messages each has there: they stay in the file.
+    pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Self, Vec<(String, u64)>), StoreError> {
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE);
+        let database = builder.create(path).map_err(|error| at(path, Reason::Database(error.into())))?;
+        Self::of(path, database, broker)
+    }
+
+    fn of(
+        path: &Path,
+        database: Database,
+        broker: &mut Broker,
+    ) -> Result<(Self, Vec<(String, u64)>), StoreError> {
+        let mut store = Self { path: path.to_owned(), database, numbers: HashMap::new() };
+        match store.load(broker) {
+            Ok(unknown) => Ok((store, unknown)),
+            Err(reason) => Err(at(path, reason)),
+        }
+    }
+
+    /// Writes all of the changes, or none. When this answers, they are on disk.
+    pub(crate) fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        self.try_write(changes).map_err(|error| at(&self.path, Reason::Database(error)))
+    }
+
+    fn try_write(&mut self, changes: &[Change]) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        tables::write(&transaction, changes, &self.numbers)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn load(&mut self, broker: &mut Broker) -> Result<Vec<(String, u64)>, Reason> {
+        let paths: Vec<(EntityId, String)> =
+            broker.entities().map(|id| (id, broker.path(id).to_lowercase())).collect();
+        let transaction = self.database.begin_write().map_err(redb::Error::from)?;
+        tables::check_format(&transaction)?;
+        self.numbers = tables::number(&transaction, &paths)?;
+        transaction.commit().map_err(redb::Error::from)?;
+        let transaction = self.database.begin_read().map_err(redb::Error::from)?;
+        let entities = self.numbers.iter().map(|(id, number)| (*number, *id)).collect();
+        tables::read(&transaction, &entities, |change| broker.restore(change))
+    }
+}
+
+fn at(path: &Path, reason: Reason) -> StoreError {
+    StoreError { path: path.to_owned(), reason }
+}
