@@ -1,0 +1,105 @@
+//! What a transport and its receipts share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tracing::warn;
+
+use crate::connection::Link;
+use crate::error::{Refusal, WireError};
+use crate::inbox::Inbox;
+use crate::locks::Locks;
+use crate::options::{Options, Transactions};
+use crate::settler::Settler;
+use crate::wire::{Disposal, Swap};
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) options: Options,
+    pub(crate) link: Arc<Link>,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) settler: Settler,
+    pub(crate) inbox: Inbox,
+    /// How many deliveries the consumer asked to hold.
+    pub(crate) prefetch: AtomicU32,
+    /// At most so many, from the next start or resume on; 0: as many as was asked for.
+    pub(crate) narrowed: AtomicU32,
+    without_transactions: AtomicBool,
+    interrupted_at: Mutex<Option<SystemTime>>,
+}
+
+/// How far replacing a message came, where it failed.
+#[derive(Debug)]
+pub(crate) struct NotReplaced {
+    pub(crate) error: WireError,
+    /// The copy is stored; only its original may still be there.
+    pub(crate) copy_stored: bool,
+}
+
+impl Broker {
+    pub(crate) fn new(options: Options, link: Arc<Link>) -> Self {
+        let without_transactions = options.transactions == Transactions::Off;
+        Self {
+            settler: Settler::start(Arc::clone(&link)),
+            options,
+            link,
+            locks: Arc::default(),
+            inbox: Inbox::default(),
+            prefetch: AtomicU32::new(1),
+            narrowed: AtomicU32::new(0),
+            without_transactions: AtomicBool::new(without_transactions),
+            interrupted_at: Mutex::default(),
+        }
+    }
+
+    /// The path of what is consumed.
+    pub(crate) fn entity(&self) -> String {
+        self.options.entity.path()
+    }
+
+    /// How many deliveries to hold at most, from each source.
+    pub(crate) fn capacity(&self) -> u32 {
+        let asked = self.prefetch.load(Ordering::Relaxed);
+        let asked = if asked == 0 { u32::MAX } else { asked };
+        let mut most = asked.min(self.options.prefetch_count.unwrap_or(1000));
+        match self.narrowed.load(Ordering::Relaxed) {
+            0 => {}
+            narrowed => most = most.min(narrowed),
+        }
+        most.max(1)
+    }
+
+    /// Stores a copy and completes its original, in one transaction where there are any.
+    pub(crate) async fn replace(&self, swap: Swap) -> Result<(), NotReplaced> {
+        let not_stored = |error| NotReplaced { error, copy_stored: false };
+        let wire = self.link.live().await.map_err(not_stored)?;
+        if !self.without_transactions.load(Ordering::Relaxed) {
+            match wire.replace(swap.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.refusal == Refusal::NoTransactions => {
+                    if !self.without_transactions.swap(true, Ordering::Relaxed) {
+                        warn!(
+                            entity = %swap.entity, %error,
+                            "this namespace has no transactions (Basic tier): copies are stored first and their originals \
+                             completed then; a crash in between leaves two"
+                        );
+                    }
+                }
+                Err(error) => return Err(not_stored(error)),
+            }
+        }
+        wire.send(&swap.target, swap.message).await.map_err(not_stored)?;
+        let completed = wire.settle(&swap.entity, &[swap.lock], &Disposal::complete()).await;
+        completed.map_err(|error| NotReplaced { error, copy_stored: true })
+    }
+
+    pub(crate) fn note_interruption(&self) {
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
+    }
+
+    pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,301 @@
+//! Messages of Service Bus and messages of redrive, both ways. `docs/transports/servicebus.md` has the table.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::messaging::{
+    AmqpSequence, AmqpValue, ApplicationProperties, Batch, Body, Data, Header, Message as Wire,
+    MessageAnnotations, MessageId, Priority, Properties as WireProperties,
+};
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
+use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names as names};
+use serde_amqp::Value as Amqp;
+
+use crate::values::{from_property, to_property};
+
+/// A message as the wire carries it.
+pub(crate) type WireMessage = Wire<Body<Amqp>>;
+
+/// Why a message was dead-lettered, in one word.
+pub(crate) const REASON: &str = "DeadLetterReason";
+/// The same in words.
+pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
+/// On a message in the dead-letter queue: on which of redrive's shelves it rests there, where it is not the usual one.
+pub(crate) const SHELF: &str = "x-servicebus-shelf";
+/// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
+const REMOVED: &str = "redrive:removed";
+/// On a copy: the id of its original.
+const COPY_OF: &str = "x-servicebus-copy-of";
+const APP_ID: &str = "x-servicebus-app-id";
+const CLUSTER_ID: &str = "x-servicebus-cluster-id";
+const PRIORITY: &str = "x-servicebus-priority";
+const REPLY_TO_SESSION: &str = "x-servicebus-reply-to-session-id";
+const PARTITION_KEY: &str = "x-servicebus-partition-key";
+/// Which kind of body section a message came with, where it is not plain bytes.
+const BODY: &str = "x-servicebus-body";
+/// Service Bus says so where a message has no time to live of its own.
+const FOR_EVER: u32 = u32::MAX;
+
+/// A message that arrived, and what the broker says of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Incoming {
+    pub(crate) message: Message,
+    pub(crate) sequence_number: i64,
+    /// How often it was handed out before, as far as that counts.
+    pub(crate) delivery_count: u32,
+    pub(crate) locked_until: Option<SystemTime>,
+    /// In a dead-letter queue: why it is there.
+    pub(crate) dead_letter_reason: Option<String>,
+    pub(crate) dead_letter_description: Option<String>,
+    /// Its mark, in a dead-letter queue.
+    pub(crate) shelf: Option<String>,
+}
+
+/// How a copy is sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outgoing {
+    /// An id for the copy; the message's own goes with it. `None`: the message's own is its id.
+    pub(crate) copy_id: Option<String>,
+    /// When it is to be enqueued; `None`: now.
+    pub(crate) enqueue_at: Option<SystemTime>,
+}
+
+/// Reads a message. Total: whatever is on it, something is read.
+pub(crate) fn incoming(wire: WireMessage) -> Incoming {
+    let mut found = Incoming::default();
+    let header = wire.header.unwrap_or_default();
+    found.delivery_count = header.delivery_count;
+    let mut headers = Headers::new();
+    for (name, value) in wire.application_properties.unwrap_or_default().0 {
+        let value = from_property(value);
+        if value.as_str() != Some(REMOVED) {
+            headers.insert(name, value);
+        }
+    }
+    let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
+    properties.persistent = Some(header.durable);
+    properties.expiration =
+        header.ttl.filter(|&ttl| ttl != FOR_EVER).map(|ttl| Duration::from_millis(ttl.into()));
+    take_own(&mut headers, &mut properties);
+    read_annotations(wire.message_annotations, &mut headers, &mut found);
+    found.dead_letter_reason = take_text(&mut headers, REASON);
+    found.dead_letter_description = take_text(&mut headers, DESCRIPTION);
+    found.shelf = take_text(&mut headers, SHELF);
+    let body = body(wire.body, &mut headers);
+    found.message = Message::from_parts(body, headers, properties);
+    found
+}
+
+/// Writes a message.
+pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
+    let properties = message.properties();
+    let mut headers = message.headers().clone();
+    let mut wire_properties = WireProperties {
+        message_id: properties.id.clone().map(MessageId::String),
+        user_id: properties.user_id.clone().map(|user| user.into_bytes().into()),
+        to: properties.to.clone(),
+        subject: properties.kind.clone(),
+        reply_to: properties.reply_to.clone(),
+        correlation_id: properties.correlation_id.clone().map(MessageId::String),
+        content_type: properties.content_type.clone().map(Symbol::from),
+        content_encoding: properties.content_encoding.clone().map(Symbol::from),
+        absolute_expiry_time: None,
+        creation_time: properties.timestamp.map(|time| time.unix_millis().into()),
+        group_id: properties.session_id.clone(),
+        group_sequence: None,
+        reply_to_group_id: take_text(&mut headers, REPLY_TO_SESSION),
+    };
+    if let Some(id) = outgoing.copy_id {
+        if let Some(MessageId::String(original)) = wire_properties.message_id.take() {
+            headers.insert(COPY_OF, original);
+        }
+        wire_properties.message_id = Some(MessageId::String(id));
+    }
+    for (name, value) in [(APP_ID, &properties.app_id), (CLUSTER_ID, &properties.cluster_id)] {
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
+    }
+    if let Some(priority) = properties.priority {
+        headers.insert(PRIORITY, priority);
+    }
+    let mut annotations = OrderedMap::new();
+    if let Some(key) = take_text(&mut headers, PARTITION_KEY) {
+        annotations.insert(symbol("x-opt-partition-key"), Amqp::String(key));
+    }
+    if let Some(time) = outgoing.enqueue_at {
+        let millis = Timestamp::from(time).unix_millis();
+        annotations.insert(symbol("x-opt-scheduled-enqueue-time"), Amqp::Timestamp(millis.into()));
+    }
+    let body = wire_body(message.body(), take_text(&mut headers, BODY).as_deref());
+    Wire {
+        header: Some(Header {
+            durable: true,
+            priority: properties.priority.map_or_else(Priority::default, Priority),
+            ttl: properties.expiration.map(|ttl| u32::try_from(ttl.as_millis()).unwrap_or(FOR_EVER)),
+            ..Header::default()
+        }),
+        delivery_annotations: None,
+        message_annotations: (!annotations.is_empty()).then_some(MessageAnnotations(annotations)),
+        properties: Some(wire_properties),
+        application_properties: Some(application_properties(&headers)),
+        body,
+        footer: None,
+    }
+}
+
+/// What a native dead-lettering must change on the message that was delivered, so that it reads like `copy`.
+pub(crate) fn changes(delivered: &Headers, copy: &Message) -> Vec<(String, SimpleValue)> {
+    let headers = copy.headers();
+    let set = headers
+        .iter()
+        .filter(|(name, value)| delivered.get(name) != Some(value))
+        .map(|(name, value)| (name.to_owned(), to_property(value)));
+    let removed = delivered
+        .iter()
+        .filter(|(name, _)| !headers.contains(name))
+        .map(|(name, _)| (name.to_owned(), SimpleValue::String(REMOVED.to_owned())));
+    set.chain(removed).collect()
+}
+
+fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
+    if let Some(session) = wire.reply_to_group_id {
+        headers.insert(REPLY_TO_SESSION, session);
+    }
+    let mut properties = Properties::default();
+    properties.id = wire.message_id.map(id_text).filter(|id| !id.is_empty());
+    properties.correlation_id = wire.correlation_id.map(id_text);
+    properties.content_type = wire.content_type.map(Symbol::into_inner);
+    properties.content_encoding = wire.content_encoding.map(Symbol::into_inner);
+    properties.reply_to = wire.reply_to;
+    properties.kind = wire.subject;
+    properties.to = wire.to;
+    properties.user_id = wire.user_id.map(|user| String::from_utf8_lossy(&user).into_owned());
+    properties.session_id = wire.group_id;
+    properties.timestamp = wire.creation_time.map(|time| Timestamp::from_unix_millis(time.milliseconds()));
+    properties
+}
+
+/// What has no place of its own on the wire, and what a copy carries of its original.
+fn take_own(headers: &mut Headers, properties: &mut Properties) {
+    if let Some(original) = take_text(headers, COPY_OF) {
+        properties.id = Some(original);
+    }
+    if properties.id.is_none() {
+        // Dead-lettered under an id that it was given on arrival.
+        properties.id = headers.get(names::MESSAGE_ID).and_then(Value::as_str).map(str::to_owned);
+    }
+    properties.app_id = take_text(headers, APP_ID);
+    properties.cluster_id = take_text(headers, CLUSTER_ID);
+    if let Some(Value::U8(priority)) = headers.get(PRIORITY) {
+        properties.priority = Some(*priority);
+        headers.remove(PRIORITY);
+    }
+    // Written down by redrive, the publisher's expiration counts by that; what is left is the entity's own.
+    if headers.contains(names::EXPIRATION) {
+        properties.expiration = None;
+    }
+}
+
+fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Headers, found: &mut Incoming) {
+    for (key, value) in annotations.map(|annotations| annotations.0).unwrap_or_default() {
+        let OwnedKey::Symbol(key) = key else { continue };
+        match (key.as_str(), value) {
+            ("x-opt-sequence-number", Amqp::Long(number)) => found.sequence_number = number,
+            ("x-opt-locked-until", Amqp::Timestamp(time)) => {
+                found.locked_until = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
+            }
+            ("x-opt-partition-key", Amqp::String(key)) => {
+                headers.insert(PARTITION_KEY, key);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Handlers see bytes. A body that came as something else is sent on as what it was.
+fn body(body: Body<Amqp>, headers: &mut Headers) -> Bytes {
+    let (kind, bytes) = match body {
+        Body::Empty => ("empty", Bytes::new()),
+        Body::Data(sections) => {
+            let mut sections = sections.into_iter().map(|data| data.0.into_vec());
+            let mut bytes = sections.next().unwrap_or_default();
+            sections.for_each(|section| bytes.extend(section));
+            return bytes.into();
+        }
+        Body::Value(AmqpValue(Amqp::String(text))) => ("string", text.into_bytes().into()),
+        Body::Value(AmqpValue(Amqp::Binary(bytes))) => ("binary", bytes.into_vec().into()),
+        Body::Value(AmqpValue(value)) => ("value", encoded(&value)),
+        Body::Sequence(sections) => {
+            let items: Vec<Amqp> = sections.into_iter().map(|section| Amqp::List(section.0)).collect();
+            ("sequence", encoded(&Amqp::List(items)))
+        }
+    };
+    headers.insert(BODY, kind);
+    bytes
+}
+
+fn wire_body(bytes: &Bytes, kind: Option<&str>) -> Body<Amqp> {
+    let data = || Body::Data(Batch::new(vec![Data(bytes.to_vec().into())]));
+    match kind {
+        Some("empty") if bytes.is_empty() => Body::Value(AmqpValue(Amqp::Null)),
+        Some("string") => match String::from_utf8(bytes.to_vec()) {
+            Ok(text) => Body::Value(AmqpValue(Amqp::String(text))),
+            Err(_) => data(),
+        },
+        Some("binary") => Body::Value(AmqpValue(Amqp::Binary(bytes.to_vec().into()))),
+        Some("value") => match serde_amqp::from_slice(bytes) {
+            Ok(value) => Body::Value(AmqpValue(value)),
+            Err(_) => data(),
+        },
+        Some("sequence") => match serde_amqp::from_slice(bytes) {
+            Ok(Amqp::List(sections)) => {
+                let sections = sections.into_iter().map(|section| match section {
+                    Amqp::List(items) => AmqpSequence(items),
+                    other => AmqpSequence(vec![other]),
+                });
+                Body::Sequence(Batch::new(sections.collect::<Vec<_>>()))
+            }
+            _ => data(),
+        },
+        _ => data(),
+    }
+}
+
+fn application_properties(headers: &Headers) -> ApplicationProperties {
+    let mut properties = OrderedMap::new();
+    for (name, value) in headers.iter() {
+        properties.insert(name.to_owned(), to_property(value));
+    }
+    ApplicationProperties(properties)
+}
+
+fn encoded(value: &Amqp) -> Bytes {
+    serde_amqp::to_vec(value).unwrap_or_default().into()
+}
+
+fn id_text(id: MessageId) -> String {
+    match id {
+        MessageId::String(text) => text,
+        MessageId::Ulong(number) => number.to_string(),
+        MessageId::Uuid(uuid) => uuid::Uuid::from_bytes(uuid.into_inner()).to_string(),
+        MessageId::Binary(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn take_text(headers: &mut Headers, name: &str) -> Option<String> {
+    headers.get(name)?.as_str()?;
+    match headers.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn symbol(name: &str) -> OwnedKey {
+    OwnedKey::Symbol(Symbol::from(name))
+}
+
+#[cfg(test)]
+#[path = "convert_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! What can be consumed: queues and subscriptions, and the paths of what belongs to them.
+
+use std::fmt;
+
+/// A queue, or a subscription of a topic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Entity {
+    /// A queue of this name.
+    Queue(String),
+    /// A subscription.
+    Subscription {
+        /// The topic.
+        topic: String,
+        /// The subscription's name.
+        name: String,
+    },
+}
+
+impl Entity {
+    /// A queue of this name.
+    #[must_use]
+    pub fn queue(name: impl Into<String>) -> Self {
+        Self::Queue(name.into())
+    }
+
+    /// The subscription `name` of `topic`.
+    #[must_use]
+    pub fn subscription(topic: impl Into<String>, name: impl Into<String>) -> Self {
+        Self::Subscription { topic: topic.into(), name: name.into() }
+    }
+
+    /// `orders`, or `orders/Subscriptions/billing`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.to_string()
+    }
+
+    /// Where the broker itself puts what it takes away, and where one dead-letters to.
+    #[must_use]
+    pub fn dead_letter_path(&self) -> String {
+        format!("{self}/$DeadLetterQueue")
+    }
+
+    /// Where the broker puts what it could not forward.
+    #[must_use]
+    pub fn transfer_dead_letter_path(&self) -> String {
+        format!("{self}/$Transfer/$DeadLetterQueue")
+    }
+}
+
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(name) => f.write_str(name),
+            Self::Subscription { topic, name } => write!(f, "{topic}/Subscriptions/{name}"),
+        }
+    }
+}
+
+/// A text is the name of a queue, or the path of a subscription.
+impl From<&str> for Entity {
+    fn from(path: &str) -> Self {
+        let mut parts = path.trim_matches('/').splitn(3, '/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(topic), Some(word), Some(name)) if word.eq_ignore_ascii_case("subscriptions") => {
+                Self::subscription(topic, name)
+            }
+            // The names of queues may have slashes.
+            _ => Self::queue(path.trim_matches('/')),
+        }
+    }
+}
+
+impl From<String> for Entity {
+    fn from(path: String) -> Self {
+        Self::from(path.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_a_queue_or_the_path_of_a_subscription() {
+        assert_eq!(Entity::from("orders"), Entity::queue("orders"));
+        assert_eq!(Entity::from("shop/orders"), Entity::queue("shop/orders"));
+        assert_eq!(Entity::from("orders/subscriptions/billing"), Entity::subscription("orders", "billing"));
+        let subscription = Entity::subscription("orders", "billing");
+        assert_eq!(Entity::from(subscription.path()), subscription);
+    }
+
+    #[test]
+    fn what_belongs_to_it_lies_below_it() {
+        assert_eq!(Entity::queue("q").dead_letter_path(), "q/$DeadLetterQueue");
+        let subscription = Entity::subscription("t", "s");
+        assert_eq!(subscription.dead_letter_path(), "t/Subscriptions/s/$DeadLetterQueue");
+        assert_eq!(subscription.transfer_dead_letter_path(), "t/Subscriptions/s/$Transfer/$DeadLetterQueue");
+    }
+}

@@ -1,0 +1,239 @@
+//! Taking deliveries from one entity: attach, give credit, hand on; again after an interruption.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use redrive_core::{Delivery, Received};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::broker::Broker;
+use crate::connection::Pace;
+use crate::entity::Entity;
+use crate::error::{Refusal, WireError};
+use crate::locks::Held;
+use crate::receipt::{Parts, Receipt, Room};
+use crate::wire::{Arrived, Disposal, DisposalKind, Wire, WireReceiver};
+
+/// Why a message is dead-lettered that cannot be read.
+const UNDECODABLE: &str = "UndecodableMessage";
+
+/// What the transport wants of its intakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Deliveries,
+    Pause,
+    Close,
+}
+
+/// Takes deliveries from one of the entities that a transport reads.
+pub(crate) struct Intake {
+    broker: Arc<Broker>,
+    /// Its number among the intakes of the transport.
+    number: usize,
+    source: Entity,
+    path: Arc<str>,
+    wanted: watch::Receiver<Wanted>,
+    /// Links that hand out nothing more; what they handed out may still be given back by them.
+    retired: Vec<(Arc<Room>, Box<dyn WireReceiver>)>,
+}
+
+/// Why taking from a link ended.
+enum End {
+    Asked,
+    Interrupted(WireError),
+}
+
+impl Intake {
+    pub(crate) fn new(
+        broker: Arc<Broker>,
+        number: usize,
+        source: Entity,
+        wanted: watch::Receiver<Wanted>,
+    ) -> Self {
+        let path = source.path().into();
+        Self { broker, number, source, path, wanted, retired: Vec::new() }
+    }
+
+    /// Takes deliveries until the transport is closed.
+    pub(crate) async fn run(mut self) {
+        let mut pace = Pace::default();
+        loop {
+            self.say_drained();
+            let wanted = self.wanted.wait_for(|wanted| *wanted != Wanted::Pause).await.map(|wanted| *wanted);
+            self.close_emptied().await;
+            match wanted {
+                Ok(Wanted::Deliveries) => {}
+                _ => break,
+            }
+            match self.take(&mut pace).await {
+                Ok(End::Asked) => {}
+                Ok(End::Interrupted(error)) => {
+                    self.broker.note_interruption();
+                    warn!(entity = %self.path, %error, "interrupted; attaching again");
+                    pace.wait().await;
+                }
+                Err(error) if lasting(&error) => {
+                    let tried = format!("receiving from `{}`", self.path);
+                    self.broker.inbox.fail(&error.into_error(&tried));
+                    // Until somebody resumes it.
+                    if self.wanted.changed().await.is_err() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    warn!(entity = %self.path, %error, "cannot attach; trying again");
+                    pace.wait().await;
+                }
+            }
+        }
+        // What was handed out on the links is given back by the transport: they end with the connection, not before.
+    }
+
+    /// When nothing is wanted, nothing comes from here.
+    fn say_drained(&self) {
+        let wanted = &self.wanted;
+        self.broker.inbox.drained(self.number, || *wanted.borrow() != Wanted::Deliveries);
+    }
+
+    async fn take(&mut self, pace: &mut Pace) -> Result<End, WireError> {
+        let wire = self.broker.link.live().await?;
+        let mut receiver = wire.receiver(&self.path).await?;
+        let room = Arc::new(Room::default());
+        let capacity = self.broker.capacity();
+        receiver.allow(capacity).await?;
+        pace.reset();
+        info!(entity = %self.path, capacity, "attached");
+        // So many may be settled before the broker is told that there is room: it need not be told of each.
+        let unsaid = capacity / 8;
+        let mut taken: u32 = 0;
+        let mut said: u32 = 0;
+        let mut wanted = self.wanted.clone();
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = otherwise(&mut wanted) => break End::Asked,
+                arrived = receiver.next() => match arrived {
+                    Ok(arrived) => {
+                        taken = taken.wrapping_add(1);
+                        self.accept(arrived, &room, &*receiver);
+                    }
+                    Err(error) => break End::Interrupted(error),
+                },
+                () = room.freed.notified() => {
+                    let settled = taken.wrapping_sub(room.in_hand());
+                    if settled.wrapping_sub(said) > unsaid {
+                        said = settled;
+                        receiver.allow(capacity.saturating_sub(room.in_hand())).await?;
+                    }
+                }
+                () = wire.ended() => break End::Interrupted(WireError::interrupted("the connection ended")),
+            }
+        };
+        match end {
+            End::Asked => {
+                self.drain(&*wire, &mut *receiver, &room).await;
+                self.retired.push((room, receiver));
+                Ok(End::Asked)
+            }
+            End::Interrupted(error) if lasting(&error) => Err(error),
+            interrupted => Ok(interrupted),
+        }
+    }
+
+    /// Nothing more is handed out; what was, is taken.
+    async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, room: &Arc<Room>) {
+        if receiver.drain().await.is_err() {
+            return;
+        }
+        // The client library does not say when the broker has done it. The answer to this request comes behind it.
+        let _ = wire.peek(&self.path, i64::MAX, 1).await;
+        while let Some(Ok(arrived)) = receiver.next_now() {
+            self.accept(arrived, room, receiver);
+        }
+    }
+
+    fn accept(&self, arrived: Arrived, room: &Arc<Room>, receiver: &dyn WireReceiver) {
+        let Arrived { lock, tag, message } = arrived;
+        let handle = receiver.handle();
+        let incoming = match message {
+            Ok(incoming) => *incoming,
+            Err(why) => {
+                warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
+                let broker = Arc::clone(&self.broker);
+                let path = Arc::clone(&self.path);
+                tokio::spawn(async move { dead_letter_undecodable(&broker, &path, lock, why).await });
+                return;
+            }
+        };
+        let longest = self.broker.options.max_lock_renewal;
+        let held = Held::new(
+            Arc::clone(&self.path),
+            tag.clone(),
+            Arc::clone(&handle),
+            incoming.locked_until,
+            longest,
+        );
+        let lost = Arc::clone(&held.lost);
+        let count = incoming.delivery_count;
+        let failures = if self.broker.options.hold_lock_up_to.is_some() { count } else { 0 };
+        let topic = match &self.source {
+            Entity::Subscription { topic, .. } => topic.clone(),
+            Entity::Queue(_) => String::new(),
+        };
+        let receipt = Receipt::new(Parts {
+            broker: Arc::clone(&self.broker),
+            entity: Arc::clone(&self.path),
+            lock,
+            tag,
+            handle,
+            sequence_number: incoming.sequence_number,
+            delivered: incoming.message.headers().clone(),
+            lost,
+            room: Arc::clone(room),
+        });
+        self.broker.locks.enter(lock, held);
+        let delivery = Delivery::new(incoming.message, self.broker.entity(), SystemTime::now())
+            .published_to(topic, &*self.path)
+            .handed_out_times(count.saturating_add(1))
+            .failed_in_place(failures)
+            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        self.broker.inbox.push(Received { delivery, receipt });
+    }
+
+    /// Closes links on which nothing is in hand any more.
+    async fn close_emptied(&mut self) {
+        let (emptied, rest) =
+            std::mem::take(&mut self.retired).into_iter().partition(|(room, _)| room.in_hand() == 0);
+        self.retired = rest;
+        let emptied: Vec<(Arc<Room>, Box<dyn WireReceiver>)> = emptied;
+        for (_, receiver) in emptied {
+            receiver.close().await;
+        }
+    }
+}
+
+/// Resolves when something else than deliveries is wanted.
+async fn otherwise(wanted: &mut watch::Receiver<Wanted>) {
+    // Where nobody wants anything any more, neither.
+    let _ = wanted.wait_for(|wanted| *wanted != Wanted::Deliveries).await;
+}
+
+/// What time does not mend.
+fn lasting(error: &WireError) -> bool {
+    matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
+}
+
+/// Nobody can handle it, and left alone it would come again until the broker gives it up.
+async fn dead_letter_undecodable(broker: &Broker, path: &str, lock: uuid::Uuid, why: String) {
+    let kind =
+        DisposalKind::DeadLetter { reason: UNDECODABLE.to_owned(), description: crate::settle::cut(&why) };
+    let how = Disposal { kind, properties: Vec::new() };
+    let settled = match broker.link.live().await {
+        Ok(wire) => wire.settle(path, &[lock], &how).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = settled {
+        warn!(entity = %path, %error, "a message that cannot be read was not dead-lettered; it comes again");
+    }
+}

@@ -1,0 +1,40 @@
+//! The Azure Service Bus transport of redrive: retries and dead letters on queues and subscriptions.
+//!
+//! ```no_run
+//! # async fn connect(connection_string: &str) -> Result<(), Box<dyn std::error::Error>> {
+//! use redrive_servicebus::ServiceBus;
+//!
+//! let transport = ServiceBus::options("orders")
+//!     .max_delivery_count(20)
+//!     .connect(connection_string)
+//!     .await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Entities, counters, permissions, costs and limits: `docs/transports/servicebus.md`.
+
+mod address;
+mod broker;
+mod connection;
+mod convert;
+mod copy_id;
+mod entity;
+mod error;
+mod inbox;
+mod intake;
+mod locks;
+mod options;
+mod receipt;
+mod settle;
+mod settler;
+mod shelves;
+mod token;
+mod transport;
+mod values;
+mod wire;
+
+pub use entity::Entity;
+pub use options::{Options, ReceiveMode, Transactions};
+pub use receipt::Receipt;
+pub use shelves::ServiceBusShelves;
+pub use transport::ServiceBus;

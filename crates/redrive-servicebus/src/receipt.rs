@@ -1,0 +1,85 @@
+//! The right to settle one delivery.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use redrive_core::Headers;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::broker::Broker;
+use crate::wire::{Handle, Tag};
+
+/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
+#[derive(Debug)]
+pub struct Receipt {
+    pub(crate) broker: Arc<Broker>,
+    /// Where the message is locked.
+    pub(crate) entity: Arc<str>,
+    pub(crate) lock: Uuid,
+    pub(crate) tag: Tag,
+    pub(crate) handle: Arc<dyn Handle>,
+    pub(crate) sequence_number: i64,
+    /// The headers as they were delivered: a native dead-lettering says what changed.
+    pub(crate) delivered: Headers,
+    pub(crate) lost: Arc<AtomicBool>,
+    pub(crate) room: Arc<Room>,
+    settled: bool,
+}
+
+/// How much of what was handed out on one link is still in hand.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    in_hand: AtomicU32,
+    /// Wakes the intake: there is room again.
+    pub(crate) freed: Notify,
+}
+
+impl Room {
+    pub(crate) fn in_hand(&self) -> u32 {
+        self.in_hand.load(Ordering::Acquire)
+    }
+}
+
+/// What a receipt is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) entity: Arc<str>,
+    pub(crate) lock: Uuid,
+    pub(crate) tag: Tag,
+    pub(crate) handle: Arc<dyn Handle>,
+    pub(crate) sequence_number: i64,
+    pub(crate) delivered: Headers,
+    pub(crate) lost: Arc<AtomicBool>,
+    pub(crate) room: Arc<Room>,
+}
+
+impl Receipt {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room } = parts;
+        room.in_hand.fetch_add(1, Ordering::AcqRel);
+        Self { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, settled: false }
+    }
+
+    /// Whether the message is not ours any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// The broker has settled it: nothing is to be given back.
+    pub(crate) fn settled(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        self.broker.locks.leave(&self.lock);
+        if !self.settled && !self.is_lost() {
+            self.broker.settler.abandon(&self.entity, self.lock);
+        }
+        self.room.in_hand.fetch_sub(1, Ordering::AcqRel);
+        self.room.freed.notify_one();
+    }
+}

@@ -1,0 +1,218 @@
+//! Carrying settlements out.
+
+use std::time::{Duration, SystemTime};
+
+use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::{
+    Message, SettleError, Settlement, Shelf, Story, TransportError, TransportErrorKind, header_names as names,
+};
+use tracing::debug;
+
+use crate::broker::{Broker, NotReplaced};
+use crate::convert::{self, Outgoing, SHELF};
+use crate::copy_id::copy_id;
+use crate::error::{self, Refusal, WireError};
+use crate::receipt::Receipt;
+use crate::wire::{Disposal, DisposalKind, Swap};
+
+/// How many characters reason and description of a dead letter may have, each.
+const MAX_CHARS: usize = 4096;
+/// The mark of parked messages in the dead-letter queue.
+pub(crate) const PARKED: &str = "parking";
+const REJECTED: &str = "Rejected";
+
+type Settled = Result<(), SettleError<Receipt>>;
+
+/// Carries a settlement out.
+pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled {
+    if receipt.is_lost() {
+        return Err(SettleError::lost(lost(&receipt)));
+    }
+    match settlement {
+        Settlement::Complete => complete(receipt).await,
+        Settlement::Release => release(receipt).await,
+        Settlement::Reject => {
+            let description =
+                "redrive had it dead-lettered as it is: what belongs on it would not fit".to_owned();
+            dead_letter(receipt, REJECTED.to_owned(), description, Vec::new()).await
+        }
+        Settlement::HoldBack { wait } if receipt.broker.options.hold_lock_up_to.is_some() => {
+            hold_back(receipt, wait);
+            Ok(())
+        }
+        Settlement::HoldBack { .. } => {
+            let message = "locks are not held for a wait here: say `Options::hold_lock_up_to`";
+            Err(SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt))
+        }
+        Settlement::Reschedule { wait, copy } => {
+            let Some(target) = receipt.broker.options.retry_target().map(str::to_owned) else {
+                let entity = receipt.broker.entity();
+                let message = format!(
+                    "a copy for the subscription `{entity}` would reach every other subscription of its topic: name a queue \
+                     with `Options::retry_queue`"
+                );
+                return Err(SettleError::held(
+                    TransportError::new(TransportErrorKind::Unsupported, message),
+                    receipt,
+                ));
+            };
+            let enqueue_at = (!wait.is_zero()).then(|| SystemTime::now() + wait);
+            replace(receipt, target, &copy, enqueue_at).await
+        }
+        Settlement::Move { shelf, copy } => match (shelf, receipt.broker.options.parking_queue.clone()) {
+            (Shelf::Parking, Some(queue)) => replace(receipt, queue, &copy, None).await,
+            (shelf, _) => shelve(receipt, shelf, &copy).await,
+        },
+    }
+}
+
+async fn complete(receipt: Receipt) -> Settled {
+    fail_point(FailPoint::AckHandedOver);
+    let completed = receipt.broker.settler.complete(&receipt.entity, receipt.lock).await;
+    fail_point(FailPoint::AckWritten);
+    done(receipt, completed).await
+}
+
+/// Uncounted, by the link that it came on. Where that is gone only giving back that counts is left.
+async fn release(receipt: Receipt) -> Settled {
+    if receipt.handle.release(&receipt.tag).await {
+        fail_point(FailPoint::NackHandedOver);
+        receipt.settled();
+    } else {
+        drop(receipt);
+    }
+    Ok(())
+}
+
+/// Keeps the lock until the wait is over, and gives the message back then, counted.
+fn hold_back(receipt: Receipt, wait: Duration) {
+    tokio::spawn(async move {
+        tokio::time::sleep(wait).await;
+        drop(receipt);
+    });
+}
+
+async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
+    let text = |name| copy.headers().get(name).and_then(|value| value.as_str()).unwrap_or_default();
+    let (reason, description) = (cut(text(names::REASON)), cut(text(names::ERROR)));
+    let mut changes = convert::changes(&receipt.delivered, copy);
+    if shelf == Shelf::Parking {
+        changes
+            .push((SHELF.to_owned(), fe2o3_amqp_types::primitives::SimpleValue::String(PARKED.to_owned())));
+    }
+    dead_letter(receipt, reason, description, changes).await
+}
+
+async fn dead_letter(
+    receipt: Receipt,
+    reason: String,
+    description: String,
+    properties: Vec<(String, fe2o3_amqp_types::primitives::SimpleValue)>,
+) -> Settled {
+    let how = Disposal { kind: DisposalKind::DeadLetter { reason, description }, properties };
+    let settled = match receipt.broker.link.live().await {
+        Ok(wire) => wire.settle(&receipt.entity, &[receipt.lock], &how).await,
+        Err(error) => Err(error),
+    };
+    fail_point(FailPoint::NackHandedOver);
+    done(receipt, settled).await
+}
+
+/// Stores a copy and removes the original.
+async fn replace(
+    receipt: Receipt,
+    target: String,
+    copy: &Message,
+    enqueue_at: Option<SystemTime>,
+) -> Settled {
+    let hop = Story::read(copy).hop;
+    let copy_id = copy.id().map(|id| copy_id(id, hop, receipt.sequence_number));
+    let swap = Swap {
+        message: convert::outgoing(copy, Outgoing { copy_id, enqueue_at }),
+        target: target.clone(),
+        entity: receipt.entity.to_string(),
+        lock: receipt.lock,
+    };
+    match receipt.broker.replace(swap).await {
+        Ok(()) => done(receipt, Ok(())).await,
+        Err(NotReplaced { error, copy_stored: true }) => {
+            let said = error.into_error(&format!("completing what was copied from `{}`", receipt.entity));
+            receipt.settled();
+            Err(SettleError::lost_after_copy(said))
+        }
+        Err(NotReplaced { error, copy_stored: false }) => {
+            debug!(entity = %receipt.entity, %error, "a copy was not stored");
+            if error.refusal == Refusal::LockLost {
+                return done(receipt, Err(error)).await;
+            }
+            Err(SettleError::held(not_stored(error, &target), receipt))
+        }
+    }
+}
+
+/// After the broker's word.
+async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
+    match settled {
+        Ok(()) => {
+            receipt.handle.forget(&receipt.tag).await;
+            receipt.settled();
+            Ok(())
+        }
+        Err(error) if matches!(error.refusal, Refusal::LockLost | Refusal::SessionLockLost) => {
+            receipt.handle.forget(&receipt.tag).await;
+            let said = lost(&receipt);
+            receipt.settled();
+            Err(SettleError::lost(said))
+        }
+        // Perhaps it was done: a second try is then answered with a lost lock.
+        Err(error) => {
+            let said = error.into_error(&format!("settling a message of `{}`", receipt.entity));
+            Err(SettleError::held(said, receipt))
+        }
+    }
+}
+
+fn not_stored(error: WireError, target: &str) -> TransportError {
+    let kind = match error.refusal {
+        Refusal::TooLarge => TransportErrorKind::TooLarge,
+        Refusal::Unauthorized => TransportErrorKind::Unauthorized,
+        _ => TransportErrorKind::NotStored,
+    };
+    let said = error.into_error(&format!("storing a copy in `{target}`")).to_string();
+    TransportError::new(kind, said)
+}
+
+fn lost(receipt: &Receipt) -> TransportError {
+    error::lost(&receipt.entity, "its lock ran out, or the transport was closed")
+}
+
+/// As much of a text as reason or description may be. The broker counts as .NET does, in UTF-16.
+pub(crate) fn cut(text: &str) -> String {
+    let mut units = 0;
+    text.chars()
+        .take_while(|c| {
+            units += c.len_utf16();
+            units <= MAX_CHARS
+        })
+        .collect()
+}
+
+impl Broker {
+    /// For operators: whether a message of the dead-letter queue rests on this shelf.
+    pub(crate) fn rests_on(shelf: Shelf, mark: Option<&str>) -> bool {
+        (mark == Some(PARKED)) == (shelf == Shelf::Parking)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_as_dotnet_counts() {
+        assert_eq!(cut("short"), "short");
+        let long = "👋".repeat(5000);
+        assert_eq!(cut(&long).encode_utf16().count(), MAX_CHARS);
+        assert_eq!(cut(&format!("x{long}")).encode_utf16().count(), MAX_CHARS - 1);
+    }
+}

@@ -1,0 +1,263 @@
+//! The transport: what a consumer sees of a queue or subscription.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use redrive_core::{
+    Capabilities, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::info;
+
+use crate::address::ConnectionString;
+use crate::broker::Broker;
+use crate::connection::Link;
+use crate::convert::{self, Outgoing};
+use crate::entity::Entity;
+use crate::error;
+use crate::intake::{Intake, Wanted};
+use crate::options::Options;
+use crate::receipt::Receipt;
+use crate::settle;
+use crate::shelves::ServiceBusShelves;
+use crate::wire::Disposal;
+
+/// The transport of one queue or subscription.
+///
+/// ```no_run
+/// # async fn connect(connection_string: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// use redrive_servicebus::ServiceBus;
+///
+/// let transport = ServiceBus::connect(connection_string, "orders").await?;
+/// # Ok(()) }
+/// ```
+///
+/// Everything about entities, counters, costs and limits stands in `docs/transports/servicebus.md`.
+#[derive(Debug)]
+pub struct ServiceBus {
+    broker: Arc<Broker>,
+    wanted: watch::Sender<Wanted>,
+    started: AtomicBool,
+    intakes: Mutex<Vec<JoinHandle<()>>>,
+    keeper: JoinHandle<()>,
+}
+
+impl ServiceBus {
+    /// Connects to the namespace of this connection string, to consume a queue, or a subscription by its path
+    /// (`topic/Subscriptions/name`), with all [`options`](Self::options) as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::connect`].
+    pub async fn connect(connection_string: &str, entity: impl Into<Entity>) -> Result<Self, TransportError> {
+        Self::options(entity).connect(connection_string).await
+    }
+
+    /// Connects with the connection string in `REDRIVE_SERVICEBUS_CONNECTION_STRING`.
+    ///
+    /// # Errors
+    ///
+    /// When the variable is not set, and as [`Options::connect`].
+    pub async fn connect_from_env(entity: impl Into<Entity>) -> Result<Self, TransportError> {
+        Self::open(Self::options(entity), ConnectionString::from_env()?).await
+    }
+
+    /// Options for the transport of a queue or subscription.
+    pub fn options(entity: impl Into<Entity>) -> Options {
+        Options::new(entity)
+    }
+
+    pub(crate) async fn open(options: Options, address: ConnectionString) -> Result<Self, TransportError> {
+        options.check(&address)?;
+        let host = address.host.clone();
+        let link = Arc::new(Link::new(address));
+        let connected = link.live().await;
+        connected.map_err(|error| error.into_error(&format!("connecting to the namespace `{host}`")))?;
+        let broker = Arc::new(Broker::new(options, Arc::clone(&link)));
+        let locks = Arc::clone(&broker.locks);
+        let keeper = tokio::spawn(async move { locks.keep(&link).await });
+        let (wanted, _) = watch::channel(Wanted::Pause);
+        Ok(Self { broker, wanted, started: AtomicBool::new(false), intakes: Mutex::default(), keeper })
+    }
+
+    /// Sends a message to the queue, or to the subscription's topic, and waits until it is stored.
+    ///
+    /// # Errors
+    ///
+    /// When it was not stored, or when that is not known.
+    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+        let target = match &self.broker.options.entity {
+            Entity::Queue(name) => name,
+            Entity::Subscription { topic, .. } => topic,
+        };
+        let sent = match self.broker.link.live().await {
+            Ok(wire) => wire.send(target, convert::outgoing(&message, Outgoing::default())).await,
+            Err(error) => Err(error),
+        };
+        sent.map_err(|error| error.into_error(&format!("sending to `{target}`")))
+    }
+
+    /// The shelves of the queue or subscription, for operators.
+    #[must_use]
+    pub fn shelves(&self) -> ServiceBusShelves {
+        ServiceBusShelves::new(Arc::clone(&self.broker))
+    }
+
+    /// For tests: what the death of the process does. Nothing is settled or given back; locks run out by themselves.
+    #[doc(hidden)]
+    pub async fn crash(&self) {
+        self.wanted.send_replace(Wanted::Close);
+        for intake in self.take_intakes() {
+            intake.abort();
+        }
+        self.keeper.abort();
+        self.broker.locks.take_all();
+        drop(self.broker.inbox.close());
+        self.broker.link.abort().await;
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.wanted.borrow() == Wanted::Close
+    }
+
+    fn take_intakes(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is wanted already is not said again: the links would be made anew.
+    fn want(&self, wanted: Wanted) {
+        self.wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
+    }
+
+    fn closed(&self) -> TransportError {
+        error::closed(&self.broker.entity())
+    }
+}
+
+impl Transport for ServiceBus {
+    type Receipt = Receipt;
+
+    fn capabilities(&self) -> Capabilities {
+        self.broker.options.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        if self.is_closed() {
+            return Err(self.closed());
+        }
+        self.broker.options.check_needs(needs)?;
+        self.broker.prefetch.store(needs.prefetch, Ordering::Relaxed);
+        // Whatever is missing is missed here, before the first message is taken.
+        let sources = self.broker.options.sources();
+        for source in &sources {
+            let path = source.path();
+            let looked = match self.broker.link.live().await {
+                Ok(wire) => match wire.receiver(&path).await {
+                    Ok(receiver) => {
+                        receiver.close().await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            };
+            looked.map_err(|error| error.into_error(&format!("attaching to `{path}`")))?;
+        }
+        if self.started.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.broker.inbox.open(sources.len());
+        self.want(Wanted::Deliveries);
+        let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, source) in sources.into_iter().enumerate() {
+            let intake = Intake::new(Arc::clone(&self.broker), number, source, self.wanted.subscribe());
+            intakes.push(tokio::spawn(intake.run()));
+        }
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
+        if !self.started.load(Ordering::Acquire) && !self.is_closed() {
+            return Err(error::not_started(&self.broker.entity()));
+        }
+        self.broker.inbox.next().await
+    }
+
+    async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
+        settle::settle(receipt, settlement).await
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        if self.is_closed() || !self.started.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.want(Wanted::Pause);
+        self.broker.inbox.until_drained().await;
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        if self.is_closed() {
+            return Err(self.closed());
+        }
+        if !self.started.load(Ordering::Acquire) {
+            return Err(error::not_started(&self.broker.entity()));
+        }
+        if *self.wanted.borrow() == Wanted::Deliveries && !self.broker.inbox.has_failed() {
+            return Ok(());
+        }
+        // Also for an intake that had given up, and waits for this word. In this order: an intake that sees the old word may
+        // still say that it is drained.
+        self.wanted.send_replace(Wanted::Deliveries);
+        self.broker.inbox.open(self.broker.options.sources().len());
+        Ok(())
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        self.broker.narrowed.store(most.map_or(0, |most| most.max(1)), Ordering::Relaxed);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.broker.interrupted_at()
+    }
+
+    async fn close(&self) {
+        self.want(Wanted::Close);
+        for intake in self.take_intakes() {
+            // It ends by itself; had it panicked, there would be nothing left to end.
+            let _ = intake.await;
+        }
+        self.keeper.abort();
+        let unreceived = self.broker.inbox.close();
+        // All that is in hand, received or not; from here on its receipts are worth nothing.
+        for (lock, held) in self.broker.locks.take_all() {
+            if held.handle.release(&held.tag).await {
+                continue;
+            }
+            // Its link is gone: given back it counts, but it need not wait for its lock to run out.
+            if let Ok(wire) = self.broker.link.live().await {
+                let _ = wire.settle(&held.entity, &[lock], &Disposal::abandon()).await;
+            }
+        }
+        drop(unreceived);
+        self.broker.link.close().await;
+        info!(entity = %self.broker.entity(), "closed");
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+impl Drop for ServiceBus {
+    fn drop(&mut self) {
+        for intake in self.take_intakes() {
+            intake.abort();
+        }
+        self.keeper.abort();
+        // Receipts in there keep the broker, and the broker keeps them.
+        drop(self.broker.inbox.close());
+    }
+}

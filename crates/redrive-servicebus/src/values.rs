@@ -1,0 +1,242 @@
+//! The values of headers, as application properties. These hold no lists and no tables: what they cannot hold is written as
+//! text that says so, and read back.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use fe2o3_amqp_types::primitives::SimpleValue;
+use redrive_core::{Headers, Timestamp, Value};
+use serde_amqp::Value as Amqp;
+use serde_json::{Value as Json, json};
+
+/// What a property begins with that holds more than a property can hold.
+const AS_JSON: &str = "redrive+json:";
+/// The only key of a table that stands for an AMQP value which redrive has no type for.
+const OPAQUE: &str = "x-servicebus-amqp";
+
+/// A header's value as an application property.
+pub(crate) fn to_property(value: &Value) -> SimpleValue {
+    match value {
+        Value::Null => SimpleValue::Null,
+        Value::Bool(n) => SimpleValue::Bool(*n),
+        Value::I8(n) => SimpleValue::Byte(*n),
+        Value::U8(n) => SimpleValue::Ubyte(*n),
+        Value::I16(n) => SimpleValue::Short(*n),
+        Value::U16(n) => SimpleValue::Ushort(*n),
+        Value::I32(n) => SimpleValue::Int(*n),
+        Value::U32(n) => SimpleValue::Uint(*n),
+        Value::I64(n) => SimpleValue::Long(*n),
+        Value::U64(n) => SimpleValue::Ulong(*n),
+        Value::F32(n) => SimpleValue::Float((*n).into()),
+        Value::F64(n) => SimpleValue::Double((*n).into()),
+        Value::Char(c) => SimpleValue::Char(*c),
+        Value::Timestamp(time) => SimpleValue::Timestamp(time.unix_millis().into()),
+        Value::Uuid(bytes) => SimpleValue::Uuid((*bytes).into()),
+        Value::String(text) => SimpleValue::String(text.clone()),
+        Value::Bytes(bytes) => SimpleValue::Binary(bytes.to_vec().into()),
+        Value::Table(table) => opaque(table).unwrap_or_else(|| as_json(value)),
+        _ => as_json(value),
+    }
+}
+
+/// The header's value that an application property stands for.
+pub(crate) fn from_property(value: SimpleValue) -> Value {
+    match value {
+        SimpleValue::String(text) => match text.strip_prefix(AS_JSON).and_then(from_json_text) {
+            Some(value) => value,
+            None => Value::String(text),
+        },
+        other => from_amqp(other.into()),
+    }
+}
+
+/// The header's value that an AMQP value stands for.
+fn from_amqp(value: Amqp) -> Value {
+    match value {
+        Amqp::Null => Value::Null,
+        Amqp::Bool(n) => Value::Bool(n),
+        Amqp::Byte(n) => Value::I8(n),
+        Amqp::Ubyte(n) => Value::U8(n),
+        Amqp::Short(n) => Value::I16(n),
+        Amqp::Ushort(n) => Value::U16(n),
+        Amqp::Int(n) => Value::I32(n),
+        Amqp::Uint(n) => Value::U32(n),
+        Amqp::Long(n) => Value::I64(n),
+        Amqp::Ulong(n) => Value::U64(n),
+        Amqp::Float(n) => Value::F32(n.into()),
+        Amqp::Double(n) => Value::F64(n.into()),
+        Amqp::Char(c) => Value::Char(c),
+        Amqp::Timestamp(time) => Value::Timestamp(Timestamp::from_unix_millis(time.milliseconds())),
+        Amqp::Uuid(uuid) => Value::Uuid(uuid.into_inner()),
+        Amqp::Binary(bytes) => Value::Bytes(bytes.into_vec().into()),
+        Amqp::String(text) => Value::String(text),
+        Amqp::Symbol(symbol) => Value::String(symbol.into_inner()),
+        // Decimals, arrays, and what Microsoft describes (durations, URIs): carried on as they came.
+        other => match serde_amqp::to_vec(&other) {
+            Ok(encoded) => Value::Table(Headers::from_iter([(OPAQUE, Value::Bytes(encoded.into()))])),
+            Err(_) => Value::Null,
+        },
+    }
+}
+
+fn opaque(table: &Headers) -> Option<SimpleValue> {
+    match table.get(OPAQUE) {
+        Some(Value::Bytes(encoded)) if table.len() == 1 => {
+            serde_amqp::from_slice::<Amqp>(encoded).ok()?.try_into().ok()
+        }
+        _ => None,
+    }
+}
+
+fn as_json(value: &Value) -> SimpleValue {
+    SimpleValue::String(format!("{AS_JSON}{}", to_json(value)))
+}
+
+/// Texts, 64-bit integers, booleans and lists as what they are; everything else as an object whose only key is its type.
+fn to_json(value: &Value) -> Json {
+    let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(n) => json!(n),
+        Value::I64(n) => json!(n),
+        Value::String(text) => json!(text),
+        Value::List(items) => items.iter().map(to_json).collect(),
+        Value::Table(table) => {
+            let entries: serde_json::Map<_, _> =
+                table.iter().map(|(name, value)| (name.to_owned(), to_json(value))).collect();
+            json!({ "table": entries })
+        }
+        Value::I8(n) => json!({ "i8": n }),
+        Value::U8(n) => json!({ "u8": n }),
+        Value::I16(n) => json!({ "i16": n }),
+        Value::U16(n) => json!({ "u16": n }),
+        Value::I32(n) => json!({ "i32": n }),
+        Value::U32(n) => json!({ "u32": n }),
+        Value::U64(n) => json!({ "u64": n }),
+        // By their bits: JSON has neither infinities nor NaN.
+        Value::F32(n) => json!({ "f32": n.to_bits() }),
+        Value::F64(n) => json!({ "f64": n.to_bits() }),
+        Value::Decimal { scale, value } => json!({ "decimal": [scale, value] }),
+        Value::Char(c) => json!({ "char": c }),
+        Value::Timestamp(time) => json!({ "timestamp": time.unix_millis() }),
+        Value::Uuid(bytes) => json!({ "uuid": base64(bytes) }),
+        Value::RawString(bytes) => json!({ "raw": base64(bytes) }),
+        Value::Bytes(bytes) => json!({ "bytes": base64(bytes) }),
+        _ => Json::Null,
+    }
+}
+
+fn from_json_text(text: &str) -> Option<Value> {
+    from_json(serde_json::from_str(text).ok()?)
+}
+
+fn from_json(json: Json) -> Option<Value> {
+    Some(match json {
+        Json::Null => Value::Null,
+        Json::Bool(n) => Value::Bool(n),
+        Json::Number(n) => Value::I64(n.as_i64()?),
+        Json::String(text) => Value::String(text),
+        Json::Array(items) => Value::List(items.into_iter().map(from_json).collect::<Option<_>>()?),
+        Json::Object(object) => {
+            let (kind, value) = object.into_iter().next()?;
+            typed(&kind, value)?
+        }
+    })
+}
+
+fn typed(kind: &str, value: Json) -> Option<Value> {
+    let bytes = |value: &Json| STANDARD.decode(value.as_str()?).ok();
+    Some(match kind {
+        "i8" => Value::I8(value.as_i64()?.try_into().ok()?),
+        "u8" => Value::U8(value.as_u64()?.try_into().ok()?),
+        "i16" => Value::I16(value.as_i64()?.try_into().ok()?),
+        "u16" => Value::U16(value.as_u64()?.try_into().ok()?),
+        "i32" => Value::I32(value.as_i64()?.try_into().ok()?),
+        "u32" => Value::U32(value.as_u64()?.try_into().ok()?),
+        "u64" => Value::U64(value.as_u64()?),
+        "f32" => Value::F32(f32::from_bits(value.as_u64()?.try_into().ok()?)),
+        "f64" => Value::F64(f64::from_bits(value.as_u64()?)),
+        "decimal" => Value::Decimal {
+            scale: value.get(0)?.as_u64()?.try_into().ok()?,
+            value: value.get(1)?.as_u64()?.try_into().ok()?,
+        },
+        "char" => Value::Char(value.as_str()?.chars().next()?),
+        "timestamp" => Value::Timestamp(Timestamp::from_unix_millis(value.as_i64()?)),
+        "uuid" => Value::Uuid(bytes(&value)?.try_into().ok()?),
+        "raw" => Value::RawString(Bytes::from(bytes(&value)?)),
+        "bytes" => Value::Bytes(Bytes::from(bytes(&value)?)),
+        "table" => {
+            let Json::Object(entries) = value else { return None };
+            let entries: Option<Vec<_>> =
+                entries.into_iter().map(|(name, value)| Some((name, from_json(value)?))).collect();
+            Value::Table(Headers::from_iter(entries?))
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(value: &Value) -> Value {
+        from_property(to_property(value))
+    }
+
+    #[test]
+    fn every_value_comes_back_with_its_type() {
+        let table = Headers::from_iter([
+            ("list", Value::List(vec![Value::I64(i64::MIN), "two".into(), Value::List(vec![])])),
+            ("empty", Value::Table(Headers::new())),
+        ]);
+        let all = [
+            Value::Null,
+            Value::Bool(true),
+            Value::I8(i8::MIN),
+            Value::U8(u8::MAX),
+            Value::I16(i16::MIN),
+            Value::U16(u16::MAX),
+            Value::I32(i32::MIN),
+            Value::U32(u32::MAX),
+            Value::I64(i64::MIN),
+            Value::U64(u64::MAX),
+            Value::F32(1.5),
+            Value::F64(-0.1),
+            Value::Decimal { scale: 2, value: 4711 },
+            Value::Char('ä'),
+            Value::Timestamp(Timestamp::from_unix_millis(-1)),
+            Value::Uuid(*b"0123456789abcdef"),
+            "Grüße 👋".into(),
+            Value::RawString(Bytes::from_static(b"caf\xe9")),
+            Value::Bytes(Bytes::from_static(&[0, 255])),
+            Value::Table(table),
+        ];
+        for value in &all {
+            assert_eq!(&carried(value), value);
+        }
+        let nested = Value::List(all.to_vec());
+        assert_eq!(carried(&nested), nested);
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_survive_in_lists() {
+        let list = Value::List(vec![Value::F64(f64::NEG_INFINITY), Value::F32(f32::MIN_POSITIVE)]);
+        assert_eq!(carried(&list), list);
+    }
+
+    #[test]
+    fn what_only_looks_like_ours_stays_text() {
+        for text in ["redrive+json:", "redrive+json:{", "redrive+json:{\"u8\":256}", "redrive+json:{\"x\":1}"]
+        {
+            assert_eq!(carried(&text.into()), text.into());
+        }
+    }
+
+    #[test]
+    fn amqp_values_without_a_type_here_are_carried_on() {
+        let decimal = SimpleValue::Decimal64([7; 8].into());
+        let value = from_property(decimal.clone());
+        assert!(value.as_table().is_some_and(|table| table.contains(OPAQUE)));
+        assert_eq!(to_property(&value), decimal);
+    }
+}

@@ -1,0 +1,118 @@
+//! What is asked of an entity's `$management`.
+//! The operations: <https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-request-response>.
+
+use std::time::SystemTime;
+
+use fe2o3_amqp::transaction::Transaction;
+use fe2o3_amqp_types::messaging::Body;
+use fe2o3_amqp_types::messaging::message::DecodeIntoMessage as _;
+use fe2o3_amqp_types::primitives::{Array, OrderedMap, SimpleValue};
+use redrive_core::Timestamp;
+use serde_amqp::Value;
+use uuid::Uuid;
+
+use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
+use super::{Disposal, DisposalKind};
+use crate::convert::WireMessage;
+use crate::error::{Refusal, WireError};
+
+const DISPOSITION: &str = "com.microsoft:update-disposition";
+const RENEW: &str = "com.microsoft:renew-lock";
+const PEEK: &str = "com.microsoft:peek-message";
+
+/// Settles locked messages.
+pub(super) async fn settle(
+    node: &Requests,
+    locks: &[Uuid],
+    how: &Disposal,
+    transaction: Option<&Transaction<'_>>,
+) -> Result<(), WireError> {
+    let status = match &how.kind {
+        DisposalKind::Complete => "completed",
+        DisposalKind::Abandon => "abandoned",
+        DisposalKind::DeadLetter { .. } => "suspended",
+    };
+    let mut body = vec![("disposition-status", text(status)), ("lock-tokens", uuids(locks))];
+    if let DisposalKind::DeadLetter { reason, description } = &how.kind {
+        body.push(("deadletter-reason", text(reason)));
+        body.push(("deadletter-description", text(description)));
+    }
+    if !how.properties.is_empty() {
+        let properties = how.properties.iter();
+        let properties = properties.map(|(name, value)| (text(name), Value::from(value.clone())));
+        body.push(("properties-to-modify", Value::Map(properties.collect())));
+    }
+    ask(node, DISPOSITION, body, transaction).await.map(|_| ())
+}
+
+/// Renews locks; answers until when each holds.
+pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
+    let mut reply = ask(node, RENEW, vec![("lock-tokens", uuids(locks))], None).await?;
+    let times = items(reply.take("expirations")).into_iter().filter_map(time).collect::<Vec<_>>();
+    if times.len() == locks.len() { Ok(times) } else { Err(senseless(RENEW)) }
+}
+
+/// Messages from this sequence number on, not locked.
+pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError> {
+    let body = vec![("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))];
+    let mut reply = match ask(node, PEEK, body, None).await {
+        Ok(reply) => reply,
+        // Some brokers say so where there are none.
+        Err(error) if error.refusal == Refusal::Other && error.to_string().starts_with("404") => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    items(reply.take("messages"))
+        .into_iter()
+        .map(|entry| decode(entry).ok_or_else(|| senseless(PEEK)))
+        .collect()
+}
+
+async fn ask(
+    node: &Requests,
+    operation: &str,
+    body: Vec<(&str, Value)>,
+    transaction: Option<&Transaction<'_>>,
+) -> Result<Reply, WireError> {
+    let mut properties = OrderedMap::new();
+    properties.insert("operation".to_owned(), SimpleValue::String(operation.to_owned()));
+    let millis = u32::try_from(REPLY_WAIT.as_millis()).unwrap_or(u32::MAX);
+    properties.insert("com.microsoft:server-timeout".to_owned(), SimpleValue::Uint(millis));
+    let body = body.into_iter().map(|(name, value)| (text(name), value)).collect();
+    node.request(properties, Value::Map(body), transaction).await?.check()
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn uuids(locks: &[Uuid]) -> Value {
+    Value::Array(Array(locks.iter().map(|lock| Value::Uuid((*lock.as_bytes()).into())).collect()))
+}
+
+fn items(value: Option<Value>) -> Vec<Value> {
+    match value {
+        Some(Value::List(items)) => items,
+        Some(Value::Array(items)) => items.into_inner(),
+        _ => Vec::new(),
+    }
+}
+
+fn time(value: Value) -> Option<SystemTime> {
+    match value {
+        Value::Timestamp(time) => Timestamp::from_unix_millis(time.milliseconds()).to_system_time(),
+        _ => None,
+    }
+}
+
+fn decode(entry: Value) -> Option<WireMessage> {
+    let Value::Map(mut entry) = entry else { return None };
+    match entry.swap_remove(&text("message"))? {
+        Value::Binary(bytes) => {
+            let reader = serde_amqp::read::SliceReader::new(&bytes);
+            Body::<Value>::decode_message_from_reader(reader).ok()
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! What the transport needs of a Service Bus, whoever speaks the protocol: the one place that knows the AMQP client.
+
+mod amqp;
+mod management;
+mod read_error;
+mod receiver;
+mod requests;
+mod stream;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use fe2o3_amqp_types::primitives::SimpleValue;
+use uuid::Uuid;
+
+use crate::convert::{Incoming, WireMessage};
+use crate::error::WireError;
+
+pub(crate) use amqp::open;
+
+/// A connection to the namespace.
+#[async_trait]
+pub(crate) trait Wire: Debug + Send + Sync {
+    /// Begins to receive from an entity, under locks, with no credit yet.
+    async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError>;
+
+    /// Settles locked messages, and waits for the broker's word on it. Refused for one, it may have been done for others.
+    async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError>;
+
+    /// Sends a message, and waits until it is stored.
+    async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError>;
+
+    /// Sends a message and completes a locked one, both or neither.
+    async fn replace(&self, swap: Swap) -> Result<(), WireError>;
+
+    /// Renews locks; answers until when each holds. Refused for one, it may have been done for others.
+    async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError>;
+
+    /// Up to `count` messages from this sequence number on, not locked, whatever their state.
+    async fn peek(&self, entity: &str, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError>;
+
+    /// Whether the connection stands, as far as known.
+    fn is_live(&self) -> bool;
+
+    /// Resolves when it does not stand any more.
+    async fn ended(&self);
+
+    /// Closes it in order; what was sent before arrives before.
+    async fn close(&self);
+
+    /// Ends it as the death of the process would.
+    fn abort(&self);
+}
+
+/// Messages coming in from one entity.
+#[async_trait]
+pub(crate) trait WireReceiver: Debug + Send + Sync {
+    /// The next one. Cancel safe.
+    async fn next(&mut self) -> Result<Arrived, WireError>;
+
+    /// The next one, if it is here already.
+    fn next_now(&mut self) -> Option<Result<Arrived, WireError>>;
+
+    /// Lets the broker hand out so many more than have been taken by `next`. Never fewer than were allowed before: the
+    /// client library takes what then is too much for a fault of the broker.
+    async fn allow(&mut self, more: u32) -> Result<(), WireError>;
+
+    /// Asks the broker to hand out what it is about to, and then no more.
+    async fn drain(&mut self) -> Result<(), WireError>;
+
+    /// The way to give back what was handed out here, from anywhere.
+    fn handle(&self) -> Arc<dyn Handle>;
+
+    /// Ends the link.
+    async fn close(self: Box<Self>);
+}
+
+/// A link on which messages were handed out.
+#[async_trait]
+pub(crate) trait Handle: Debug + Send + Sync {
+    /// Gives one back, uncounted. Answers false where the link is gone.
+    async fn release(&self, tag: &Tag) -> bool;
+
+    /// Forgets one that was settled otherwise.
+    async fn forget(&self, tag: &Tag);
+}
+
+/// A message that was handed out.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) lock: Uuid,
+    pub(crate) tag: Tag,
+    /// The message, or why it cannot be read.
+    pub(crate) message: Result<Box<Incoming>, String>,
+}
+
+/// How a link knows a message that was handed out on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tag(fe2o3_amqp::link::delivery::DeliveryInfo);
+
+/// A message that takes the place of another.
+#[derive(Clone, Debug)]
+pub(crate) struct Swap {
+    pub(crate) target: String,
+    pub(crate) message: WireMessage,
+    /// Where the other one is locked.
+    pub(crate) entity: String,
+    pub(crate) lock: Uuid,
+}
+
+/// What becomes of a locked message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Disposal {
+    pub(crate) kind: DisposalKind,
+    /// Changed on the message on its way.
+    pub(crate) properties: Vec<(String, SimpleValue)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum DisposalKind {
+    Complete,
+    /// Given back, and counted.
+    Abandon,
+    DeadLetter {
+        reason: String,
+        description: String,
+    },
+}
+
+impl Disposal {
+    pub(crate) fn complete() -> Self {
+        Self { kind: DisposalKind::Complete, properties: Vec::new() }
+    }
+
+    pub(crate) fn abandon() -> Self {
+        Self { kind: DisposalKind::Abandon, properties: Vec::new() }
+    }
+}

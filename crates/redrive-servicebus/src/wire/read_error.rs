@@ -1,0 +1,120 @@
+//! The client library's errors, as far as anybody acts on them.
+
+use fe2o3_amqp::link::{
+    DetachError, IllegalLinkStateError, LinkStateError, ReceiverAttachError, RecvError, SendError,
+    SenderAttachError,
+};
+use fe2o3_amqp::transaction::{ControllerSendError, PostError};
+use fe2o3_amqp_types::definitions::{Error, ErrorCondition};
+use fe2o3_amqp_types::messaging::Outcome;
+use serde_amqp::Value;
+
+use crate::error::{Refusal, WireError};
+
+/// What the broker said when it detached, closed or rejected.
+pub(crate) fn broker(error: &Error) -> WireError {
+    let condition = condition(&error.condition);
+    let description = error.description.as_deref().unwrap_or_default();
+    WireError::from_condition(&condition, None, format!("{condition}: {description}"))
+}
+
+pub(crate) fn detach(error: DetachError) -> WireError {
+    match error {
+        DetachError::RemoteDetachedWithError(error) | DetachError::RemoteClosedWithError(error) => {
+            broker(&error)
+        }
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn state(error: LinkStateError) -> WireError {
+    match error {
+        LinkStateError::RemoteDetachedWithError(error) | LinkStateError::RemoteClosedWithError(error) => {
+            broker(&error)
+        }
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn illegal_state(error: &IllegalLinkStateError) -> WireError {
+    WireError::interrupted(error.to_string())
+}
+
+pub(crate) fn attach_receiver(error: ReceiverAttachError) -> WireError {
+    match error {
+        ReceiverAttachError::RemoteClosedWithError(error) => broker(&error),
+        ReceiverAttachError::IncomingSourceIsNone => {
+            WireError::new(Refusal::NotFound, "there is no such entity")
+        }
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn attach_sender(error: SenderAttachError) -> WireError {
+    match error {
+        SenderAttachError::RemoteClosedWithError(error) => broker(&error),
+        SenderAttachError::IncomingTargetIsNone => {
+            WireError::new(Refusal::NotFound, "there is no such entity")
+        }
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn recv(error: RecvError) -> WireError {
+    match error {
+        RecvError::LinkStateError(error) => state(error),
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn send(error: SendError) -> WireError {
+    match error {
+        SendError::LinkStateError(error) => state(error),
+        SendError::Detached(error) => detach(error),
+        SendError::MessageSizeExceeded(error) => WireError::new(Refusal::TooLarge, error.to_string()),
+        SendError::MessageEncodeError => WireError::new(Refusal::Other, "the message cannot be encoded"),
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn post(error: PostError) -> WireError {
+    match error {
+        PostError::LinkStateError(error) => state(error),
+        PostError::Detached(error) => detach(error),
+        PostError::MessageSizeExceeded(error) => WireError::new(Refusal::TooLarge, error.to_string()),
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+pub(crate) fn control(error: ControllerSendError) -> WireError {
+    match error {
+        ControllerSendError::LinkStateError(error) => state(error),
+        ControllerSendError::Detached(error) => detach(error),
+        ControllerSendError::Rejected(rejected) => match rejected.error {
+            Some(error) => broker(&error),
+            None => WireError::new(Refusal::Other, "the transaction was refused"),
+        },
+        other => WireError::interrupted(other.to_string()),
+    }
+}
+
+/// What became of a message that was sent.
+pub(crate) fn outcome(outcome: Outcome) -> Result<(), WireError> {
+    match outcome {
+        Outcome::Accepted(_) => Ok(()),
+        Outcome::Rejected(rejected) => Err(match rejected.error {
+            Some(error) => broker(&error),
+            None => WireError::new(Refusal::Other, "the broker rejected the message, and does not say why"),
+        }),
+        other => {
+            Err(WireError::new(Refusal::Other, format!("the broker did not take the message: {other:?}")))
+        }
+    }
+}
+
+fn condition(condition: &ErrorCondition) -> String {
+    match serde_amqp::to_value(condition) {
+        Ok(Value::Symbol(symbol)) => symbol.into_inner(),
+        _ => format!("{condition:?}"),
+    }
+}

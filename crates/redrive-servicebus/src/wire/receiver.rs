@@ -1,0 +1,135 @@
+//! Messages coming in from one entity.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fe2o3_amqp::Receiver;
+use fe2o3_amqp::link::RecvError;
+use fe2o3_amqp::link::delivery::DeliveryInfo;
+use fe2o3_amqp::link::receiver::{CreditMode, ReceiverDisposer};
+use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp_types::definitions::SenderSettleMode;
+use fe2o3_amqp_types::messaging::{Body, Source};
+use futures::FutureExt as _;
+use serde_amqp::Value;
+use uuid::Uuid;
+
+use super::{Arrived, Handle, Tag, WireReceiver, read_error};
+use crate::convert;
+use crate::error::{Refusal, WireError};
+
+#[derive(Debug)]
+pub(super) struct AmqpReceiver {
+    receiver: Receiver,
+    handle: Arc<LinkHandle>,
+}
+
+/// A link on which messages were handed out.
+#[derive(Debug)]
+struct LinkHandle {
+    disposer: ReceiverDisposer,
+    live: AtomicBool,
+}
+
+impl AmqpReceiver {
+    pub(super) async fn attach(
+        session: &mut SessionHandle<()>,
+        source: &str,
+        name: String,
+    ) -> Result<Self, WireError> {
+        let receiver = Receiver::builder()
+            .name(name)
+            .source(Source::builder().address(source).build())
+            .sender_settle_mode(SenderSettleMode::Unsettled)
+            .credit_mode(CreditMode::Manual)
+            .verify_incoming_source(false)
+            .verify_incoming_target(false)
+            .attach(session)
+            .await
+            .map_err(read_error::attach_receiver)?;
+        let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
+        Ok(Self { receiver, handle })
+    }
+
+    fn arrived(
+        &self,
+        received: Result<fe2o3_amqp::link::delivery::Delivery<Body<Value>>, RecvError>,
+    ) -> Result<Arrived, WireError> {
+        match received {
+            Ok(delivery) => {
+                let (info, message) = delivery.into_parts();
+                Ok(Arrived {
+                    lock: lock(&info)?,
+                    tag: Tag(info),
+                    message: Ok(Box::new(convert::incoming(message))),
+                })
+            }
+            // The link goes on; only this message is broken.
+            Err(RecvError::MessageDecode(broken)) => Ok(Arrived {
+                lock: lock(&broken.info)?,
+                message: Err(broken.source.to_string()),
+                tag: Tag(broken.info),
+            }),
+            Err(error) => {
+                self.handle.live.store(false, Ordering::Release);
+                Err(read_error::recv(error))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl WireReceiver for AmqpReceiver {
+    async fn next(&mut self) -> Result<Arrived, WireError> {
+        let received = self.receiver.recv().await;
+        self.arrived(received)
+    }
+
+    fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
+        // Whatever this task's budget: what is here must be seen.
+        let received = tokio::task::unconstrained(self.receiver.recv()).now_or_never()?;
+        Some(self.arrived(received))
+    }
+
+    async fn allow(&mut self, more: u32) -> Result<(), WireError> {
+        self.receiver.set_credit(more).await.map_err(|error| read_error::illegal_state(&error))
+    }
+
+    async fn drain(&mut self) -> Result<(), WireError> {
+        self.receiver.drain().await.map_err(|error| read_error::illegal_state(&error))
+    }
+
+    fn handle(&self) -> Arc<dyn Handle> {
+        Arc::<LinkHandle>::clone(&self.handle)
+    }
+
+    async fn close(self: Box<Self>) {
+        self.handle.live.store(false, Ordering::Release);
+        // Where that fails there is no link any more, which is what was wanted.
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.receiver.close()).await;
+    }
+}
+
+#[async_trait]
+impl Handle for LinkHandle {
+    async fn release(&self, tag: &Tag) -> bool {
+        self.live.load(Ordering::Acquire) && self.disposer.release(tag.0.clone()).await.is_ok()
+    }
+
+    async fn forget(&self, tag: &Tag) {
+        // The broker knows it settled already: this only takes it off the link's books, at both ends.
+        if self.live.load(Ordering::Acquire) {
+            let _ = self.disposer.accept(tag.0.clone()).await;
+        }
+    }
+}
+
+/// The lock's token is the delivery's tag, in the order in which .NET writes it.
+fn lock(info: &DeliveryInfo) -> Result<Uuid, WireError> {
+    let tag: [u8; 16] = info.delivery_tag().as_ref().try_into().map_err(|_| {
+        WireError::new(Refusal::Other, "a message was handed out without a lock: its delivery tag is none")
+    })?;
+    Ok(Uuid::from_bytes_le(tag))
+}

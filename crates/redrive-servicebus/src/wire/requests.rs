@@ -1,0 +1,254 @@
+//! Requests and their replies, by correlation id. The client library's own ignores the ids: a request that is given up there
+//! shifts all later replies by one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fe2o3_amqp::link::receiver::CreditMode;
+use fe2o3_amqp::transaction::{Transaction, TransactionPosting};
+use fe2o3_amqp::{Receiver, Sendable, Sender, session::SessionHandle};
+use fe2o3_amqp_types::messaging::{
+    AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source, Target,
+};
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
+use serde_amqp::Value;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::read_error;
+use crate::convert::WireMessage;
+use crate::error::{Refusal, WireError};
+
+/// How long a reply may take.
+pub(crate) const REPLY_WAIT: Duration = Duration::from_secs(30);
+/// How many replies may be on their way at once.
+const REPLIES: u32 = 1000;
+
+/// A node that answers requests: `$cbs`, or the `$management` of an entity.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    sender: tokio::sync::Mutex<Sender>,
+    waiting: Arc<Waiting>,
+    reader: JoinHandle<()>,
+    reply_to: String,
+    next_id: AtomicU64,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: i32,
+    condition: String,
+    description: String,
+    pub(crate) body: Value,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_id: Mutex<HashMap<String, oneshot::Sender<Reply>>>,
+    ended: AtomicBool,
+}
+
+impl Requests {
+    /// Attaches to the node. `name` must be unique on the connection.
+    pub(crate) async fn attach(
+        session: &mut SessionHandle<()>,
+        node: &str,
+        name: &str,
+    ) -> Result<Self, WireError> {
+        let reply_to = format!("{name}-replies");
+        let mut receiver = Receiver::builder()
+            .name(reply_to.clone())
+            .source(Source::builder().address(node).build())
+            .target(Target::builder().address(reply_to.clone()).build())
+            .credit_mode(CreditMode::Auto(REPLIES))
+            .auto_accept(true)
+            .verify_incoming_source(false)
+            .verify_incoming_target(false)
+            .attach(session)
+            .await
+            .map_err(read_error::attach_receiver)?;
+        let sender = Sender::builder()
+            .name(format!("{name}-requests"))
+            .source(Source::builder().address(reply_to.clone()).build())
+            .target(Target::builder().address(node).build())
+            .verify_incoming_source(false)
+            .verify_incoming_target(false)
+            .attach(session)
+            .await
+            .map_err(read_error::attach_sender)?;
+        let waiting = Arc::new(Waiting::default());
+        let reader = tokio::spawn({
+            let waiting = Arc::clone(&waiting);
+            async move {
+                while let Some(reply) = read(&mut receiver).await {
+                    waiting.answer(reply);
+                }
+                waiting.end();
+            }
+        });
+        Ok(Self {
+            sender: tokio::sync::Mutex::new(sender),
+            waiting,
+            reader,
+            reply_to,
+            next_id: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether a request can be made, as far as known.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.waiting.ended.load(Ordering::Acquire)
+    }
+
+    /// Asks, and waits for the answer, whatever it is. In a transaction: to be done when that is committed.
+    pub(crate) async fn request(
+        &self,
+        properties: OrderedMap<String, SimpleValue>,
+        body: Value,
+        transaction: Option<&Transaction<'_>>,
+    ) -> Result<Reply, WireError> {
+        let id = format!("{}", self.next_id.fetch_add(1, Ordering::Relaxed));
+        let (answer, answered) = oneshot::channel();
+        let _ended_on_drop = self.waiting.enter(id.clone(), answer)?;
+        let sendable = Sendable::builder().message(self.message(id, properties, body)).build();
+        {
+            let mut sender = self.sender.lock().await;
+            // Whether the request was stored says nothing: the answer does.
+            match transaction {
+                None => drop(sender.send_batchable(sendable).await.map_err(read_error::send)?),
+                Some(transaction) => {
+                    drop(transaction.post_batchable(&mut sender, sendable).await.map_err(read_error::post)?);
+                }
+            }
+        }
+        match tokio::time::timeout(REPLY_WAIT, answered).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) => Err(WireError::interrupted("the link ended before the answer came")),
+            Err(_) => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
+        }
+    }
+
+    fn message(&self, id: String, properties: OrderedMap<String, SimpleValue>, body: Value) -> WireMessage {
+        let mut message = Message::from(Body::Value(AmqpValue(body)));
+        message.properties = Some(Properties {
+            message_id: Some(MessageId::String(id)),
+            reply_to: Some(self.reply_to.clone()),
+            ..Properties::default()
+        });
+        message.application_properties = Some(ApplicationProperties(properties));
+        message
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Reply {
+    /// The answer, when it is a good one.
+    pub(crate) fn check(self) -> Result<Self, WireError> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        let said = format!("{} {} {}", self.status, self.condition, self.description);
+        Err(WireError::from_condition(&self.condition, Some(self.status), said))
+    }
+
+    /// A field of the body.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+        match &mut self.body {
+            Value::Map(map) => map.swap_remove(&Value::String(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl Waiting {
+    fn enter(&self, id: String, answer: oneshot::Sender<Reply>) -> Result<Entry<'_>, WireError> {
+        let mut by_id = self.by_id();
+        if self.ended.load(Ordering::Acquire) {
+            return Err(WireError::interrupted("the link ended"));
+        }
+        by_id.insert(id.clone(), answer);
+        Ok(Entry { waiting: self, id })
+    }
+
+    fn answer(&self, (id, reply): (String, Reply)) {
+        // Nobody waits any more: too late.
+        if let Some(answer) = self.by_id().remove(&id) {
+            let _ = answer.send(reply);
+        }
+    }
+
+    fn end(&self) {
+        let mut by_id = self.by_id();
+        self.ended.store(true, Ordering::Release);
+        by_id.clear();
+    }
+
+    fn by_id(&self) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Reply>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that somebody waits for; given up, it is forgotten.
+struct Entry<'a> {
+    waiting: &'a Waiting,
+    id: String,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.waiting.by_id().remove(&self.id);
+    }
+}
+
+/// The next reply that can be read; `None` at the end of the link.
+async fn read(receiver: &mut Receiver) -> Option<(String, Reply)> {
+    loop {
+        match receiver.recv::<Body<Value>>().await {
+            Ok(delivery) => {
+                if let Some(reply) = reply(delivery.into_message()) {
+                    return Some(reply);
+                }
+            }
+            // Of no use, but the next one may be.
+            Err(fe2o3_amqp::link::RecvError::MessageDecode(_)) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn reply(message: WireMessage) -> Option<(String, Reply)> {
+    let MessageId::String(id) = message.properties?.correlation_id? else { return None };
+    let mut properties = message.application_properties.unwrap_or_default().0;
+    let mut take = |names: [&str; 2]| names.into_iter().find_map(|name| properties.swap_remove(name));
+    let status = match take(["statusCode", "status-code"]) {
+        Some(SimpleValue::Int(status)) => status,
+        Some(SimpleValue::Uint(status)) => i32::try_from(status).ok()?,
+        Some(SimpleValue::Long(status)) => i32::try_from(status).ok()?,
+        _ => return None,
+    };
+    let text = |value: Option<SimpleValue>| match value {
+        Some(SimpleValue::String(text)) => text,
+        Some(SimpleValue::Symbol(symbol)) => symbol.into_inner(),
+        _ => String::new(),
+    };
+    let description = text(take(["statusDescription", "status-description"]));
+    let condition = text(take(["errorCondition", "error-condition"]));
+    let body = match message.body {
+        Body::Value(AmqpValue(value)) => value,
+        _ => Value::Null,
+    };
+    Some((id, Reply { status, condition, description, body }))
+}
+
+/// A reply that makes no sense.
+pub(crate) fn senseless(operation: &str) -> WireError {
+    WireError::new(Refusal::Other, format!("the answer to `{operation}` cannot be read"))
+}

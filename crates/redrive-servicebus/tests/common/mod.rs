@@ -1,0 +1,154 @@
+//! A queue or subscription on an emulator of its own, for each test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::{BoxError, Message, Shelf, Shelves};
+use redrive_servicebus::{Entity, Options, ServiceBus};
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use redrive_testkit::{Bench, Harness};
+
+/// What kind of entity the clauses run on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    Queue,
+    /// A queue whose parked messages go to one of their own, on a namespace without transactions.
+    Plain,
+    Subscription,
+}
+
+pub(crate) struct OnEmulator(pub(crate) Kind);
+
+pub(crate) struct Place {
+    kind: Kind,
+    emulator: Arc<Emulator>,
+    name: &'static str,
+    publisher: ServiceBus,
+}
+
+impl Place {
+    async fn new(kind: Kind, emulator: Arc<Emulator>, name: &'static str) -> Result<Self, BoxError> {
+        let publisher = options(kind, name).connect(&emulator.connection_string()).await?;
+        Ok(Self { kind, emulator, name, publisher })
+    }
+
+    /// Everything that is read by the transport.
+    fn entities(&self) -> Vec<String> {
+        match self.kind {
+            Kind::Queue | Kind::Plain => vec![self.name.to_owned()],
+            Kind::Subscription => vec![format!("topic/Subscriptions/{}", self.name), retry_queue(self.name)],
+        }
+    }
+}
+
+fn options(kind: Kind, name: &str) -> Options {
+    match kind {
+        Kind::Queue => ServiceBus::options(name),
+        Kind::Plain => ServiceBus::options(name)
+            .parking_queue(parking_queue(name))
+            .transactions(redrive_servicebus::Transactions::Off),
+        Kind::Subscription => {
+            ServiceBus::options(Entity::subscription("topic", name)).retry_queue(retry_queue(name))
+        }
+    }
+}
+
+fn retry_queue(name: &str) -> String {
+    format!("{name}-retry")
+}
+
+fn parking_queue(name: &str) -> String {
+    format!("{name}-parking")
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(10);
+    settings.max_message_size = 4 << 20;
+    settings
+}
+
+impl Harness for OnEmulator {
+    type Bench = Place;
+
+    async fn bench(&self, clause: &'static str) -> Result<Place, BoxError> {
+        const OTHER: &str = "neighbour";
+        let builder = Emulator::builder();
+        let builder = match self.0 {
+            Kind::Queue => builder.queue(clause, settings()).queue(OTHER, settings()),
+            Kind::Plain => builder
+                .queue(clause, settings())
+                .queue(parking_queue(clause), settings())
+                .queue(OTHER, settings())
+                .queue(parking_queue(OTHER), settings()),
+            Kind::Subscription => {
+                let topic = Topic::new("topic", settings());
+                let topic = topic.subscription(clause, settings()).subscription(OTHER, settings());
+                builder
+                    .topic(topic)
+                    .queue(retry_queue(clause), settings())
+                    .queue(retry_queue(OTHER), settings())
+            }
+        };
+        Place::new(self.0, Arc::new(builder.start().await?), clause).await
+    }
+
+    fn does_not_apply(&self, clause: &str) -> Option<String> {
+        match clause {
+            "a_message_without_an_id_gets_one" => {
+                Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Bench for Place {
+    type Transport = ServiceBus;
+
+    async fn transport(&self) -> Result<ServiceBus, BoxError> {
+        Ok(options(self.kind, self.name).connect(&self.emulator.connection_string()).await?)
+    }
+
+    async fn publish(&self, message: Message) -> Result<(), BoxError> {
+        Ok(self.publisher.publish(message).await?)
+    }
+
+    async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
+        let before = self.emulator.connections();
+        transport.crash().await;
+        // Until the broker knows, it may still hand out to the dead.
+        while self.emulator.connections() >= before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for entity in self.entities() {
+            self.emulator.entity(&entity)?.expire_locks();
+        }
+        Ok(())
+    }
+
+    async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
+        let shelved = self.publisher.shelves().browse(shelf, 10_000).await?;
+        Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
+    }
+
+    async fn shelves(&self) -> Result<Option<Box<dyn Shelves>>, BoxError> {
+        Ok(Some(Box::new(self.publisher.shelves())))
+    }
+
+    async fn depth(&self) -> Result<Option<u64>, BoxError> {
+        let mut depth = 0;
+        for entity in self.entities() {
+            depth += self.emulator.entity(&entity)?.messages().len();
+        }
+        Ok(Some(depth as u64))
+    }
+
+    async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
+        Ok(Some(Self::new(self.kind, Arc::clone(&self.emulator), "neighbour").await?))
+    }
+
+    async fn tidy_up(&self) {
+        self.emulator.crash().await;
+    }
+}
