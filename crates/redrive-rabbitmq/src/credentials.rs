@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lapin::types::LongString;
 use redrive_core::BoxError;
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::connection::{Backoff, Live};
@@ -76,8 +77,8 @@ impl fmt::Debug for Credentials {
 /// ```
 #[async_trait]
 pub trait CredentialsProvider: Send + Sync + 'static {
-    /// The credentials of now. Asked before each connection (there are two, and one more after each interruption) and
-    /// before those given out expire. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is
+    /// The credentials of now. Asked before each connection (there are two, and one more after each interruption), before
+    /// those given out expire, and when the broker refuses access to something. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is
     /// dropped after that.
     ///
     /// # Errors
@@ -98,6 +99,11 @@ where
     }
 }
 
+/// How often it is looked whether the connection is still there, where nothing is to be renewed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// After a renewal the provider is not asked again for this long, whatever is refused.
+const AFTER_RENEWAL: Duration = Duration::from_millis(250);
+
 /// The answer of the provider, unless it takes longer than this.
 async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
     let answer = timeout(within, provider.credentials()).await;
@@ -107,22 +113,30 @@ async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<C
     })
 }
 
-/// Shows the broker new credentials before those of now expire, for as long as the connection lives.
+/// Shows the broker new credentials before those of now expire, for as long as the connection lives; and when it refuses what
+/// is asked of it: RabbitMQ 3.10 leaves a connection open whose token ran out, and refuses what is sent over it.
 pub(crate) async fn keep_fresh(
     live: Weak<Live>,
-    provider: std::sync::Arc<dyn CredentialsProvider>,
+    refused: Arc<Notify>,
+    provider: Arc<dyn CredentialsProvider>,
     mut shown: Credentials,
     within: Duration,
     connection: String,
 ) {
     let mut backoff = Backoff::default();
-    let Some(mut wait) = shown.renewed_after() else { return };
+    let mut wait = shown.renewed_after();
     loop {
-        tokio::time::sleep(wait).await;
+        let due = tokio::select! {
+            () = sleep(wait.unwrap_or(LOOK_EVERY)) => wait.is_some(),
+            () = refused.notified() => true,
+        };
         if !live.upgrade().is_some_and(|live| live.is_up()) {
             return;
         }
-        wait = match asked(&*provider, within).await {
+        if !due {
+            continue;
+        }
+        let next = match asked(&*provider, within).await {
             Ok(fresh) => {
                 let Some(live) = live.upgrade() else { return };
                 let secret = LongString::from(fresh.secret.as_str());
@@ -132,21 +146,23 @@ pub(crate) async fn keep_fresh(
                         info!(%connection, "RabbitMQ took the renewed credentials");
                         backoff.reset();
                         shown = fresh;
-                        let Some(wait) = shown.renewed_after() else { return };
-                        wait
+                        // Another refusal just after is one that no new credentials mend.
+                        sleep(AFTER_RENEWAL).await;
+                        shown.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
                     }
                     Err(error) => {
                         warn!(%connection, %error, "RabbitMQ did not take the renewed credentials");
-                        backoff.next()
+                        Some(backoff.next())
                     }
                 }
             }
             Err(error) => {
                 let again = backoff.next();
                 warn!(%connection, %error, ?again, "no renewed credentials are to be had, asking again");
-                again
+                Some(again)
             }
         };
+        wait = next;
         debug!(%connection, ?wait, "credentials are looked after again");
     }
 }

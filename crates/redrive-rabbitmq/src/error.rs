@@ -219,6 +219,11 @@ pub(crate) fn no_number() -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, message)
 }
 
+/// True when the user may not do what was asked.
+pub(crate) fn is_refused_access(error: &Error) -> bool {
+    refusal(error).is_some_and(|(code, _)| code == 403)
+}
+
 /// True when it says why a channel was closed, and not a connection.
 pub(crate) fn is_about_a_channel(error: &Error) -> bool {
     match error.kind() {

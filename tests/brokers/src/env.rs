@@ -53,11 +53,24 @@ pub fn own_node_with(version: Version, config: &[&str]) -> Node {
 /// # Panics
 /// As [`own_node`].
 pub fn own_node_with_plugins(version: Version, config: &[&str], plugins: &[&str]) -> Node {
+    own_node_with_files(version, config, plugins, &[])
+}
+
+/// [`own_node_with_plugins`] with files: see [`Node::with_files`].
+///
+/// # Panics
+/// As [`own_node`].
+pub fn own_node_with_files(
+    version: Version,
+    config: &[&str],
+    plugins: &[&str],
+    files: &[(&str, &str)],
+) -> Node {
     assert!(
         install::find(version).is_some(),
         "this test kills its broker, so it needs RabbitMQ {version} installed here (a URL is not enough): \
          run `cargo xtask test` as root on Debian or Ubuntu, or leave it out with `-- --skip {}`",
         version.mark()
     );
-    Node::with_plugins(version, config, plugins).unwrap_or_else(|error| panic!("{error:#}"))
+    Node::with_files(version, config, plugins, files).unwrap_or_else(|error| panic!("{error:#}"))
 }

@@ -32,7 +32,9 @@ mod report;
 mod version;
 
 pub use cluster::Cluster;
-pub use env::{Broker, broker, own_node, own_node_with, own_node_with_plugins, shared_url};
+pub use env::{
+    Broker, broker, own_node, own_node_with, own_node_with_files, own_node_with_plugins, shared_url,
+};
 pub use node::Node;
 pub use proxy::Proxy;
 pub use report::{REPORT_VARIABLE, report};

@@ -11,7 +11,9 @@ use crate::ports::free_port;
 use crate::{Version, env};
 use anyhow::{Context as _, Result, ensure};
 use std::fmt;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -91,6 +93,20 @@ impl Node {
     /// # Errors
     /// As [`start`](Node::start).
     pub fn with_plugins(version: Version, config: &[&str], plugins: &[&str]) -> Result<Node> {
+        Node::with_files(version, config, plugins, &[])
+    }
+
+    /// [`with_plugins`](Node::with_plugins) with files, by name and content: keys, certificates. `{files}` in a line of
+    /// `config` is the folder that they are in, as the node sees it.
+    ///
+    /// # Errors
+    /// As [`start`](Node::start).
+    pub fn with_files(
+        version: Version,
+        config: &[&str],
+        plugins: &[&str],
+        files: &[(&str, &str)],
+    ) -> Result<Node> {
         let installation = install::find(version).with_context(|| {
             format!(
                 "RabbitMQ {version} is not installed; `cargo xtask test` installs it on Debian or Ubuntu, as root"
@@ -99,8 +115,8 @@ impl Node {
         let mut tries = 0;
         loop {
             tries += 1;
-            let started =
-                Node::prepare(&installation, config, plugins).and_then(|node| node.restart().map(|()| node));
+            let started = Node::prepare(&installation, config, plugins, files)
+                .and_then(|node| node.restart().map(|()| node));
             match started {
                 // Free ports are free until another process takes them.
                 Err(error) if tries < 4 && says_in_use(&format!("{error:#}")) => {}
@@ -224,11 +240,16 @@ impl Node {
     }
 
     /// A node that is ready to start, with its ports and its data folder.
-    fn prepare(installation: &Installation, config: &[&str], plugins: &[&str]) -> Result<Node> {
+    fn prepare(
+        installation: &Installation,
+        config: &[&str],
+        plugins: &[&str],
+        files: &[(&str, &str)],
+    ) -> Result<Node> {
         let (port, management_port) = (free_port()?, free_port()?);
         let id = format!("{:016x}", crate::ports::random());
         let name = format!("redrive-{id}@localhost");
-        let setup = Setup { port, management_port, config, plugins, site: None };
+        let setup = Setup { port, management_port, config, plugins, files, site: None };
         let engine: Box<dyn Engine> = match installation.place() {
             Place::Machine | Place::Chroot(_) => {
                 Box::new(machine::Machine::prepare(installation, &id, &name, &setup)?)
@@ -247,7 +268,7 @@ impl Node {
         config: &[&str],
         site: Site,
     ) -> Result<Node> {
-        let setup = Setup { port, management_port: 0, config, plugins: &[], site: Some(site) };
+        let setup = Setup { port, management_port: 0, config, plugins: &[], files: &[], site: Some(site) };
         let machine = machine::Machine::prepare(installation, id, name, &setup)?;
         Ok(Node::new(installation, name.to_owned(), &setup, Box::new(machine)))
     }
@@ -276,6 +297,7 @@ struct Setup<'a> {
     management_port: u16,
     config: &'a [&'a str],
     plugins: &'a [&'a str],
+    files: &'a [(&'a str, &'a str)],
     site: Option<Site>,
 }
 
@@ -285,20 +307,30 @@ impl Setup<'_> {
         format!("[{}].\n", self.plugins.join(","))
     }
 
+    /// Writes the files into a folder of this machine.
+    fn write_files(&self, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder)?;
+        for (name, content) in self.files {
+            fs::write(folder.join(name), content)?;
+        }
+        Ok(())
+    }
+
     fn has_management(&self) -> bool {
         self.plugins.contains(&"rabbitmq_management")
     }
 }
 
-/// `rabbitmq.conf` for every node, small enough for several at once; `config` comes last.
-fn configuration(config: &[&str]) -> String {
+/// `rabbitmq.conf` for every node, small enough for several at once; `config` comes last. `files` is where the node finds
+/// the files.
+fn configuration(config: &[&str], files: &str) -> String {
     let common = [
         "vm_memory_high_watermark.absolute = 1GB",
         "disk_free_limit.absolute = 50MB",
         // The default of 512 MB is for servers.
         "raft.wal_max_size_bytes = 64000000",
     ];
-    common.iter().chain(config).map(|line| format!("{line}\n")).collect()
+    common.iter().chain(config).map(|line| format!("{}\n", line.replace("{files}", files))).collect()
 }
 
 /// Whether an error is about a port that somebody else took: ours, Erlang's or Docker's words.

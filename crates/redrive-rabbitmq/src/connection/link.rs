@@ -10,7 +10,7 @@ use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::{Connection, ConnectionProperties, Event};
 use redrive_core::{TransportError, TransportErrorKind};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
@@ -215,12 +215,14 @@ impl Link {
             version = version.map(tracing::field::display), "connected to RabbitMQ"
         );
         *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
-        self.watch(&connection);
+        let refused = Arc::new(Notify::new());
+        self.watch(&connection, Arc::clone(&refused));
         self.recoveries.send_modify(|times| *times += 1);
         let live = Arc::new(Live::new(connection, epoch, version));
         if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
             let fresh = credentials::keep_fresh(
                 Arc::downgrade(&live),
+                refused,
                 Arc::clone(provider),
                 credentials,
                 self.connect_timeout,
@@ -242,8 +244,8 @@ impl Link {
         Ok((address, Some(credentials)))
     }
 
-    /// Tells the log what happens to the connection.
-    fn watch(&self, connection: &Connection) {
+    /// Tells the log what happens to the connection, and who waits for it that access was refused.
+    fn watch(&self, connection: &Connection, refused: Arc<Notify>) {
         let mut events = connection.events_listener();
         let name = self.name.clone();
         let recoveries = self.recoveries.clone();
@@ -257,7 +259,12 @@ impl Link {
                         info!(connection = %name, "RabbitMQ takes messages again");
                         recoveries.send_modify(|times| *times += 1);
                     }
-                    Event::Error(error) => debug!(connection = %name, %error, "error on the connection"),
+                    Event::Error(error) => {
+                        debug!(connection = %name, %error, "error on the connection");
+                        if error::is_refused_access(&error) {
+                            refused.notify_one();
+                        }
+                    }
                     other => debug!(connection = %name, event = ?other, "event on the connection"),
                 }
             }

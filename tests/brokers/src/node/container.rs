@@ -9,6 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Where the container has the files of a test.
+const FILES: &str = "/etc/rabbitmq/redrive-files";
+
 /// One container, named like its node.
 #[derive(Debug)]
 pub(super) struct Container {
@@ -30,7 +33,8 @@ impl Container {
         let watcher = Watcher::start(&data, Some(&name))?;
         let file = data.join("redrive.conf");
         // Through a published port nobody comes from loopback, to which RabbitMQ confines guest.
-        fs::write(&file, format!("loopback_users.guest = false\n{}", configuration(setup.config)))?;
+        let configuration = configuration(setup.config, FILES);
+        fs::write(&file, format!("loopback_users.guest = false\n{configuration}"))?;
         run(docker().args(["create", "--name", &name]).args([
             "--env",
             &format!("RABBITMQ_NODENAME={node}"),
@@ -43,6 +47,8 @@ impl Container {
         // Copied, not mounted: the Docker daemon may see other folders than this process.
         let target = format!("{name}:/etc/rabbitmq/conf.d/90-redrive.conf");
         run(docker().arg("cp").arg(&file).arg(target))?;
+        setup.write_files(&data.join("files"))?;
+        run(docker().arg("cp").arg(data.join("files")).arg(format!("{name}:{FILES}")))?;
         let plugins = data.join("enabled_plugins");
         fs::write(&plugins, setup.enabled_plugins())?;
         run(docker().arg("cp").arg(&plugins).arg(format!("{name}:/etc/rabbitmq/enabled_plugins")))?;

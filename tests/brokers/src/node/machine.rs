@@ -59,7 +59,8 @@ impl Machine {
         };
         let ports = Ports { amqp: setup.port, dist, epmd };
         let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
-        lay_out(&data, setup).with_context(|| format!("could not fill {}", data.display()))?;
+        lay_out(&data, setup, &installation.inside(&data))
+            .with_context(|| format!("could not fill {}", data.display()))?;
         // The watcher first: from here on the folder goes away with this process.
         let watcher = Watcher::start(&data, None)?;
         let mut epmd = installation.command(&data, "epmd");
@@ -179,8 +180,8 @@ impl Drop for Machine {
     }
 }
 
-/// Fills the data folder of a new node.
-fn lay_out(data: &Path, setup: &Setup<'_>) -> Result<()> {
+/// Fills the data folder of a new node, which sees it as `inside`.
+fn lay_out(data: &Path, setup: &Setup<'_>, inside: &Path) -> Result<()> {
     for folder in ["home", "mnesia", "log"] {
         fs::create_dir_all(data.join(folder))?;
     }
@@ -198,7 +199,9 @@ fn lay_out(data: &Path, setup: &Setup<'_>) -> Result<()> {
         listener += &format!("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
     }
     let log = "log.file.level = warning\nlog.console = false\n";
-    Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{}", configuration(setup.config)))?)
+    setup.write_files(&data.join("files"))?;
+    let rest = configuration(setup.config, &inside.join("files").to_string_lossy());
+    Ok(fs::write(data.join("rabbitmq.conf"), format!("{listener}{log}{rest}"))?)
 }
 
 fn clients_come_to(site: Option<&Site>) -> Ipv4Addr {
