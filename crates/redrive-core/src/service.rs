@@ -79,15 +79,7 @@ where
     }
 
     fn call(&mut self, delivery: Delivery) -> Self::Future {
-        let way = match self.stage.admit(&delivery) {
-            ControlFlow::Break(disposition) => Way::TurnedAway { disposition: Some(disposition) },
-            ControlFlow::Continue(()) => Way::Inside {
-                inner: self.inner.call(delivery.clone()),
-                delivery,
-                stage: Arc::clone(&self.stage),
-            },
-        };
-        StageFuture { way }
+        StageFuture::new(&self.stage, delivery, |delivery| self.inner.call(delivery))
     }
 }
 
@@ -108,6 +100,18 @@ pin_project! {
         TurnedAway { disposition: Option<Disposition> },
         // The wrapped service is at work; the stage has its say on the way out.
         Inside { #[pin] inner: F, delivery: Delivery, stage: Arc<St> },
+    }
+}
+
+impl<F, St: Stage> StageFuture<F, St> {
+    pub(crate) fn new(stage: &Arc<St>, delivery: Delivery, inner: impl FnOnce(Delivery) -> F) -> Self {
+        let way = match stage.admit(&delivery) {
+            ControlFlow::Break(disposition) => Way::TurnedAway { disposition: Some(disposition) },
+            ControlFlow::Continue(()) => {
+                Way::Inside { inner: inner(delivery.clone()), delivery, stage: Arc::clone(stage) }
+            }
+        };
+        Self { way }
     }
 }
 
@@ -132,8 +136,9 @@ where
     }
 }
 
-/// The whole stack, its type erased: done once, at the end of the builder.
-pub(crate) struct ErasedService(Box<dyn CloneableService>);
+/// The whole stack, its type erased: done once, at the end of the builder. It has room for the future of one call, so that
+/// no call allocates.
+pub(crate) struct ErasedService(Pin<Box<dyn Stack>>);
 
 impl ErasedService {
     pub(crate) fn new<S>(service: S) -> Self
@@ -142,53 +147,77 @@ impl ErasedService {
         S::Error: Into<BoxError>,
         S::Future: Send + 'static,
     {
-        Self(Box::new(service))
+        Self(Box::pin(WithRoom { service, running: None }))
     }
 
     /// Ready for one call; a panic is an error. Cancel safe: readiness that was reached stays with this clone.
     pub(crate) async fn ready(&mut self) -> Result<(), BoxError> {
-        std::future::poll_fn(|cx| match panic::caught(|| self.0.erased_poll_ready(cx)) {
+        std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_ready(cx)) {
             Ok(poll) => poll,
             Err(panicked) => Poll::Ready(Err(panicked)),
         })
         .await
     }
 
-    pub(crate) fn call(&mut self, delivery: Delivery) -> BoxFuture {
-        self.0.erased_call(delivery)
+    /// One call; a panic is an error. The handler's panics are caught around the handler; this catches those of foreign
+    /// layers. Dropped before it ends, the call ends with this service.
+    pub(crate) async fn call(&mut self, delivery: Delivery) -> Outcome {
+        panic::caught(|| self.0.as_mut().begin(delivery))?;
+        std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_outcome(cx)) {
+            Ok(poll) => poll,
+            Err(panicked) => Poll::Ready(Err(panicked)),
+        })
+        .await
     }
 }
 
 impl Clone for ErasedService {
     fn clone(&self) -> Self {
-        Self(self.0.erased_clone())
+        self.0.cloned()
     }
 }
 
-pub(crate) type BoxFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-trait CloneableService: Send {
-    fn erased_poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
-    fn erased_call(&mut self, delivery: Delivery) -> BoxFuture;
-    fn erased_clone(&self) -> Box<dyn CloneableService>;
+trait Stack: Send {
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>>;
+    fn begin(self: Pin<&mut Self>, delivery: Delivery);
+    fn poll_outcome(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome>;
+    fn cloned(&self) -> ErasedService;
 }
 
-impl<S> CloneableService for S
+pin_project! {
+    struct WithRoom<S: Service<Delivery>> {
+        service: S,
+        #[pin]
+        running: Option<S::Future>,
+    }
+}
+
+impl<S> Stack for WithRoom<S>
 where
     S: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
 {
-    fn erased_poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.poll_ready(cx).map_err(Into::into)
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.project().service.poll_ready(cx).map_err(Into::into)
     }
 
-    fn erased_call(&mut self, delivery: Delivery) -> BoxFuture {
-        let future = self.call(delivery);
-        Box::pin(async move { future.await.map_err(Into::into) })
+    fn begin(self: Pin<&mut Self>, delivery: Delivery) {
+        let mut this = self.project();
+        let running = this.service.call(delivery);
+        this.running.set(Some(running));
     }
 
-    fn erased_clone(&self) -> Box<dyn CloneableService> {
-        Box::new(self.clone())
+    fn poll_outcome(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let mut this = self.project();
+        let running = this.running.as_mut().as_pin_mut().expect("polled after it was ready");
+        let outcome = ready!(running.poll(cx)).map_err(Into::into);
+        // What the call held is let go of at once.
+        this.running.set(None);
+        Poll::Ready(outcome)
+    }
+
+    fn cloned(&self) -> ErasedService {
+        ErasedService::new(self.service.clone())
     }
 }

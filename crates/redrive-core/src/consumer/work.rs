@@ -13,7 +13,7 @@ use super::settle::Ended;
 use super::suspects::Rule;
 use super::{Event, Settings, telemetry};
 use crate::delivery::Delivery;
-use crate::disposition::{Disposition, Outcome};
+use crate::disposition::Disposition;
 use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
 use crate::handler::panic;
@@ -136,8 +136,8 @@ impl<T: Transport> Context<T> {
         // The handler first: one that is done at once does not wait for the end.
         let outcome = tokio::select! {
             biased;
-            outcome = run_layers(&mut service, delivery.clone()) => outcome,
-            () = self.over() => Ok(Disposition::Release),
+            outcome = service.call(delivery.clone()) => outcome,
+            () = self.over() => return Disposition::Release,
         };
         if outcome.is_ok() {
             self.lock_spare().push(service);
@@ -199,9 +199,11 @@ impl<T: Transport> Context<T> {
     }
 
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
-        self.recent.as_ref().is_some_and(|recent| {
-            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).knows(delivery)
-        })
+        // Nothing else is ever looked up, and most are not.
+        delivery.redelivered()
+            && self.recent.as_ref().is_some_and(|recent| {
+                recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).knows(delivery)
+            })
     }
 
     fn planning<'a>(&self, capabilities: &'a Capabilities) -> Planning<'a> {
@@ -228,12 +230,6 @@ impl<T: Transport> Context<T> {
 
 fn is_poison(disposition: &Disposition) -> bool {
     disposition.failure().is_some_and(|failure| *failure.reason() == Reason::PoisonMessage)
-}
-
-/// The handler's panics are caught around the handler; this catches those of foreign layers.
-async fn run_layers(service: &mut ErasedService, delivery: Delivery) -> Outcome {
-    let running = panic::caught(|| service.call(delivery))?;
-    panic::catching(running).await
 }
 
 /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.

@@ -1,6 +1,7 @@
 //! Async functions as handlers of deliveries.
 
 mod extract;
+mod future;
 mod outcome;
 pub(crate) mod panic;
 mod service;
@@ -11,6 +12,7 @@ use std::future::Future;
 #[cfg(feature = "json")]
 pub use extract::Json;
 pub use extract::{Attempt, FromDelivery, Rejected, State};
+pub(crate) use future::Handling;
 pub use outcome::IntoOutcome;
 pub use panic::Panicked;
 pub(crate) use service::HandlerService;
@@ -51,8 +53,11 @@ use crate::stage::Stage;
     note = "a handler that takes `State<S>` goes in with `.handler_with(state, handler)`"
 )]
 pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
+    /// The handling of one delivery, until it is decided what becomes of it.
+    type Future: Future<Output = Outcome> + Send + 'static;
+
     /// Handles one delivery.
-    fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static;
+    fn call(&self, delivery: Delivery, state: &S) -> Self::Future;
 
     /// What the handler's own stages will ask of the transport.
     fn needs(&self) -> Needs {
@@ -94,18 +99,14 @@ macro_rules! handler_for_functions {
             S: 'static,
             $($arg: FromDelivery<S> + Send + 'static,)*
         {
-            fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static {
+            type Future = Handling<Fut>;
+
+            fn call(&self, delivery: Delivery, state: &S) -> Handling<Fut> {
                 // Arguments are taken out at once, so that the future needs neither the state nor the delivery.
-                let running = (|| -> Result<Fut, Rejected> {
+                Handling::new((|| -> Result<Fut, Rejected> {
                     $(let $arg = $arg::from_delivery(&delivery, state)?;)*
                     Ok(self($($arg),*))
-                })();
-                async move {
-                    match running {
-                        Ok(running) => running.await.into_outcome(),
-                        Err(rejected) => Err(rejected.into()),
-                    }
-                }
+                })())
             }
         }
     };

@@ -6,9 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Once;
-use std::task::Poll;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 use crate::disposition::{BoxError, Outcome};
 
@@ -46,14 +48,36 @@ thread_local! {
     static BACKTRACE: RefCell<Option<Backtrace>> = const { RefCell::new(None) };
 }
 
-/// Runs a handler's future; its panic becomes an error, and is logged with its backtrace.
-pub(crate) async fn catching(handler: impl Future<Output = Outcome>) -> Outcome {
-    let mut handler = pin!(handler);
-    std::future::poll_fn(|cx| match caught(|| handler.as_mut().poll(cx)) {
-        Ok(poll) => poll,
-        Err(panicked) => Poll::Ready(Err(panicked)),
-    })
-    .await
+pin_project! {
+    /// A handler's future; its panic becomes an error, and is logged with its backtrace.
+    #[derive(Debug)]
+    pub struct Catching<F> {
+        #[pin]
+        handling: Option<F>,
+        panicked: Option<BoxError>,
+    }
+}
+
+impl<F> Catching<F> {
+    /// `begin` makes the future, and may panic too.
+    pub(crate) fn new(begin: impl FnOnce() -> F) -> Self {
+        match caught(begin) {
+            Ok(handling) => Self { handling: Some(handling), panicked: None },
+            Err(panicked) => Self { handling: None, panicked: Some(panicked) },
+        }
+    }
+}
+
+impl<F: Future<Output = Outcome>> Future for Catching<F> {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let this = self.project();
+        match this.handling.as_pin_mut() {
+            Some(handling) => caught(|| handling.poll(cx)).unwrap_or_else(|panicked| Poll::Ready(Err(panicked))),
+            None => Poll::Ready(Err(this.panicked.take().expect("polled after it was ready"))),
+        }
+    }
 }
 
 /// Runs foreign code; its panic becomes an error, and is logged with its backtrace.
@@ -106,9 +130,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_becomes_an_error() {
-        let error = catching(async { panic!("boom {}", 1) }).await.unwrap_err();
+        let error = Catching::new(|| async { panic!("boom {}", 1) }).await.unwrap_err();
         assert_eq!(error.to_string(), "the handler panicked: boom 1");
         assert!(error.is::<Panicked>());
-        assert!(matches!(catching(async { Ok(Disposition::Ack) }).await, Ok(Disposition::Ack)));
+        assert!(matches!(Catching::new(|| async { Ok(Disposition::Ack) }).await, Ok(Disposition::Ack)));
+    }
+
+    #[tokio::test]
+    async fn so_does_one_before_there_is_a_future() {
+        let begin = || -> std::future::Ready<Outcome> { panic!("boom") };
+        assert!(Catching::new(begin).await.unwrap_err().is::<Panicked>());
     }
 }

@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
-use super::{Handler, panic};
+use super::Handler;
+use super::panic::Catching;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
-use crate::service::BoxFuture;
 
 /// Runs a handler, always ready.
 pub struct HandlerService<H, Args, S> {
@@ -44,17 +44,14 @@ where
 {
     type Response = Disposition;
     type Error = BoxError;
-    type Future = BoxFuture;
+    type Future = Catching<H::Future>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, delivery: Delivery) -> BoxFuture {
+    fn call(&mut self, delivery: Delivery) -> Self::Future {
         // Extracting the arguments runs foreign code too (`Deserialize`): it may panic before there is a future.
-        match panic::caught(|| self.handler.call(delivery, &self.state)) {
-            Ok(handling) => Box::pin(panic::catching(handling)),
-            Err(panicked) => Box::pin(std::future::ready(Err(panicked))),
-        }
+        Catching::new(|| self.handler.call(delivery, &self.state))
     }
 }

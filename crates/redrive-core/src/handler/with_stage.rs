@@ -1,14 +1,13 @@
 //! A handler with a stage around it is a handler.
 
-use std::future::Future;
 use std::marker::PhantomData;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{Handler, panic};
+use super::Handler;
+use super::panic::Catching;
 use crate::delivery::Delivery;
-use crate::disposition::Outcome;
 use crate::needs::Needs;
+use crate::service::StageFuture;
 use crate::stage::Stage;
 
 /// A handler with a [`Stage`] around it; made by [`Handler::with_stage`] and
@@ -48,22 +47,11 @@ where
     Args: 'static,
     S: 'static,
 {
-    fn call(&self, delivery: Delivery, state: &S) -> impl Future<Output = Outcome> + Send + 'static {
-        let stage = Arc::clone(&self.stage);
-        let running = match stage.admit(&delivery) {
-            // Panics are caught here already: the stage must see them as the errors that they are.
-            ControlFlow::Continue(()) => {
-                Ok((panic::caught(|| self.handler.call(delivery.clone(), state)), delivery))
-            }
-            ControlFlow::Break(disposition) => Err(disposition),
-        };
-        async move {
-            match running {
-                Ok((Ok(handling), delivery)) => stage.resolve(&delivery, panic::catching(handling).await),
-                Ok((Err(panicked), delivery)) => stage.resolve(&delivery, Err(panicked)),
-                Err(disposition) => Ok(disposition),
-            }
-        }
+    // Panics are caught here already: the stage must see them as the errors that they are.
+    type Future = StageFuture<Catching<H::Future>, St>;
+
+    fn call(&self, delivery: Delivery, state: &S) -> Self::Future {
+        StageFuture::new(&self.stage, delivery, |delivery| Catching::new(|| self.handler.call(delivery, state)))
     }
 
     fn needs(&self) -> Needs {
