@@ -22,7 +22,7 @@ use crate::story::Story;
 #[derive(Clone, Debug)]
 pub struct Delivery {
     message: Message,
-    origin: Arc<Origin>,
+    origin: Origin,
     received_at: SystemTime,
     handed_out: u32,
     failures_in_place: u32,
@@ -36,18 +36,23 @@ impl Delivery {
     /// transports and tests; the headers of earlier failures are read from the message.
     #[must_use]
     pub fn new(message: Message, queue: impl Into<Arc<str>>, received_at: SystemTime) -> Self {
+        Self::from_origin(message, &Origin::new(queue, "", ""), received_at)
+    }
+
+    /// The same, for transports of which most deliveries come from where the one before came from.
+    #[must_use]
+    pub fn from_origin(message: Message, origin: &Origin, received_at: SystemTime) -> Self {
         let story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
-        let nowhere = || Arc::<str>::default();
-        let origin = Arc::new(Origin { queue: queue.into(), exchange: nowhere(), routing_key: nowhere() });
+        let origin = origin.clone();
         Self { message, origin, received_at, handed_out: 1, failures_in_place: 0, redelivered: false, story }
     }
 
     /// The same delivery, as published to this exchange with this routing key.
     #[must_use]
     pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
-        let origin = Arc::make_mut(&mut self.origin);
-        origin.exchange = exchange.into();
-        origin.routing_key = routing_key.into();
+        let names = Arc::make_mut(&mut self.origin.names);
+        names.exchange = exchange.into();
+        names.routing_key = routing_key.into();
         self
     }
 
@@ -108,20 +113,20 @@ impl Delivery {
     /// The queue (or subscription) that it came from.
     #[must_use]
     pub fn queue(&self) -> &str {
-        &self.origin.queue
+        self.origin.queue()
     }
 
     /// The exchange (or topic) that it was published to, at this hop. Where it was published at
     /// first is in [`Story::source_exchange`].
     #[must_use]
     pub fn exchange(&self) -> &str {
-        &self.origin.exchange
+        self.origin.exchange()
     }
 
     /// The routing key that it was published with, at this hop.
     #[must_use]
     pub fn routing_key(&self) -> &str {
-        &self.origin.routing_key
+        self.origin.routing_key()
     }
 
     /// When it arrived here, by the transport's clock.
@@ -203,10 +208,46 @@ impl Delivery {
     }
 }
 
-/// Where a delivery came from.
+/// Where a delivery came from: the queue, and what it was published with. Cheap to clone.
 #[derive(Clone, Debug)]
-struct Origin {
+pub struct Origin {
+    names: Arc<Names>,
+}
+
+#[derive(Clone, Debug)]
+struct Names {
     queue: Arc<str>,
     exchange: Arc<str>,
     routing_key: Arc<str>,
+}
+
+impl Origin {
+    /// From this queue (or subscription), published to this exchange (or topic) with this routing key.
+    #[must_use]
+    pub fn new(
+        queue: impl Into<Arc<str>>,
+        exchange: impl Into<Arc<str>>,
+        routing_key: impl Into<Arc<str>>,
+    ) -> Self {
+        let (queue, exchange, routing_key) = (queue.into(), exchange.into(), routing_key.into());
+        Self { names: Arc::new(Names { queue, exchange, routing_key }) }
+    }
+
+    /// The queue (or subscription).
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.names.queue
+    }
+
+    /// The exchange (or topic).
+    #[must_use]
+    pub fn exchange(&self) -> &str {
+        &self.names.exchange
+    }
+
+    /// The routing key.
+    #[must_use]
+    pub fn routing_key(&self) -> &str {
+        &self.names.routing_key
+    }
 }

@@ -18,10 +18,11 @@ use bytes::Bytes;
 /// headers.insert("priority", 7_i64);
 /// assert_eq!(headers.get("tenant").and_then(Value::as_str), Some("blue"));
 /// ```
-#[derive(Clone, Default, PartialEq)]
+#[derive(Clone, Default)]
 pub struct Headers {
-    // The names of our own headers are part of the program, and take no memory in each message.
-    entries: Arc<BTreeMap<Cow<'static, str>, Value>>,
+    // The names of our own headers are part of the program, and take no memory in each message. None for no headers, as on
+    // most messages.
+    entries: Option<Arc<BTreeMap<Cow<'static, str>, Value>>>,
 }
 
 impl Headers {
@@ -34,54 +35,54 @@ impl Headers {
     /// The value under this name, if there is one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.entries.get(name)
+        self.entries.as_ref()?.get(name)
     }
 
     /// Sets a header; what stood there before is returned.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
-        Arc::make_mut(&mut self.entries).insert(Cow::Owned(name.into()), value.into())
+        Arc::make_mut(self.entries.get_or_insert_default()).insert(Cow::Owned(name.into()), value.into())
     }
 
     /// Sets a header whose name is part of the program.
     pub(crate) fn insert_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
-        Arc::make_mut(&mut self.entries).insert(Cow::Borrowed(name), value.into())
+        Arc::make_mut(self.entries.get_or_insert_default()).insert(Cow::Borrowed(name), value.into())
     }
 
     /// Takes a header out.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         // Look first: `make_mut` copies the whole map when it is shared.
-        if !self.entries.contains_key(name) {
-            return None;
-        }
-        Arc::make_mut(&mut self.entries).remove(name)
+        let entries = self.entries.as_mut().filter(|entries| entries.contains_key(name))?;
+        Arc::make_mut(entries).remove(name)
     }
 
     /// Keeps the headers for which `keep` answers true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &Value) -> bool) {
-        Arc::make_mut(&mut self.entries).retain(|name, value| keep(name, value));
+        if let Some(entries) = &mut self.entries {
+            Arc::make_mut(entries).retain(|name, value| keep(name, value));
+        }
     }
 
     /// True when a header of this name is there.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+        self.get(name).is_some()
     }
 
     /// How many headers there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.as_ref().map_or(0, |entries| entries.len())
     }
 
     /// True when there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
     /// All headers, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(name, value)| (&**name, value))
+        self.entries.iter().flat_map(|entries| entries.iter()).map(|(name, value)| (&**name, value))
     }
 
     /// How many bytes the headers take as an AMQP 0-9-1 field table, its length prefix included
@@ -89,6 +90,12 @@ impl Headers {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()
+    }
+}
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
     }
 }
 
@@ -105,7 +112,7 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
         for (name, value) in entries {
             map.insert(Cow::Owned(name.into()), value.into());
         }
-        Self { entries: Arc::new(map) }
+        Self { entries: (!map.is_empty()).then(|| Arc::new(map)) }
     }
 }
 
@@ -315,6 +322,15 @@ mod tests {
         let second = first.clone();
         first.insert("a", 2_i64);
         assert_eq!(second.get("a"), Some(&Value::I64(1)));
+    }
+
+    #[test]
+    fn headers_that_were_all_taken_out_are_none() {
+        let mut headers = Headers::from_iter([("a", 1_i64)]);
+        headers.remove("a");
+        assert_eq!((headers.is_empty(), headers.iter().count()), (true, 0));
+        assert_eq!(headers, Headers::new());
+        assert_eq!(headers.encoded_len(), Headers::new().encoded_len());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use classify::{
 };
 pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner, Suspects};
 pub use deaths::{Death, DeathHistory};
-pub use delivery::Delivery;
+pub use delivery::{Delivery, Origin};
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 #[cfg(feature = "json")]

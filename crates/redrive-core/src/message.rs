@@ -1,5 +1,6 @@
 //! What is carried: body, headers, properties.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,58 +19,63 @@ use crate::headers::{Headers, Timestamp, Value};
 ///     .with_header("tenant", "blue");
 /// assert_eq!(message.id(), Some("order-1"));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Message {
+    parts: Arc<Parts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Parts {
     body: Bytes,
     headers: Headers,
-    properties: Arc<Properties>,
+    properties: Properties,
 }
 
 impl Message {
     /// A message with this body and nothing else.
     #[must_use]
     pub fn new(body: impl Into<Bytes>) -> Self {
-        Self { body: body.into(), ..Self::default() }
+        Self::from_parts(body.into(), Headers::new(), Properties::default())
     }
 
     /// A message from its parts; for transports.
     #[must_use]
     pub fn from_parts(body: Bytes, headers: Headers, properties: Properties) -> Self {
-        Self { body, headers, properties: Arc::new(properties) }
+        Self { parts: Arc::new(Parts { body, headers, properties }) }
     }
 
     /// The body.
     #[must_use]
     pub fn body(&self) -> &Bytes {
-        &self.body
+        &self.parts.body
     }
 
     /// The headers.
     #[must_use]
     pub fn headers(&self) -> &Headers {
-        &self.headers
+        &self.parts.headers
     }
 
     /// The headers, to change.
     pub fn headers_mut(&mut self) -> &mut Headers {
-        &mut self.headers
+        &mut Arc::make_mut(&mut self.parts).headers
     }
 
     /// The standard properties.
     #[must_use]
     pub fn properties(&self) -> &Properties {
-        &self.properties
+        &self.parts.properties
     }
 
     /// The standard properties, to change.
     pub fn properties_mut(&mut self) -> &mut Properties {
-        Arc::make_mut(&mut self.properties)
+        &mut Arc::make_mut(&mut self.parts).properties
     }
 
     /// The message's id, if it has one.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
-        self.properties.id.as_deref()
+        self.parts.properties.id.as_deref()
     }
 
     /// The same message with this id.
@@ -96,14 +102,25 @@ impl Message {
     /// How many bytes properties and headers take as an AMQP 0-9-1 content header (section 4.2.6.1), at most.
     #[must_use]
     pub fn encoded_header_len(&self) -> usize {
-        self.properties.encoded_len() + self.headers.encoded_len()
+        self.parts.properties.encoded_len() + self.parts.headers.encoded_len()
     }
 
     /// The same message with one more header.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
-        self.headers.insert(name, value);
+        self.headers_mut().insert(name, value);
         self
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { body, headers, properties } = &*self.parts;
+        f.debug_struct("Message")
+            .field("body", body)
+            .field("headers", headers)
+            .field("properties", properties)
+            .finish()
     }
 }
 

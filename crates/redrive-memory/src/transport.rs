@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    Capabilities, Delivery, Message, Needs, Origin, Received, SettleError, Settlement, Transport, TransportError,
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -21,6 +21,7 @@ use crate::shelves::MemoryShelves;
 pub struct Memory {
     broker: MemoryBroker,
     queue: Arc<str>,
+    origin: Origin,
     owner: Owner,
     life: Mutex<Life>,
     /// At most so many in hand, from the next start or resume on; 0: as many as was asked for at the start.
@@ -69,6 +70,7 @@ impl Memory {
     pub(crate) fn attach(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
         Self {
             broker,
+            origin: Origin::new(&*queue, "", &*queue),
             queue: queue.into(),
             owner,
             life: Mutex::new(Life::New),
@@ -164,8 +166,7 @@ impl Memory {
     }
 
     fn deliver(&self, tag: Tag, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
-        let delivery = Delivery::new(message, Arc::clone(&self.queue), self.now())
-            .published_to(Arc::<str>::default(), Arc::clone(&self.queue))
+        let delivery = Delivery::from_origin(message, &self.origin, self.now())
             .handed_out_times(handed_out)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let receipt = MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag };

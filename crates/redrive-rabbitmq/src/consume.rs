@@ -16,7 +16,8 @@ use crate::broker::Broker;
 use crate::connection::{Backoff, answered};
 use crate::convert::short;
 use crate::error;
-use crate::inbox::{Arrived, Phase};
+use crate::arrivals::Arrivals;
+use crate::inbox::Phase;
 use crate::options::Options;
 use crate::prefetch::Sizing;
 use crate::session::Session;
@@ -205,6 +206,7 @@ async fn take(
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
     let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
+    let mut arrivals = Arrivals::on(broker, session);
     let mut arrived = Vec::new();
     let mut handed_out = 0;
     let full = broker.may_size();
@@ -217,7 +219,7 @@ async fn take(
                 // All that is there goes on at once: the consumer is woken once for them.
                 let mut next = Some(next);
                 while let Some(Some(Ok(delivery))) = next {
-                    arrived.push(Arrived { delivery, session: Arc::clone(session) });
+                    arrived.push(arrivals.take_in(delivery));
                     next = if arrived.len() < AT_ONCE { consumer.next().now_or_never() } else { None };
                 }
                 handed_out += arrived.len();
@@ -260,8 +262,9 @@ async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -
         Err(_) => return Ended::Cut("RabbitMQ does not answer to the end of the subscription".to_owned()),
     }
     // With the answer to the cancellation the stream ends; the limit is for the case that both were cut off.
+    let mut arrivals = Arrivals::on(broker, session);
     while let Ok(Some(Ok(delivery))) = timeout(CANCEL_TIMEOUT, consumer.next()).await {
-        broker.inbox.push([Arrived { delivery, session: Arc::clone(session) }]);
+        broker.inbox.push([arrivals.take_in(delivery)]);
     }
     debug!(queue = %broker.queue(), epoch = session.epoch(), "takes no more deliveries");
     Ended::AsWanted

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redrive_core::{TransportError, TransportErrorKind};
+use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 use tokio::sync::Notify;
 
 use crate::session::Session;
@@ -22,10 +22,13 @@ struct State {
     phase: Phase,
 }
 
-/// A delivery as the client library hands it over.
+/// What arrived on a channel.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) delivery: lapin::message::Delivery,
+    pub(crate) message: Message,
+    pub(crate) origin: Origin,
+    pub(crate) redelivered: bool,
+    pub(crate) tag: u64,
     pub(crate) session: Arc<Session>,
 }
 

@@ -15,6 +15,7 @@
 
 mod acks;
 mod address;
+mod arrivals;
 mod batch;
 mod broker;
 mod connection;

@@ -16,7 +16,6 @@ use crate::address::url_from_env;
 use crate::broker::{Broker, stored};
 use crate::connections::{Connections, Ownership};
 use crate::consume::{self, Wanted};
-use crate::convert;
 use crate::delay::Way;
 use crate::error;
 use crate::hand_outs;
@@ -43,7 +42,6 @@ pub struct RabbitMq {
     broker: Arc<Broker>,
     wanted: watch::Sender<Wanted>,
     intake: Mutex<Option<JoinHandle<()>>>,
-    last_names: Mutex<[Arc<str>; 3]>,
 }
 
 impl RabbitMq {
@@ -84,7 +82,7 @@ impl RabbitMq {
         }
         broker.publisher()?.link().live().await?;
         let (wanted, _) = watch::channel(Wanted::Pause);
-        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None), last_names: Mutex::default() })
+        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
     }
 
     /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is
@@ -145,26 +143,21 @@ impl RabbitMq {
     }
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
-        let Arrived { delivery, session } = arrived;
-        let names = self.names(&delivery);
-        let mut message = convert::message(&delivery.properties, delivery.data);
-        self.broker.mode().arrived(&mut message);
+        let Arrived { message, origin, redelivered, tag, session } = arrived;
         let times = hand_outs::count(
             message.headers(),
-            delivery.redelivered,
+            redelivered,
             self.broker.options.queue_type,
             session.version(),
         );
         // Where failures are counted by the broker, each hand-out before this one was one.
         let failures = if self.broker.plan.native.is_some() { times - 1 } else { 0 };
-        let (queue, exchange, routing_key) = names;
-        let received = Delivery::new(message, queue, self.now())
-            .published_to(exchange, routing_key)
+        let delivery = Delivery::from_origin(message, &origin, self.now())
             .handed_out_times(times)
             .failed_in_place(failures)
-            .marked_redelivered(delivery.redelivered)
+            .marked_redelivered(redelivered)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        Received { delivery: received, receipt: Receipt::new(delivery.delivery_tag, session) }
+        Received { delivery, receipt: Receipt::new(tag, session) }
     }
 
     async fn settle_by_copy(
@@ -185,23 +178,6 @@ impl RabbitMq {
                 Err(SettleError::held(error, receipt))
             }
         }
-    }
-
-    /// Where it came from. The same as of the one before, for most.
-    fn names(&self, delivery: &lapin::message::Delivery) -> (Arc<str>, Arc<str>, Arc<str>) {
-        let name = |known: &mut Arc<str>, name: &str| {
-            if **known != *name {
-                *known = name.into();
-            }
-            Arc::clone(known)
-        };
-        let mut last = self.last_names.lock().unwrap_or_else(PoisonError::into_inner);
-        let [queue, exchange, routing_key] = &mut *last;
-        (
-            name(queue, self.broker.queue()),
-            name(exchange, delivery.exchange.as_str()),
-            name(routing_key, delivery.routing_key.as_str()),
-        )
     }
 
     /// What is wanted already is not said again: a subscription that is being made would begin anew, and what it was
@@ -331,9 +307,9 @@ impl Transport for RabbitMq {
             let _ = intake.await;
         }
         self.broker.inbox.enter(Phase::Closed);
-        for Arrived { delivery, session } in self.broker.inbox.take_all() {
+        for Arrived { tag, session, .. } in self.broker.inbox.take_all() {
             // Where that fails the broker takes it back with the channel.
-            let _ = Receipt::new(delivery.delivery_tag, session).nack(true).await;
+            let _ = Receipt::new(tag, session).nack(true).await;
         }
         for session in self.broker.sessions() {
             session.settle_down().await;
