@@ -1,13 +1,16 @@
 //! The loop: takes deliveries when the stack is ready for them, and ends in order.
 
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::task::JoinError;
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::control::{Asked, Control};
 use super::isolate::{Alone, Isolation};
@@ -27,7 +30,7 @@ const NOTICING: Duration = Duration::from_secs(1);
 const PARTING: Duration = Duration::from_secs(10);
 
 /// How many deliveries that are there already are taken before anybody else is asked.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 
 pub(crate) async fn run<T: Transport>(
     transport: Arc<T>,
@@ -36,11 +39,47 @@ pub(crate) async fn run<T: Transport>(
     control: Control,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
-    let context = Arc::new(start(transport, settings).await?);
+    let context = start(transport, settings).await?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    // In a task of its own, on the threads of the workers: whoever waits here may be on another, and every batch of
+    // deliveries would wake a thread.
+    let mut loops = JoinSet::new();
+    loops.spawn(run_started(context, service, control, stopped.map(drop)).in_current_span());
+    let mut ended = pin!(loops.join_next());
+    let report = tokio::select! {
+        biased;
+        report = &mut ended => report,
+        () = shutdown => {
+            drop(stop);
+            ended.await
+        }
+    };
+    match report.map(|report| report.map_err(JoinError::try_into_panic)) {
+        Some(Ok(report)) => report,
+        Some(Err(Ok(panic))) => resume_unwind(panic),
+        // The runtime is being shut down: nobody waits for an answer.
+        Some(Err(Err(_))) | None => std::future::pending().await,
+    }
+}
+
+async fn run_started<T: Transport>(
+    context: Context<T>,
+    service: ErasedService,
+    control: Control,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Report, ConsumerError> {
+    let context = Arc::new(context);
     let queue = &context.capabilities.queue;
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.tell(&Event::Started { queue });
-    let mut workers = Workers::new(context.settings.concurrency);
+    let working = Arc::clone(&context);
+    let mut workers = Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<T::Receipt>| {
+        let context = Arc::clone(&working);
+        async move {
+            context.work(ready, received).await;
+            drop(alone);
+        }
+    });
     let ended = consume(&context, service, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
@@ -119,19 +158,10 @@ async fn take_in<T: Transport>(
     // It may have been asked for before the start.
     asked.mark_changed();
     let mut trouble = context.trouble.0.subscribe();
-    let work = {
-        let context = Arc::clone(context);
-        move |(ready, received, alone): Job<T::Receipt>| {
-            let context = Arc::clone(&context);
-            async move {
-                context.work(ready, received).await;
-                drop(alone);
-            }
-        }
-    };
+    let concurrency = context.settings.concurrency;
     loop {
-        let most = intake.isolation.most(context.settings.concurrency, || workers.open());
-        let room = workers.has_room(most);
+        let most = intake.isolation.most(concurrency, || workers.open());
+        let mut room = workers.room(most);
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
@@ -145,7 +175,7 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            taken = intake.take(context, room), if (room || intake.isolation.waits()) && intake.open() => {
+            taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {
                     // Closed by somebody else.
@@ -154,17 +184,21 @@ async fn take_in<T: Transport>(
                     let (step, received) = if isolation.ordinary(context, &received.delivery) {
                         (Step::Handle, Some((received, None)))
                     } else {
+                        workers.call();
                         isolation.sort(context, received).await
                     };
                     if let Some((received, alone)) = received {
-                        workers.hand((ready, received, alone), &work);
+                        workers.hand((ready, received, alone));
                     }
                     if let Step::Widen { suspects } = step {
+                        workers.call();
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
-                    let most = isolation.most(context.settings.concurrency, || workers.open());
+                    let most = isolation.most(concurrency, || workers.open());
+                    // There is no less room than was found; others may have ended since.
+                    room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
                     // What is taken is handed to a worker: nothing is taken in the last turn.
-                    if left == 0 || !(workers.has_room(most) && intake.open()) {
+                    if left == 0 || room == 0 || !intake.open() {
                         break;
                     }
                     match intake.take(context, true).now_or_never() {
@@ -172,6 +206,7 @@ async fn take_in<T: Transport>(
                         None => break,
                     }
                 }
+                workers.call();
             }
         }
     }

@@ -1,19 +1,34 @@
 //! The tasks that handle deliveries. They stay: a new task for every delivery would cost more than a quick handler, and
 //! all of them in one task would wait for each other when a handler computes or blocks.
+//!
+//! To call a worker costs more than a quick handler too. So one that is done goes on with the next job, and for many jobs
+//! that come at once one worker is called, not as many. Nobody waits for another's job because of that: a worker whose
+//! job waits for something calls the next one; as long as fewer are at it than there are threads, every batch calls one
+//! more; and the [`watch`](Workers::changed) calls another when none is done within [`PATIENCE`].
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Jobs that wait this long while workers compute or block get one more worker.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// At most so many deliveries in hand, each with a task of its own while it is.
 pub(crate) struct Workers<J> {
     hall: Arc<Hall<J>>,
     tasks: JoinSet<()>,
+    engage: Box<dyn Fn(&mut JoinSet<()>, &Arc<Hall<J>>) + Send>,
     most: usize,
+    /// When it is looked whether jobs wait too long; while `watching`.
+    look: Pin<Box<Sleep>>,
+    watching: bool,
 }
 
 /// Where jobs wait for a worker, and workers for a job.
@@ -21,25 +36,58 @@ struct Hall<J> {
     state: Mutex<State<J>>,
     job: Notify,
     done: Notify,
+    /// Of the runtime. More workers that compute are of no use.
+    threads: usize,
 }
 
 struct State<J> {
     jobs: VecDeque<J>,
     /// Workers that nobody has called yet.
     waiting: usize,
+    /// Workers that were called, and did not come yet.
+    called: usize,
+    /// Workers that take one job after the other: none of them has had to wait for something within its job.
+    at_it: usize,
     /// Jobs that were handed over and are not done.
     open: usize,
     /// Workers that did not come to an end.
     alive: usize,
     /// Whether somebody waits for a job to be done. Else nobody is woken for each of them.
     watched: bool,
+    /// Whether a job was taken up since this was last looked at.
+    taken: bool,
 }
 
 impl<J: Send + 'static> Workers<J> {
-    pub(crate) fn new(most: usize) -> Self {
-        let state = State { jobs: VecDeque::new(), waiting: 0, open: 0, alive: 0, watched: false };
-        let hall = Hall { state: Mutex::new(state), job: Notify::new(), done: Notify::new() };
-        Self { hall: Arc::new(hall), tasks: JoinSet::new(), most }
+    /// Workers that do their jobs with `work`. To be called in a runtime.
+    pub(crate) fn new<W, F>(most: usize, work: W) -> Self
+    where
+        W: Fn(J) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let state = State {
+            jobs: VecDeque::new(),
+            waiting: 0,
+            called: 0,
+            at_it: 0,
+            open: 0,
+            alive: 0,
+            watched: false,
+            taken: false,
+        };
+        let threads = Handle::current().metrics().num_workers();
+        let hall = Hall { state: Mutex::new(state), job: Notify::new(), done: Notify::new(), threads };
+        let engage = move |tasks: &mut JoinSet<()>, hall: &Arc<Hall<J>>| {
+            tasks.spawn(worker(Arc::clone(hall), work.clone()));
+        };
+        Self {
+            hall: Arc::new(hall),
+            tasks: JoinSet::new(),
+            engage: Box::new(engage),
+            most,
+            look: Box::pin(sleep(PATIENCE)),
+            watching: false,
+        }
     }
 
     /// How many jobs are not done.
@@ -47,51 +95,62 @@ impl<J: Send + 'static> Workers<J> {
         self.hall.state().open
     }
 
-    /// Whether fewer than so many jobs are open. If not, [`changed`](Self::changed) resolves when one is done.
-    pub(crate) fn has_room(&self, most: usize) -> bool {
+    /// How many jobs more may be handed over, so that no more than so many are open. If none,
+    /// [`changed`](Self::changed) resolves when one is done.
+    pub(crate) fn room(&self, most: usize) -> usize {
         let mut state = self.hall.state();
-        let room = state.open < most.min(self.most);
-        state.watched = !room;
+        let room = most.min(self.most).saturating_sub(state.open);
+        state.watched = room == 0;
         room
     }
 
-    /// Has a worker do a job; one that is new does it, and all that come later, with `work`. There must be room.
-    pub(crate) fn hand<W, F>(&mut self, job: J, work: &W)
-    where
-        W: Fn(J) -> F + Clone + Send + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let (call, engage) = {
+    /// Hands over a job, for which there must be room. After the last of several that come together,
+    /// [`call`](Self::call) is to be called.
+    pub(crate) fn hand(&mut self, job: J) {
+        let engage = {
             let mut state = self.hall.state();
             state.jobs.push_back(job);
             state.open += 1;
-            let call = state.waiting > 0;
-            let engage = !call && state.alive < self.most;
-            state.waiting -= usize::from(call);
+            // There is one for each job, should they all have to wait for something. It comes by itself.
+            let engage = state.alive < state.open.min(self.most);
             state.alive += usize::from(engage);
-            (call, engage)
+            state.called += usize::from(engage);
+            engage
         };
-        if call {
-            self.hall.job.notify_one();
-        } else if engage {
-            self.tasks.spawn(worker(Arc::clone(&self.hall), work.clone()));
+        if engage {
+            (self.engage)(&mut self.tasks, &self.hall);
         }
-        // Else there are as many workers as there may be jobs, and one of them is about to look for its next.
+    }
+
+    /// Has a worker take up the jobs that were handed over.
+    pub(crate) fn call(&mut self) {
+        let some_wait = {
+            let mut state = self.hall.state();
+            self.hall.call_one(&mut state);
+            state.jobs.len() > state.called
+        };
+        if some_wait && !self.watching {
+            self.watch_on();
+        }
     }
 
     /// Resolves when a job is done that somebody waits for, or when a worker came to an end, which is none of its duties.
     /// Cancel safe.
     pub(crate) async fn changed(&mut self, ended: impl FnOnce(Result<(), JoinError>)) {
-        tokio::select! {
-            () = self.hall.done.notified() => {}
-            Some(task) = self.tasks.join_next() => ended(task),
+        loop {
+            tokio::select! {
+                () = self.hall.done.notified() => return,
+                Some(task) = self.tasks.join_next() => return ended(task),
+                () = &mut self.look, if self.watching => self.look_after(),
+            }
         }
     }
 
     /// Resolves when all jobs are done. Cancel safe.
     pub(crate) async fn all_done(&mut self, mut ended: impl FnMut(Result<(), JoinError>)) {
+        self.call();
         // None is as many as there is room for: every one that is done is waited for.
-        while !self.has_room(1) {
+        while self.room(1) == 0 {
             self.changed(&mut ended).await;
         }
     }
@@ -100,6 +159,27 @@ impl<J: Send + 'static> Workers<J> {
     pub(crate) fn abort_all(&mut self) {
         self.tasks.abort_all();
     }
+
+    fn look_after(&mut self) {
+        let some_wait = {
+            let mut state = self.hall.state();
+            if std::mem::take(&mut state.taken) {
+                self.hall.call_one(&mut state);
+            } else {
+                self.hall.call_another(&mut state);
+            }
+            state.jobs.len() > state.called
+        };
+        self.watching = false;
+        if some_wait {
+            self.watch_on();
+        }
+    }
+
+    fn watch_on(&mut self) {
+        self.watching = true;
+        self.look.as_mut().reset(Instant::now() + PATIENCE);
+    }
 }
 
 async fn worker<J, W, F>(hall: Arc<Hall<J>>, work: W)
@@ -107,31 +187,73 @@ where
     W: Fn(J) -> F,
     F: Future<Output = ()>,
 {
+    // Whoever is engaged is called.
+    let mut open = None;
+    let mut called = true;
     loop {
-        let job = hall.next().await;
-        let open = Open(&hall);
-        work(job).await;
-        drop(open);
+        let (job, place) = hall.next(open.take(), called).await;
+        called = false;
+        let place = open.insert(place);
+        let mut working = pin!(work(job));
+        poll_fn(|cx| {
+            let poll = working.as_mut().poll(cx);
+            if poll.is_pending() {
+                place.waits();
+            }
+            poll
+        })
+        .await;
         // However many jobs there are, others of this thread have their turn.
         tokio::task::consume_budget().await;
     }
 }
 
 impl<J> Hall<J> {
-    async fn next(&self) -> J {
+    /// The next job, after the one before is `done`.
+    async fn next<'a>(&'a self, done: Option<Open<'a, J>>, mut called: bool) -> (J, Open<'a, J>) {
+        let mut done = done;
         loop {
-            let mut called = pin!(self.job.notified());
-            {
+            let mut call = pin!(self.job.notified());
+            let (job, watched) = {
                 let mut state = self.state();
-                if let Some(job) = state.jobs.pop_front() {
-                    return job;
+                state.called -= usize::from(called);
+                let watched = done.take().is_some_and(|open| open.end(&mut state));
+                let job = state.jobs.pop_front();
+                if job.is_some() {
+                    state.at_it += 1;
+                    state.taken = true;
+                } else {
+                    state.waiting += 1;
+                    // Whoever is counted as waiting can be called from here on. Calls to nobody become one: of two workers
+                    // that were called before they listened the other would never hear of it.
+                    call.as_mut().enable();
                 }
-                state.waiting += 1;
-                // Whoever is counted as waiting can be called from here on. Calls to nobody become one: of two workers that
-                // were called before they listened the other would never hear of it.
-                called.as_mut().enable();
+                (job, watched)
+            };
+            if watched {
+                self.done.notify_one();
             }
-            called.await;
+            if let Some(job) = job {
+                return (job, Open { hall: self, at_it: true });
+            }
+            call.await;
+            called = true;
+        }
+    }
+
+    /// Calls a worker for the jobs that wait, unless one is coming or enough are at it.
+    fn call_one(&self, state: &mut State<J>) {
+        if state.called == 0 && state.at_it < self.threads {
+            self.call_another(state);
+        }
+    }
+
+    fn call_another(&self, state: &mut State<J>) {
+        if state.waiting > 0 && !state.jobs.is_empty() {
+            state.waiting -= 1;
+            state.called += 1;
+            // The one that was here last: what it needs is still at hand.
+            self.job.notify_last();
         }
     }
 
@@ -140,20 +262,44 @@ impl<J> Hall<J> {
     }
 }
 
-/// A job that is being done; dropped when it is done, when it panics, and when it is aborted.
-struct Open<'a, J>(&'a Hall<J>);
+/// A job that is being done; dropped when it panics, and when it is aborted.
+struct Open<'a, J> {
+    hall: &'a Hall<J>,
+    at_it: bool,
+}
+
+impl<J> Open<'_, J> {
+    /// The job has to wait for something: others go on meanwhile.
+    fn waits(&mut self) {
+        if std::mem::take(&mut self.at_it) {
+            let mut state = self.hall.state();
+            state.at_it -= 1;
+            self.hall.call_one(&mut state);
+        }
+    }
+
+    /// The job is done. Answers whether somebody waits for that.
+    fn end(self, state: &mut State<J>) -> bool {
+        state.open -= 1;
+        state.at_it -= usize::from(self.at_it);
+        std::mem::forget(self);
+        state.watched
+    }
+}
 
 impl<J> Drop for Open<'_, J> {
     fn drop(&mut self) {
         let watched = {
-            let mut state = self.0.state();
+            let mut state = self.hall.state();
             state.open -= 1;
+            state.at_it -= usize::from(self.at_it);
             // Its worker ends with it.
-            state.alive -= usize::from(std::thread::panicking());
+            state.alive -= 1;
+            self.hall.call_one(&mut state);
             state.watched
         };
         if watched {
-            self.0.done.notify_one();
+            self.hall.done.notify_one();
         }
     }
 }
@@ -167,21 +313,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_panics_leaves_its_place_to_the_next() {
-        let mut workers = Workers::new(2);
         let (done, mut told) = mpsc::unbounded_channel();
-        let work = move |job: u32| {
+        let mut workers = Workers::new(2, move |job: u32| {
             let done = done.clone();
             async move {
                 assert_ne!(job % 2, 0, "an even job");
                 done.send(job).unwrap();
             }
-        };
+        });
         let mut panicked = 0;
         for job in 0..20 {
-            while !workers.has_room(2) {
+            while workers.room(2) == 0 {
                 workers.changed(|ended| panicked += u32::from(ended.is_err())).await;
             }
-            workers.hand(job, &work);
+            workers.hand(job);
+            workers.call();
         }
         workers.all_done(|ended| panicked += u32::from(ended.is_err())).await;
         assert_eq!(workers.open(), 0);
@@ -197,39 +343,62 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn every_worker_that_is_counted_as_waiting_hears_when_it_is_called() {
-        let mut workers = Workers::new(3);
+    async fn jobs_that_wait_for_each_other_are_all_taken_up() {
         let (done, mut told) = mpsc::unbounded_channel();
         let together = Arc::new(tokio::sync::Barrier::new(3));
-        let work = move |round: u32| {
+        let mut workers = Workers::new(3, move |round: u32| {
             let (done, together) = (done.clone(), Arc::clone(&together));
             async move {
                 // Ends only when all three are at it.
                 together.wait().await;
                 done.send(round).unwrap();
             }
-        };
+        });
         for round in 0..2_000 {
-            while !workers.has_room(1) {
+            while workers.room(1) == 0 {
                 workers.changed(|_| {}).await;
             }
             for _ in 0..3 {
-                workers.hand(round, &work);
+                workers.hand(round);
             }
+            workers.call();
             for _ in 0..3 {
+                // Nobody but the workers themselves call the second and the third.
                 let told = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
                 assert_eq!(told, Ok(Some(round)), "a worker was not called");
             }
         }
     }
 
+    #[tokio::test]
+    async fn quick_jobs_that_come_together_are_done_by_one_worker() {
+        let did = Arc::new(Mutex::new(std::collections::HashSet::new()));
+        let noting = Arc::clone(&did);
+        let mut workers = Workers::new(32, move |_: u32| {
+            let noting = Arc::clone(&noting);
+            async move {
+                noting.lock().unwrap().insert(tokio::task::id());
+            }
+        });
+        let mut do_all = async || {
+            (0..32).for_each(|job| workers.hand(job));
+            workers.call();
+            workers.all_done(|_| {}).await;
+        };
+        do_all().await;
+        // All are there now, and wait.
+        tokio::task::yield_now().await;
+        did.lock().unwrap().clear();
+        do_all().await;
+        assert_eq!(did.lock().unwrap().len(), 1);
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_job_that_blocks_its_thread_holds_up_no_other() {
-        let mut workers = Workers::new(3);
         let (done, mut told) = mpsc::unbounded_channel();
         let (release, blocked) = std::sync::mpsc::channel::<()>();
         let blocked = Arc::new(Mutex::new(blocked));
-        let work = move |job: u32| {
+        let mut workers = Workers::new(3, move |job: u32| {
             let (done, blocked) = (done.clone(), Arc::clone(&blocked));
             async move {
                 if job == 0 {
@@ -237,12 +406,26 @@ mod tests {
                 }
                 done.send(job).unwrap();
             }
-        };
-        for job in 0..3 {
-            workers.hand(job, &work);
+        });
+        // So that there are workers, of whom one is called.
+        (1..4).for_each(|job| workers.hand(job));
+        workers.call();
+        workers.all_done(|_| {}).await;
+        for _ in 1..4 {
+            told.recv().await;
         }
-        let first = [told.recv().await, told.recv().await];
-        assert!(!first.contains(&Some(0)), "{first:?}");
+        for job in 0..3 {
+            workers.hand(job);
+        }
+        workers.call();
+        let mut first = Vec::new();
+        while first.len() < 2 {
+            tokio::select! {
+                done = told.recv() => first.extend(done),
+                () = workers.changed(|_| {}) => {}
+            }
+        }
+        assert!(!first.contains(&0), "{first:?}");
         release.send(()).unwrap();
         assert_eq!(told.recv().await, Some(0));
         workers.all_done(|_| {}).await;
