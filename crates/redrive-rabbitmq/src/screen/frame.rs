@@ -29,6 +29,10 @@ impl Changed {
 
 /// Makes the payload of a frame readable. What is malformed beyond that is left for the library to refuse.
 pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
+    if is_harmless(frame_type, payload) { Changed::default() } else { walk_along(frame_type, payload) }
+}
+
+fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {
     let mut walk = Walk { rest: payload, changed: Changed::default() };
     // Ends early where the frame does; what was changed until then stays changed.
     let _ = match frame_type {
@@ -37,6 +41,26 @@ pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
         _ => None,
     };
     walk.changed
+}
+
+/// True when one look over the bytes is enough, as it is for most messages: what is ASCII throughout is UTF-8 wherever a
+/// text may stand, and in so few bytes nothing is nested too deeply.
+fn is_harmless(frame_type: u8, payload: &[u8]) -> bool {
+    // An array within an array takes its type and its length.
+    const LEVEL: usize = 1 + 4;
+    const CLASS_TO_FLAGS: usize = 2 + 2 + 8 + 2;
+    const TAG_AND_REDELIVERED: usize = 8 + 1;
+    match (frame_type, payload) {
+        (HEADER, _) if payload.len() < LEVEL * DEEPEST => {
+            payload.get(CLASS_TO_FLAGS..).is_some_and(<[u8]>::is_ascii)
+        }
+        // basic.deliver: its number may have any bytes.
+        (METHOD, [0, 60, 0, 60, length, rest @ ..]) => {
+            let (tag, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+            tag.is_ascii() && rest.get(TAG_AND_REDELIVERED..).is_some_and(<[u8]>::is_ascii)
+        }
+        _ => false,
+    }
 }
 
 /// The way along a payload.

@@ -14,7 +14,7 @@ use crate::version::{self, Version};
 const HEAD: usize = 7;
 const END: usize = 1;
 /// What is read at once at least.
-const READ: usize = 32 * 1024;
+const READ: usize = 64 * 1024;
 /// A method or header longer than this is none of RabbitMQ's: handed on unseen, for the library to refuse.
 const LONGEST: usize = 16 * 1024 * 1024;
 
