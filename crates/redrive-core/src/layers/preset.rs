@@ -100,6 +100,10 @@ impl Stage for DeadLetterBackoff {
     }
 
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
+        // Success is no matter for any of them, and is how most messages end.
+        if let Ok(Disposition::Ack) = outcome {
+            return outcome;
+        }
         self.stages.resolve(delivery, outcome)
     }
 
