@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Origin, Received, SettleError, Settlement, Transport, TransportError,
+    Capabilities, Delivery, Message, Needs, Origin, Received, SettleError, Settlement, Transport,
+    TransportError,
 };
 use tokio::time::{Instant, sleep_until};
 

@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, error, info, warn};
 
+use crate::arrivals::Arrivals;
 use crate::broker::Broker;
 use crate::connection::{Backoff, answered};
 use crate::convert::short;
 use crate::error;
-use crate::arrivals::Arrivals;
 use crate::inbox::Phase;
 use crate::options::Options;
 use crate::prefetch::Sizing;

@@ -73,13 +73,14 @@ async fn run_started<T: Transport>(
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.tell(&Event::Started { queue });
     let working = Arc::clone(&context);
-    let mut workers = Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<T::Receipt>| {
-        let context = Arc::clone(&working);
-        async move {
-            context.work(ready, received).await;
-            drop(alone);
-        }
-    });
+    let mut workers =
+        Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<T::Receipt>| {
+            let context = Arc::clone(&working);
+            async move {
+                context.work(ready, received).await;
+                drop(alone);
+            }
+        });
     let ended = consume(&context, service, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),

@@ -24,12 +24,15 @@ const PATIENCE: Duration = Duration::from_millis(2);
 pub(crate) struct Workers<J> {
     hall: Arc<Hall<J>>,
     tasks: JoinSet<()>,
-    engage: Box<dyn Fn(&mut JoinSet<()>, &Arc<Hall<J>>) + Send>,
+    engage: Box<Engage<J>>,
     most: usize,
     /// When it is looked whether jobs wait too long; while `watching`.
     look: Pin<Box<Sleep>>,
     watching: bool,
 }
+
+/// Engages one more worker.
+type Engage<J> = dyn Fn(&mut JoinSet<()>, &Arc<Hall<J>>) + Send;
 
 /// Where jobs wait for a worker, and workers for a job.
 struct Hall<J> {

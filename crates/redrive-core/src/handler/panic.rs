@@ -74,7 +74,9 @@ impl<F: Future<Output = Outcome>> Future for Catching<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let this = self.project();
         match this.handling.as_pin_mut() {
-            Some(handling) => caught(|| handling.poll(cx)).unwrap_or_else(|panicked| Poll::Ready(Err(panicked))),
+            Some(handling) => {
+                caught(|| handling.poll(cx)).unwrap_or_else(|panicked| Poll::Ready(Err(panicked)))
+            }
             None => Poll::Ready(Err(this.panicked.take().expect("polled after it was ready"))),
         }
     }

@@ -51,7 +51,9 @@ where
     type Future = StageFuture<Catching<H::Future>, St>;
 
     fn call(&self, delivery: Delivery, state: &S) -> Self::Future {
-        StageFuture::new(&self.stage, delivery, |delivery| Catching::new(|| self.handler.call(delivery, state)))
+        StageFuture::new(&self.stage, delivery, |delivery| {
+            Catching::new(|| self.handler.call(delivery, state))
+        })
     }
 
     fn needs(&self) -> Needs {
