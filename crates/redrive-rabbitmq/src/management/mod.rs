@@ -2,6 +2,7 @@
 
 mod audit;
 mod compare;
+mod found;
 mod policies;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use audit::Found;
+use found::Found;
 use policies::Policies;
 
 /// How long one answer may take.

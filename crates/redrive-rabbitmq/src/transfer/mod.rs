@@ -1,6 +1,7 @@
 //! From the delay queues of one topology into those of another.
 
 mod due;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use lapin::options::BasicGetOptions;
-use lapin::types::AMQPValue;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     DEFAULT_HEADER_BUDGET, Message, Needs, Planning, Settlement, TransportError, TransportErrorKind,
@@ -22,8 +22,9 @@ use crate::delay::{Delay, Mode};
 use crate::error;
 use crate::options::Options;
 use crate::session::{Receipt, Session};
-use crate::topology::{self, Part};
+use crate::topology;
 use due::{Remaining, remaining};
+use sources::{Source, delay_queues};
 
 /// How many copies are on their way at once.
 const AT_ONCE: usize = 32;
@@ -72,14 +73,6 @@ pub struct Transferred {
     pub waiting_anew: u64,
     /// How many were moved out of which queue.
     pub queues: BTreeMap<String, u64>,
-}
-
-/// A queue to be emptied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Source {
-    name: String,
-    /// How long it holds a message.
-    ttl: Option<Duration>,
 }
 
 impl Transfer {
@@ -261,57 +254,5 @@ impl Transfer {
         self.broker.store(&way, copy).await?;
         receipt.ack().await?;
         Ok(remaining)
-    }
-}
-
-/// The queues in which messages wait, those too that are declared only when they are needed.
-fn delay_queues(mode: &dyn Mode) -> Vec<Source> {
-    let mut sources = BTreeMap::new();
-    for part in mode.parts() {
-        if let Part::Queue(queue) = part {
-            let ttl = match queue.arguments.get("x-message-ttl") {
-                Some(AMQPValue::LongLongInt(millis)) => {
-                    u64::try_from(*millis).ok().map(Duration::from_millis)
-                }
-                _ => None,
-            };
-            sources.insert(queue.name, ttl);
-        }
-    }
-    for hop in mode.hops() {
-        // Into an exchange: its queue is among the parts.
-        if let Some(way) = mode.way(hop, &mut Message::default()).filter(|way| way.exchange.is_empty()) {
-            sources.entry(way.routing_key).or_insert(Some(hop));
-        }
-    }
-    sources.into_iter().map(|(name, ttl)| Source { name, ttl }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::SingleQueue;
-
-    fn queues(options: &Options, waits: &[u64]) -> Vec<(String, Option<u64>)> {
-        let mut needs = Needs::none();
-        needs.waits = waits.iter().copied().map(Duration::from_secs).collect();
-        let plan = Arc::new(options.plan().unwrap());
-        let mode = options.delay.at_work(&plan, &needs, &options.more_waits);
-        let seconds = |source: Source| (source.name, source.ttl.map(|ttl| ttl.as_secs()));
-        delay_queues(&*mode).into_iter().map(seconds).collect()
-    }
-
-    #[test]
-    fn spare_queues_are_emptied_too() {
-        let named = |seconds: u64| (format!("orders--retry-{}ms", seconds * 1000), Some(seconds));
-        let mut expected = [1, 70, 600, 3600].map(named);
-        expected.sort();
-        assert_eq!(queues(&Options::new("orders"), &[1, 70]), expected);
-    }
-
-    #[test]
-    fn one_queue_for_all_waits_has_no_time_of_its_own() {
-        let options = Options::new("orders").delay(SingleQueue::durable());
-        assert_eq!(queues(&options, &[1]), [("orders--dead-letters".to_owned(), None)]);
     }
 }

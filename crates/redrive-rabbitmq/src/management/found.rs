@@ -1,0 +1,93 @@
+//! A queue that is there: what its arguments and its policies come to. Pure.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::policies::{InForce, Policies};
+
+/// A queue as the management API tells it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    pub(super) queue_type: String,
+    arguments: Map<String, Value>,
+    /// What its policy and operator policy come to, by names without `x-`.
+    policy: Map<String, Value>,
+    policy_name: String,
+}
+
+impl Found {
+    pub(crate) fn read(queue: &Value) -> Self {
+        let object = |name: &str| queue.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
+        let text = |name: &str| queue.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let names = [text("policy"), text("operator_policy")];
+        Self {
+            queue_type: text("type"),
+            arguments: object("arguments"),
+            policy: object("effective_policy_definition"),
+            policy_name: names
+                .iter()
+                .filter(|name| !name.is_empty())
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("` and `"),
+        }
+    }
+
+    /// The same with the policies that are in force.
+    pub(crate) fn with_policies(mut self, policies: &Policies, name: &str) -> Self {
+        let InForce { definition, names } = policies.of(name, &self.queue_type);
+        self.policy = definition;
+        self.policy_name = names.join("` and `");
+        self
+    }
+
+    /// After how many returns the broker takes a message away, where an argument or a policy says so.
+    pub(crate) fn delivery_limit(&self) -> Option<u32> {
+        self.lower("delivery-limit").and_then(|limit| u32::try_from(limit.value).ok())
+    }
+
+    /// After how long the broker takes back what is not settled, where an argument or a policy says so.
+    pub(crate) fn consumer_timeout(&self) -> Option<Duration> {
+        self.lower("consumer-timeout").map(|timeout| Duration::from_millis(timeout.value))
+    }
+
+    /// Of argument and policy the lower one holds, for times to live and limits.
+    pub(super) fn lower(&self, name: &str) -> Option<Setting<u64>> {
+        let argument = number(self.arguments.get(&format!("x-{name}")))
+            .map(|value| Setting { value, by: "its arguments".to_owned() });
+        let policy = number(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() });
+        [argument, policy].into_iter().flatten().min_by_key(|setting| setting.value)
+    }
+
+    /// The argument holds, and the policy where there is none.
+    pub(super) fn argument_first(&self, name: &str) -> Option<Setting<String>> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let argument = text(self.arguments.get(&format!("x-{name}")))
+            .map(|value| Setting { value, by: "its arguments".to_owned() });
+        argument.or_else(|| text(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() }))
+    }
+
+    /// The limit that makes a full queue remove messages, if there is one.
+    pub(super) fn evicts(&self) -> Option<Setting<u64>> {
+        let refuses = |overflow: Setting<String>| overflow.value.starts_with("reject-publish");
+        if self.argument_first("overflow").is_some_and(refuses) {
+            return None;
+        }
+        self.lower("max-length").or_else(|| self.lower("max-length-bytes"))
+    }
+
+    fn by_policy(&self) -> String {
+        format!("policy `{}`", self.policy_name)
+    }
+}
+
+/// A setting, and who made it.
+pub(super) struct Setting<T> {
+    pub(super) value: T,
+    pub(super) by: String,
+}
+
+fn number(value: Option<&Value>) -> Option<u64> {
+    value.and_then(Value::as_u64)
+}
