@@ -2,13 +2,14 @@
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
-//! of `cargo test` says, [`closing`] the report at the end. [`mod@bench`] is
+//! of `cargo test` says, [`closing`] the report at the end. With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is
 //! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside. [`soak`] is
 //! `cargo xtask soak`.
 
 mod bench;
 mod closing;
 mod rivals;
+mod sdks;
 mod servers;
 mod soak;
 mod step;
@@ -35,6 +36,9 @@ enum Command {
         /// Only the tests of this RabbitMQ, and those that need none.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Option<Version>,
+        /// Only the Service Bus emulator under the eyes of foreign clients: installs them, and runs all their scenarios.
+        #[arg(long, conflicts_with = "broker")]
+        servicebus_sdks: bool,
     },
     /// How fast redrive is, beside what can be written by hand: `cargo xtask bench run --help`.
     Bench {
@@ -78,7 +82,8 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<ExitCode> {
     let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
     match command {
-        Command::Test { broker } => test::run(&chosen(*broker)),
+        Command::Test { servicebus_sdks: true, .. } => sdks::run(),
+        Command::Test { broker, .. } => test::run(&chosen(*broker)),
         Command::Bench { broker, rivals, arguments } => {
             let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };
             bench::run(versions, *rivals, arguments)

@@ -15,7 +15,6 @@
 //! stands in `docs/servicebus-emulator.md`.
 // Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
 #![cfg_attr(doctest, doc = include_str!("../../../docs/servicebus-emulator.md"))]
-
 #![forbid(unsafe_code)]
 
 pub mod amqp;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::mailbox::LinkKey;
 use super::replies::credit;
-use super::session::{Link, Session, Unsettled};
+use super::session::{Link, Session, Unsettled, session_lock_lost};
 use crate::amqp::Map;
 use crate::amqp::performative::{Disposition, Flow, Performative};
 use crate::amqp::state::{AmqpError, DeliveryState};
@@ -105,7 +105,11 @@ impl Session {
                 }
             }
             Some(_) if held.is_empty() && !settled => {
-                let error = AmqpError::new("amqp:not-found", "This link has no such delivery to settle.");
+                // A range that begins with one of a lost session has no other: links do not share ids.
+                let error = match self.lost.remove(&first) {
+                    true => session_lock_lost(),
+                    false => AmqpError::new("amqp:not-found", "This link has no such delivery to settle."),
+                };
                 self.answer_settled(context, (first, last), DeliveryState::Rejected(Some(error)), None);
             }
             Some(state) => self.settle(context, &held, settled, &state),

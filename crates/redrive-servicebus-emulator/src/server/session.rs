@@ -1,6 +1,6 @@
 //! One AMQP session: its windows, its links by handle, and the transfers on their way to the client.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{BufMut as _, Bytes};
 use tokio::time::Instant;
@@ -36,6 +36,8 @@ pub(super) struct Session {
     pub(super) links: BTreeMap<u32, Link>,
     /// What was handed out through this session, by delivery id.
     pub(super) unsettled: BTreeMap<u32, Unsettled>,
+    /// Deliveries of sessions whose lock was lost: the client may settle them before it reads of the loss.
+    pub(super) lost: BTreeSet<u32>,
     outgoing: VecDeque<Outgoing>,
 }
 
@@ -80,6 +82,7 @@ impl Session {
             next_delivery_id: 1,
             links: BTreeMap::new(),
             unsettled: BTreeMap::new(),
+            lost: BTreeSet::new(),
             outgoing: VecDeque::new(),
         }
     }
@@ -191,8 +194,12 @@ impl Session {
 
     pub(super) fn lose_session(&mut self, context: &mut Context, handle: u32) {
         if matches!(self.links.get(&handle), Some(Link::Consumer(_))) {
-            let text = "The session lock has expired. Accept the session again.";
-            self.detach(context, handle, AmqpError::new("com.microsoft:session-lock-lost", text));
+            self.lost
+                .extend(self.unsettled.iter().filter(|(_, held)| held.handle == handle).map(|(id, _)| *id));
+            while self.lost.len() > MAX_UNSETTLED {
+                self.lost.pop_first();
+            }
+            self.detach(context, handle, session_lock_lost());
         }
     }
 
@@ -317,6 +324,11 @@ impl Session {
         }
         context.send(self.channel, &Performative::Flow(flow));
     }
+}
+
+pub(super) fn session_lock_lost() -> AmqpError {
+    let text = "The session lock has expired. Accept the session again.";
+    AmqpError::new("com.microsoft:session-lock-lost", text)
 }
 
 impl Link {
