@@ -1,5 +1,6 @@
 //! The server without sockets: a client that speaks in performatives.
 
+mod crash;
 mod limits;
 mod links;
 mod settling;
