@@ -1,6 +1,6 @@
 use bytes::{BufMut, BytesMut};
 
-use super::Value;
+use super::{Map, Value};
 
 /// How many bytes [`encode_value`] writes.
 pub fn encoded_len(value: &Value) -> usize {
@@ -26,12 +26,7 @@ pub fn encode_value(value: &Value, to: &mut BytesMut) {
         Value::String(text) => variable(0xa1, text.as_bytes(), to),
         Value::Symbol(text) => variable(0xa3, text.as_bytes(), to),
         Value::List(items) => compound(0xd0, items.len(), to, |to| encode_all(items, to)),
-        Value::Map(map) => compound(0xd1, map.len() * 2, to, |to| {
-            for (key, value) in map.iter() {
-                encode_value(key, to);
-                encode_value(value, to);
-            }
-        }),
+        Value::Map(map) => encode_map(map, to),
         Value::Described(described) => {
             to.put_u8(0x00);
             encode_value(&described.0, to);
@@ -40,6 +35,49 @@ pub fn encode_value(value: &Value, to: &mut BytesMut) {
         value => {
             to.put_u8(fixed_code(value));
             body(value, to);
+        }
+    }
+}
+
+/// Writes a map.
+pub(crate) fn encode_map(map: &Map, to: &mut BytesMut) {
+    compound(0xd1, map.len() * 2, to, |to| encode_pairs(map, to));
+}
+
+/// A field of a section, borrowed: a message is written far more often than it is changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Field<'a> {
+    Null,
+    Value(&'a Value),
+    Binary(&'a [u8]),
+    String(&'a str),
+    Symbol(&'a str),
+    Timestamp(i64),
+    Uint(u32),
+}
+
+/// A section of fields with a numeric descriptor, without the nulls at its end; nothing at all without any field.
+pub(crate) fn encode_section(descriptor: u64, fields: &[Field<'_>], to: &mut BytesMut) {
+    let Some(last) = fields.iter().rposition(|field| !field.is_null()) else { return };
+    to.put_u8(0x00);
+    encode_value(&Value::Ulong(descriptor), to);
+    compound(0xd0, last + 1, to, |to| fields[..=last].iter().for_each(|field| field.encode(to)));
+}
+
+impl Field<'_> {
+    fn is_null(&self) -> bool {
+        matches!(self, Self::Null | Self::Value(Value::Null))
+    }
+
+    fn encode(&self, to: &mut BytesMut) {
+        match self {
+            Self::Null => to.put_u8(0x40),
+            Self::Value(value) => encode_value(value, to),
+            Self::Binary(bytes) => variable(0xa0, bytes, to),
+            Self::String(text) => variable(0xa1, text.as_bytes(), to),
+            Self::Symbol(text) => variable(0xa3, text.as_bytes(), to),
+            Self::Timestamp(time) => encode_value(&Value::Timestamp(*time), to),
+            Self::Uint(number) => encode_value(&Value::Uint(*number), to),
         }
     }
 }
@@ -53,6 +91,13 @@ pub(crate) fn encode_described_list(descriptor: u64, fields: &[Value], to: &mut 
 
 fn encode_all(values: &[Value], to: &mut BytesMut) {
     for value in values {
+        encode_value(value, to);
+    }
+}
+
+fn encode_pairs(map: &Map, to: &mut BytesMut) {
+    for (key, value) in map.iter() {
+        encode_value(key, to);
         encode_value(value, to);
     }
 }
@@ -141,12 +186,7 @@ fn body(value: &Value, to: &mut BytesMut) {
         Value::Binary(bytes) => long(bytes, to),
         Value::String(text) | Value::Symbol(text) => long(text.as_bytes(), to),
         Value::List(items) => sized(items.len(), to, |to| encode_all(items, to)),
-        Value::Map(map) => sized(map.len() * 2, to, |to| {
-            for (key, value) in map.iter() {
-                encode_value(key, to);
-                encode_value(value, to);
-            }
-        }),
+        Value::Map(map) => sized(map.len() * 2, to, |to| encode_pairs(map, to)),
         Value::Array(items) => sized(items.len(), to, |to| elements(items, to)),
         Value::Described(described) => body(&described.1, to),
     }

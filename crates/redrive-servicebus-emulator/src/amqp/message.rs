@@ -1,7 +1,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::encode::encode_described_list;
-use super::{DecodeError, Map, Reader, Value, encode_value};
+use super::encode::{Field, encode_described_list, encode_section};
+use super::{DecodeError, Map, Reader, Value, encode, encode_value};
 
 const HEADER: u64 = 0x70;
 const DELIVERY_ANNOTATIONS: u64 = 0x71;
@@ -198,27 +198,26 @@ impl Properties {
         })
     }
 
-    fn encode(&self, to: &mut BytesMut) {
-        let symbol = |text: &Option<String>| text.clone().map_or(Value::Null, Value::Symbol);
-        let time = |time: Option<i64>| time.map_or(Value::Null, Value::Timestamp);
+    fn encode<'s>(&'s self, to: &mut BytesMut) {
+        let text = |text: &'s Option<String>| text.as_deref().map_or(Field::Null, Field::String);
+        let symbol = |text: &'s Option<String>| text.as_deref().map_or(Field::Null, Field::Symbol);
+        let time = |time: Option<i64>| time.map_or(Field::Null, Field::Timestamp);
         let fields = [
-            self.message_id.clone(),
-            self.user_id.clone().into(),
-            self.to.clone().into(),
-            self.subject.clone().into(),
-            self.reply_to.clone().into(),
-            self.correlation_id.clone(),
+            Field::Value(&self.message_id),
+            self.user_id.as_deref().map_or(Field::Null, Field::Binary),
+            text(&self.to),
+            text(&self.subject),
+            text(&self.reply_to),
+            Field::Value(&self.correlation_id),
             symbol(&self.content_type),
             symbol(&self.content_encoding),
             time(self.absolute_expiry_time),
             time(self.creation_time),
-            self.group_id.clone().into(),
-            self.group_sequence.into(),
-            self.reply_to_group_id.clone().into(),
+            text(&self.group_id),
+            self.group_sequence.map_or(Field::Null, Field::Uint),
+            text(&self.reply_to_group_id),
         ];
-        if let Some(last) = fields.iter().rposition(|field| !field.is_null()) {
-            encode_described_list(PROPERTIES, &fields[..=last], to);
-        }
+        encode_section(PROPERTIES, &fields, to);
     }
 }
 
@@ -238,7 +237,7 @@ fn map(reader: &mut Reader<'_>) -> Result<Map, DecodeError> {
 fn encode_map(descriptor: u64, map: &Map, to: &mut BytesMut) {
     if !map.is_empty() {
         section(descriptor, to);
-        encode_value(&Value::Map(map.clone()), to);
+        encode::encode_map(map, to);
     }
 }
 
