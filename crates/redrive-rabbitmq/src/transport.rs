@@ -95,7 +95,8 @@ impl RabbitMq {
 
     /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
     /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first; it then waits
-    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms.
+    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms. A message that is on its
+    /// way when the broker runs out of memory or disk is waited for until that is over, however long it takes.
     ///
     /// # Errors
     ///

@@ -13,6 +13,7 @@ pub struct Shared<T> {
     said: fn(&mut Capabilities),
     needs: Arc<Mutex<Needs>>,
     narrowed: Arc<Mutex<Vec<Option<u32>>>>,
+    cannot_narrow: bool,
 }
 
 impl<T> Shared<T> {
@@ -23,7 +24,13 @@ impl<T> Shared<T> {
 
     /// The transport with other capabilities than it has.
     pub fn saying(transport: Arc<T>, said: fn(&mut Capabilities)) -> Self {
-        Self { inner: transport, said, needs: Arc::default(), narrowed: Arc::default() }
+        Self { inner: transport, said, needs: Arc::default(), narrowed: Arc::default(), cannot_narrow: false }
+    }
+
+    /// Hands out as many as before whatever it is asked.
+    #[must_use]
+    pub fn that_cannot_narrow(self) -> Self {
+        Self { cannot_narrow: true, ..self }
     }
 
     /// Notes there how many it was asked to hold at most.
@@ -75,7 +82,9 @@ impl<T: Transport> Transport for Shared<T> {
 
     fn narrow(&self, most: Option<u32>) {
         self.narrowed.lock().unwrap_or_else(PoisonError::into_inner).push(most);
-        self.inner.narrow(most);
+        if !self.cannot_narrow {
+            self.inner.narrow(most);
+        }
     }
 
     fn recovered(&self) -> impl Future<Output = ()> + Send {
