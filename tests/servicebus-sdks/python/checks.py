@@ -56,7 +56,7 @@ async def collect(receiver, count):
     while len(messages) < count:
         if time.monotonic() > end:
             raise AssertionError(f"only {bodies(messages)} of {count} came within {PATIENCE} s")
-        messages += await receiver.receive_messages(count - len(messages), max_wait_time=10)
+        messages += await receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
     return messages
 
 

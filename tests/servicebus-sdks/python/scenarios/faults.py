@@ -67,10 +67,10 @@ async def a_sender_goes_on_after_its_link_is_detached(stage):
     equal(await stage.count("q"), 2, "messages")
 
 
-@scenario
+@scenario(slow=True)
 async def a_send_without_answer_is_sent_again_and_detected(stage):
     await stage.start(queues=DETECTS)
-    client = stage.client(retry_backoff_factor=0.1, try_timeout=3)
+    client = stage.client(retry_backoff_factor=0.1, try_timeout=10)
     async with client.get_queue_sender("q") as sender:
         await sender.send_messages(ServiceBusMessage("a", message_id="a"))
         await stage.lose_replies(1)

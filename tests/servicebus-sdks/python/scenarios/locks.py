@@ -86,7 +86,7 @@ async def a_renewed_lock_holds_from_then_on(stage):
     equal(await stage.count("q"), 0, "messages left")
 
 
-@scenario
+@scenario(slow=True)
 async def the_auto_renewer_renews_until_the_message_is_settled(stage):
     # The client renews a lock as short as this after 3 seconds.
     await stage.start(queues={"q": {"LockDuration": "PT10S"}})
