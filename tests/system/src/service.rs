@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
 use redrive::{
-    BoxError, Consumer, Delivery, Event, MarkError as _, Message, Report, Shelf, Shelves as _, State,
+    BoxError, Consumer, ConsumerHandle, Delivery, Event, MarkError as _, Message, Report, Shelf,
+    Shelves as _, State,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -18,6 +19,7 @@ use crate::rabbit::publish_all;
 #[derive(Debug)]
 pub struct Service {
     handled: Handled,
+    handle: ConsumerHandle,
     resting: watch::Receiver<bool>,
     leash: oneshot::Sender<()>,
     running: JoinHandle<Result<Report, redrive::ConsumerError>>,
@@ -48,8 +50,9 @@ impl Service {
             .with_dead_letter_backoff(fate::policy())
             .handler_with(handled.clone(), handle);
         let (leash, end) = oneshot::channel();
+        let handle = runner.handle();
         let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
-        Self { handled, resting, leash, running }
+        Self { handled, handle, resting, leash, running }
     }
 
     /// Waits until so many different messages were handled with success; answers when.
@@ -65,6 +68,16 @@ impl Service {
             }
         }
         Instant::now()
+    }
+
+    /// Takes no more messages until [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.handle.pause();
+    }
+
+    /// Takes messages again.
+    pub fn resume(&self) {
+        self.handle.resume();
     }
 
     /// Waits until the consumer takes no more messages because copies cannot be stored, or until it takes them again;

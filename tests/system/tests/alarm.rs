@@ -87,12 +87,16 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     // One copy before the alarm: the connection that publishes is the one that the broker blocks.
     let mended = |id: &String| Fate::of(id, 1) == Fate::Transient && Fate::of(id, 2) == Fate::Done;
     let first = (0..).map(id).find(mended).expect("some are mended");
-    let good: Vec<String> = (0..).map(id).filter(|id| Fate::of(id, 1) == Fate::Done).take(MESSAGES).collect();
+    let good: Vec<String> =
+        (0..).map(id).filter(|id| Fate::of(id, 1) == Fate::Done).take(3 * MESSAGES).collect();
     let message = |id: &String| Message::new("an order").with_id(id);
     publish_all(&operator, [message(&first)]).await;
     let mut service = Service::run(on.options(QUEUE).connect(&node.url()).await.unwrap());
     service.handled(1).await;
+    // However long that takes, they are there when the alarm begins.
+    service.pause();
     publish_all(&operator, good.iter().map(message)).await;
+    service.resume();
 
     Alarm::Memory.set(&node, true).await;
     refused(&operator).await;
@@ -186,7 +190,7 @@ async fn refused(operator: &RabbitMq) {
     let mut on_their_way = FuturesUnordered::new();
     loop {
         on_their_way.push(operator.publish(Message::new("too much")));
-        if let Ok(Some(answer)) = tokio::time::timeout(secs(1), on_their_way.next()).await {
+        if let Ok(Some(answer)) = tokio::time::timeout(millis(200), on_their_way.next()).await {
             return assert_eq!(answer.expect_err("the alarm is on").kind(), TransportErrorKind::NotStored);
         }
     }
