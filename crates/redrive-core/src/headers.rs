@@ -1,7 +1,6 @@
 //! Typed headers: what AMQP 0-9-1 and AMQP 1.0 can carry, without loss.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,10 +19,13 @@ use bytes::Bytes;
 /// ```
 #[derive(Clone, Default)]
 pub struct Headers {
-    // The names of our own headers are part of the program, and take no memory in each message. None for no headers, as on
-    // most messages.
-    entries: Option<Arc<BTreeMap<Cow<'static, str>, Value>>>,
+    /// Ordered by name. A list: there are few, and a map takes more memory and more time for few. None for no headers, as on
+    /// most messages.
+    entries: Option<Arc<Vec<(Name, Value)>>>,
 }
+
+/// The names of our own headers are part of the program, and take no memory in each message.
+type Name = Cow<'static, str>;
 
 impl Headers {
     /// No headers.
@@ -35,54 +37,60 @@ impl Headers {
     /// The value under this name, if there is one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.entries.as_ref()?.get(name)
+        let index = self.find(name).ok()?;
+        Some(&self.entries()[index].1)
     }
 
     /// Sets a header; what stood there before is returned.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
-        Arc::make_mut(self.entries.get_or_insert_default()).insert(Cow::Owned(name.into()), value.into())
+        self.put(Cow::Owned(name.into()), value.into())
     }
 
     /// Sets a header whose name is part of the program.
     pub(crate) fn insert_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
-        Arc::make_mut(self.entries.get_or_insert_default()).insert(Cow::Borrowed(name), value.into())
+        self.put(Cow::Borrowed(name), value.into())
+    }
+
+    /// Makes room for so many more.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.entries_mut().reserve(more);
     }
 
     /// Takes a header out.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
-        // Look first: `make_mut` copies the whole map when it is shared.
-        let entries = self.entries.as_mut().filter(|entries| entries.contains_key(name))?;
-        Arc::make_mut(entries).remove(name)
+        // Look first: to change the list copies all of it when it is shared.
+        let index = self.find(name).ok()?;
+        Some(self.entries_mut().remove(index).1)
     }
 
     /// Keeps the headers for which `keep` answers true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &Value) -> bool) {
-        if let Some(entries) = &mut self.entries {
-            Arc::make_mut(entries).retain(|name, value| keep(name, value));
+        if !self.is_empty() {
+            self.entries_mut().retain(|(name, value)| keep(name, value));
         }
     }
 
     /// True when a header of this name is there.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.get(name).is_some()
+        self.find(name).is_ok()
     }
 
     /// How many headers there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.as_ref().map_or(0, |entries| entries.len())
+        self.entries().len()
     }
 
     /// True when there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.entries().is_empty()
     }
 
     /// All headers, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().flat_map(|entries| entries.iter()).map(|(name, value)| (&**name, value))
+        self.entries().iter().map(|(name, value)| (&**name, value))
     }
 
     /// How many bytes the headers take as an AMQP 0-9-1 field table, its length prefix included
@@ -90,6 +98,29 @@ impl Headers {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()
+    }
+
+    fn put(&mut self, name: Name, value: Value) -> Option<Value> {
+        match self.find(&name) {
+            Ok(index) => Some(std::mem::replace(&mut self.entries_mut()[index].1, value)),
+            Err(index) => {
+                self.entries_mut().insert(index, (name, value));
+                None
+            }
+        }
+    }
+
+    /// Where the header is, or else where it belongs.
+    fn find(&self, name: &str) -> Result<usize, usize> {
+        self.entries().binary_search_by(|(there, _)| (**there).cmp(name))
+    }
+
+    fn entries(&self) -> &[(Name, Value)] {
+        self.entries.as_ref().map_or(&[], |entries| entries)
+    }
+
+    fn entries_mut(&mut self) -> &mut Vec<(Name, Value)> {
+        Arc::make_mut(self.entries.get_or_insert_default())
     }
 }
 
@@ -107,12 +138,18 @@ impl fmt::Debug for Headers {
 
 impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Self {
-        // Not `collect`: that would sort them in a list of its own first, and there are few.
-        let mut map = BTreeMap::new();
-        for (name, value) in entries {
-            map.insert(Cow::Owned(name.into()), value.into());
-        }
-        Self { entries: (!map.is_empty()).then(|| Arc::new(map)) }
+        let named = |(name, value): (N, V)| (Cow::Owned(name.into()), value.into());
+        let mut entries: Vec<(Name, Value)> = entries.into_iter().map(named).collect();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        // Of several of one name the last one counts.
+        entries.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+        Self { entries: (!entries.is_empty()).then(|| Arc::new(entries)) }
     }
 }
 
@@ -331,6 +368,24 @@ mod tests {
         assert_eq!((headers.is_empty(), headers.iter().count()), (true, 0));
         assert_eq!(headers, Headers::new());
         assert_eq!(headers.encoded_len(), Headers::new().encoded_len());
+    }
+
+    #[test]
+    fn headers_are_ordered_by_name_and_the_last_of_a_name_counts() {
+        let entries = [("b", 1_i64), ("c", 2), ("a", 3), ("b", 4), ("b", 5)];
+        let mut headers = Headers::from_iter(entries);
+        let mut one_by_one = Headers::new();
+        for (name, value) in entries {
+            one_by_one.insert(name, value);
+        }
+        assert_eq!(headers, one_by_one);
+        let shown = |headers: &Headers| headers.iter().map(|(name, _)| name.to_owned()).collect::<String>();
+        assert_eq!((shown(&headers), headers.get("b")), ("abc".to_owned(), Some(&Value::I64(5))));
+        assert_eq!(headers.insert("ab", 6_i64), None);
+        assert_eq!(headers.insert("a", 7_i64), Some(Value::I64(3)));
+        assert_eq!(headers.remove("b"), Some(Value::I64(5)));
+        assert_eq!(headers.remove("b"), None);
+        assert_eq!((shown(&headers), headers.contains("ab")), ("aabc".to_owned(), true));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Messages of lapin to messages of redrive and back, without loss.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lapin::BasicProperties;
@@ -157,13 +158,24 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
 
 /// A text of at most 255 bytes.
 pub(crate) fn short(text: &str, what: &str) -> Result<ShortString, TransportError> {
-    ShortString::try_new(text).map_err(|_| {
-        let message = format!("`{what}` takes {} bytes, and AMQP 0-9-1 carries 255 at most", text.len());
-        TransportError::new(TransportErrorKind::TooLarge, message)
-    })
+    check_short(text, what)?;
+    Ok(ShortString::from(text))
+}
+
+/// As [`short`], for a text that is needed later.
+pub(crate) fn check_short(text: &str, what: &str) -> Result<(), TransportError> {
+    if text.len() <= usize::from(u8::MAX) {
+        return Ok(());
+    }
+    let message = format!("`{what}` takes {} bytes, and AMQP 0-9-1 carries 255 at most", text.len());
+    Err(TransportError::new(TransportErrorKind::TooLarge, message))
 }
 
 fn is_written_by_the_broker(name: &str) -> bool {
+    // Ours are most of them.
+    if name.starts_with(header_names::PREFIX) {
+        return false;
+    }
     WRITTEN_BY_THE_BROKER.contains(&name)
         || WRITTEN_BY_THE_BROKER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -199,11 +211,12 @@ fn value_from(value: &AMQPValue) -> Value {
 }
 
 fn table_from(headers: &Headers) -> Result<FieldTable, TransportError> {
-    let mut table = FieldTable::default();
+    let mut entries = Vec::with_capacity(headers.len());
     for (name, value) in headers.iter() {
-        table.insert(short(name, "the name of a header")?, value_to(value)?);
+        entries.push((short(name, "the name of a header")?, value_to(value)?));
     }
-    Ok(table)
+    // They are in order already: made at once the table costs half of what entry by entry does.
+    Ok(BTreeMap::from_iter(entries).into())
 }
 
 fn take_text(headers: &mut Headers, name: &str) -> Option<String> {

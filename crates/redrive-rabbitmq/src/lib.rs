@@ -16,7 +16,6 @@
 mod acks;
 mod address;
 mod arrivals;
-mod batch;
 mod broker;
 mod connection;
 mod connections;
@@ -27,7 +26,6 @@ mod delay;
 mod error;
 mod hand_outs;
 mod inbox;
-mod lanes;
 #[cfg(feature = "management")]
 mod management;
 mod options;

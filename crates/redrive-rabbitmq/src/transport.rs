@@ -21,7 +21,6 @@ use crate::error;
 use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
-use crate::publish::Target;
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
@@ -119,9 +118,9 @@ impl RabbitMq {
         message: Message,
     ) -> Result<(), TransportError> {
         let persistent = message.properties().persistent.unwrap_or(true);
-        let target = Target { exchange, routing_key };
-        let answer = self.broker.publisher()?.publish(target, message, persistent).await?;
-        stored(answer, if exchange.is_empty() { routing_key } else { exchange })
+        let way = Way { exchange: exchange.into(), routing_key: routing_key.into() };
+        let answer = self.broker.publisher()?.publish(&way, message, persistent).await?;
+        stored(answer, way.shown())
     }
 
     /// What people should know of the [`Delay`](crate::Delay) mode as it is configured; empty where there is nothing.

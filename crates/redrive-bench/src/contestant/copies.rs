@@ -11,7 +11,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicPublishOptions};
-use lapin::types::{AMQPValue, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, Consumer};
 use tokio::time::{Instant, sleep_until};
 
@@ -65,7 +65,7 @@ pub(super) async fn one_at_a_time(task: Task) -> Result<()> {
     while !copying.tally.is_settled() {
         let delivery = next(&mut consumer).await?;
         if let Some(queue) = copying.handle(&delivery) {
-            stored(&publish(&channel, queue, &delivery).await?)?;
+            stored(&publish(&channel, queue, &delivery, Written::Attempt).await?)?;
         }
         delivery.ack(BasicAckOptions::default()).await?;
         copying.tally.settled(1);
@@ -79,7 +79,7 @@ pub(super) async fn pipelined(task: Task) -> Result<()> {
     let copying = Copying::open(task).await?;
     let channel = confirming(&copying.publishing).await?;
     settle_in_prefixes(&copying, async |delivery, queue| {
-        stored(&publish(&channel, queue, &delivery).await?)?;
+        stored(&publish(&channel, queue, &delivery, Written::Attempt).await?)?;
         Ok(delivery.delivery_tag)
     })
     .await
@@ -98,7 +98,7 @@ pub(super) async fn channels(task: Task) -> Result<()> {
     settle_in_prefixes(&copying, async |delivery, queue| {
         let _room = room.acquire().await?;
         let channel = idle.lock().expect("nobody panics").pop().expect("there is one for each permit");
-        stored(&publish(&channel, queue, &delivery).await?)?;
+        stored(&publish(&channel, queue, &delivery, Written::Attempt).await?)?;
         idle.lock().expect("nobody panics").push(channel);
         Ok(delivery.delivery_tag)
     })
@@ -146,7 +146,7 @@ async fn settle_in_prefixes(
 /// Barrier batches: what has arrived is published together; once every confirm of the batch is in, the returned ones are
 /// told apart by their message id, whichever confirm they were reported on. Several batches are on their way, each on a
 /// channel of its own. The best that was found among those that are right.
-pub(super) async fn batches(task: Task) -> Result<()> {
+pub(super) async fn batches(task: Task, written: Written) -> Result<()> {
     let copying = Copying::open(task).await?;
     let (tally, channel) = (&copying.tally, &copying.link.channel);
     let prefetch = usize::from(copying.task.prefetch);
@@ -169,7 +169,7 @@ pub(super) async fn batches(task: Task) -> Result<()> {
                 && let Some(lane) = idle.pop()
             {
                 let rest = waiting.split_off(most.min(waiting.len()));
-                running.push(barrier(lane, std::mem::replace(&mut waiting, rest)));
+                running.push(barrier(lane, std::mem::replace(&mut waiting, rest), written));
             }
             tokio::select! {
                 biased;
@@ -202,7 +202,7 @@ pub(super) async fn batches(task: Task) -> Result<()> {
                 && let Some(lane) = idle.pop()
             {
                 let rest = waiting.split_off(most.min(waiting.len()));
-                running.push(barrier(lane, std::mem::replace(&mut waiting, rest)));
+                running.push(barrier(lane, std::mem::replace(&mut waiting, rest), written));
             }
         }
         if done.len() >= ack_batch {
@@ -218,8 +218,12 @@ pub(super) async fn batches(task: Task) -> Result<()> {
 }
 
 /// Publishes a batch, waits for all its confirms, and tells which deliveries are stored; here that must be all.
-async fn barrier(lane: Channel, batch: Vec<(Delivery, ShortString)>) -> Result<(Channel, Vec<u64>)> {
-    let publishing = batch.iter().map(|(delivery, queue)| publish(&lane, queue.clone(), delivery));
+async fn barrier(
+    lane: Channel,
+    batch: Vec<(Delivery, ShortString)>,
+    written: Written,
+) -> Result<(Channel, Vec<u64>)> {
+    let publishing = batch.iter().map(|(delivery, queue)| publish(&lane, queue.clone(), delivery, written));
     let mut returned = HashSet::new();
     for confirmation in try_join_all(publishing).await? {
         if let Some(message) = confirmation.take_message() {
@@ -234,10 +238,60 @@ async fn barrier(lane: Channel, batch: Vec<(Delivery, ShortString)>) -> Result<(
     Ok((lane, batch.iter().map(|(delivery, _)| delivery.delivery_tag).collect()))
 }
 
-/// A copy with the least that a retry needs: how often the message has failed.
-async fn publish(channel: &Channel, queue: ShortString, delivery: &Delivery) -> Result<Confirmation> {
+/// What a copy carries besides what it had.
+#[derive(Clone, Copy)]
+pub(super) enum Written {
+    /// The least that a retry needs: how often the message has failed.
+    Attempt,
+    /// As many headers as redrive writes, of the same names, kinds and sizes.
+    Story,
+}
+
+impl Written {
+    fn onto(self, headers: &mut FieldTable, delivery: &Delivery) {
+        if let Self::Attempt = self {
+            headers.insert("x-attempt".into(), AMQPValue::LongInt(1));
+            return;
+        }
+        let text = |text: &str| AMQPValue::LongString(text.into());
+        let (error, reason) = ("the carrier does not answer", "RetryableError");
+        let (now, due) = ("2026-01-01T00:00:00.000Z", "2026-01-01T01:00:00.000Z");
+        let mut failure = FieldTable::default();
+        failure.insert("attempt".into(), AMQPValue::LongLongInt(1));
+        failure.insert("at".into(), text(now));
+        failure.insert("reason".into(), text(reason));
+        failure.insert("error".into(), text(error));
+        failure.insert("wait-ms".into(), AMQPValue::LongLongInt(3_600_000));
+        let history = AMQPValue::FieldArray(vec![AMQPValue::FieldTable(failure)].into());
+        let id = delivery.properties.message_id().as_ref().map_or("", ShortString::as_str);
+        for (name, value) in [
+            ("redrive-attempt", AMQPValue::LongLongInt(1)),
+            ("redrive-due-at", text(due)),
+            ("redrive-error", text(error)),
+            ("redrive-fingerprint", text("0123456789abcdef")),
+            ("redrive-first-failed-at", text(now)),
+            ("redrive-history", history),
+            ("redrive-hop", AMQPValue::LongLongInt(1)),
+            ("redrive-last-failed-at", text(now)),
+            ("redrive-message-id", text(id)),
+            ("redrive-reason", text(reason)),
+            ("redrive-source-exchange", text(delivery.exchange.as_str())),
+            ("redrive-source-queue", text(delivery.routing_key.as_str())),
+            ("redrive-source-routing-key", text(delivery.routing_key.as_str())),
+        ] {
+            headers.insert(name.into(), value);
+        }
+    }
+}
+
+async fn publish(
+    channel: &Channel,
+    queue: ShortString,
+    delivery: &Delivery,
+    written: Written,
+) -> Result<Confirmation> {
     let mut headers = delivery.properties.headers().clone().unwrap_or_default();
-    headers.insert("x-attempt".into(), AMQPValue::LongInt(1));
+    written.onto(&mut headers, delivery);
     let properties: BasicProperties = delivery.properties.clone().with_headers(headers).with_delivery_mode(2);
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
     let sent = channel.basic_publish("".into(), queue, options, &delivery.data, properties);

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use self::copies::Written;
 pub(crate) use self::redrive::queue_type as redrive_queue_type;
 use crate::task::{Task, Work};
 pub(crate) use tally::Tally;
@@ -41,9 +42,14 @@ pub(crate) fn variants(work: Work) -> &'static [&'static str] {
             "lapin-concurrent-acks",
             "lapin-awaited-acks",
         ],
-        Work::Retry | Work::DeadLetter | Work::Park => {
-            &["redrive", "lapin-pipelined", "lapin-batches", "lapin-channels", "lapin-one-at-a-time"]
-        }
+        Work::Retry | Work::DeadLetter | Work::Park => &[
+            "redrive",
+            "lapin-pipelined",
+            "lapin-batches",
+            "lapin-batches-story",
+            "lapin-channels",
+            "lapin-one-at-a-time",
+        ],
         Work::Mixed1 | Work::Mixed10 => &["redrive", "lapin-batches", "lapin-one-at-a-time"],
     }
 }
@@ -63,7 +69,8 @@ pub(crate) async fn run(task: Task) -> Result<()> {
         "lapin-concurrent-acks" => consume::concurrent_acks(task).await,
         "lapin-awaited-acks" => consume::awaited_acks(task).await,
         "lapin-pipelined" => copies::pipelined(task).await,
-        "lapin-batches" => copies::batches(task).await,
+        "lapin-batches" => copies::batches(task, Written::Attempt).await,
+        "lapin-batches-story" => copies::batches(task, Written::Story).await,
         "lapin-channels" => copies::channels(task).await,
         "lapin-one-at-a-time" => copies::one_at_a_time(task).await,
         other => bail!("no contestant is called `{other}`"),

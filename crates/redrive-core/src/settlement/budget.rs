@@ -7,8 +7,9 @@ use crate::message::Message;
 use crate::text::cut;
 
 /// Drops parts of the story until it fits, least useful first. Counts, times, reason, id and source queue stay:
-/// with their bounds they always fit.
-pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) {
+/// with their bounds they always fit. Answers whether all headers together are what the broker takes: others may be too
+/// large by themselves.
+pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
     let steps: [fn(&mut Headers); 10] = [
         |headers| keep_of_history(headers, 1, 3),
         |headers| keep_of_history(headers, 1, 0),
@@ -26,10 +27,11 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) {
     ];
     for step in steps {
         if own_bytes(copy.headers()) <= planning.header_budget && fits(copy, planning) {
-            return;
+            return true;
         }
         step(copy.headers_mut());
     }
+    fits(copy, planning)
 }
 
 /// What is never dropped.

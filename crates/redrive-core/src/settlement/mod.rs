@@ -68,6 +68,8 @@ const FIRST_KEPT: usize = 2;
 const LAST_KEPT: usize = 6;
 /// How many bytes of a name (queue, exchange, key, id) are kept; brokers allow about as much.
 const MAX_NAME_BYTES: usize = 256;
+/// About how many headers are written on a copy.
+const MOST_WRITTEN: usize = 15;
 const HISTORY_ERROR_BYTES: usize = 160;
 const SHORT_ERROR_BYTES: usize = 128;
 
@@ -220,8 +222,8 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
         }
         copy.headers_mut().insert_own(names::DUE_AT, due);
     }
-    into_budget(&mut copy, planning);
-    if too_large_but_rejectable(&copy, planning) {
+    let fits = into_budget(&mut copy, planning);
+    if !fits && planning.capabilities.native_dead_letter {
         return Settlement::Reject;
     }
     Settlement::Reschedule { wait: hop, copy }
@@ -242,8 +244,8 @@ fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
     let mut copy = failed_copy(delivery, failure, None, planning.now);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.handed_out()));
-    into_budget(&mut copy, planning);
-    if too_large_but_rejectable(&copy, planning) {
+    let fits = into_budget(&mut copy, planning);
+    if !fits && planning.capabilities.native_dead_letter {
         return Settlement::Reject;
     }
     Settlement::Move { shelf, copy }
@@ -259,6 +261,7 @@ fn next_copy(delivery: &Delivery) -> Message {
         copy.headers_mut().insert_own(names::EXPIRATION, millis);
     }
     let headers = copy.headers_mut();
+    headers.reserve(MOST_WRITTEN);
     if let Some(deadline) = delivery.deadline() {
         headers.insert_own(names::DEADLINE, write_time(deadline));
     }
@@ -332,6 +335,7 @@ fn write_past_failure(past: &PastFailure) -> Value {
 fn history_entry(attempt: u32, at: Option<Value>, reason: &str, error: &str, wait_ms: Option<u64>) -> Value {
     use names::history as key;
     let mut entry = Headers::new();
+    entry.reserve(5);
     entry.insert_own(key::ATTEMPT, i64::from(attempt));
     if let Some(at) = at {
         entry.insert_own(key::AT, at);
@@ -346,10 +350,6 @@ fn history_entry(attempt: u32, at: Option<Value>, reason: &str, error: &str, wai
 
 fn fits(copy: &Message, planning: &Planning<'_>) -> bool {
     planning.capabilities.max_header_bytes.is_none_or(|max| copy.encoded_header_len() <= max)
-}
-
-fn too_large_but_rejectable(copy: &Message, planning: &Planning<'_>) -> bool {
-    planning.capabilities.native_dead_letter && !fits(copy, planning)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::Broker;
 use crate::connection::Live;
 use crate::delay::Way;
 use crate::error;
-use crate::publish::{Answer, Target};
+use crate::publish::Answer;
 use crate::topology::{self, Declared, Part, Topology};
 
 impl Broker {
@@ -64,8 +64,7 @@ impl Broker {
         message: Message,
         persistent: bool,
     ) -> Result<(), TransportError> {
-        let target = Target { exchange: &way.exchange, routing_key: &way.routing_key };
-        let answer = self.publisher()?.publish(target, message.clone(), persistent).await;
+        let answer = self.publisher()?.publish(way, message.clone(), persistent).await;
         let missing = match &answer {
             Ok(answer) => matches!(answer, Answer::Returned(_)),
             Err(error) => error::is_missing_exchange(error),
@@ -73,6 +72,16 @@ impl Broker {
         if !(missing && self.is_ours_to_declare(way)) {
             return stored(answer?, way.shown());
         }
+        // In a box: hardly any message needs the room.
+        Box::pin(self.publish_once_declared(way, message, persistent)).await
+    }
+
+    async fn publish_once_declared(
+        &self,
+        way: &Way,
+        message: Message,
+        persistent: bool,
+    ) -> Result<(), TransportError> {
         // Those that are live now are subscribed to a queue that is gone; not those that come after.
         let sessions = if *way == Way::queue(self.queue()) { self.sessions() } else { Vec::new() };
         self.declare_again(way).await.map_err(|error| {
@@ -82,7 +91,7 @@ impl Broker {
         // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
         sessions.iter().for_each(|session| session.end());
         self.until_grown_up().await;
-        stored(self.publisher()?.publish(target, message, persistent).await?, way.shown())
+        stored(self.publisher()?.publish(way, message, persistent).await?, way.shown())
     }
 
     /// Where a copy goes to be held back for `wait`.
@@ -122,8 +131,9 @@ impl Broker {
 
     async fn until_grown_up(&self) {
         let young_until = *self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(grown_up) = young_until {
-            tokio::time::sleep_until(grown_up).await;
+        if let Some(grown_up) = young_until.filter(|&grown_up| grown_up > Instant::now()) {
+            // In a box: it is waited for in the first seconds only.
+            Box::pin(tokio::time::sleep_until(grown_up)).await;
         }
     }
 
@@ -131,7 +141,7 @@ impl Broker {
     fn is_ours_to_declare(&self, way: &Way) -> bool {
         let leads_here = |part: &Part| match part {
             Part::Queue(queue) => *way == Way::queue(&queue.name),
-            Part::Exchange(exchange) => way.exchange == exchange.name,
+            Part::Exchange(exchange) => *way.exchange == *exchange.name,
             Part::Binding(_) => false,
         };
         let queues = self.plan.queues();

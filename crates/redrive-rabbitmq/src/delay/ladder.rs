@@ -14,6 +14,8 @@ use crate::topology::{Part, Plan, Topology};
 pub(super) struct AtWork {
     plan: Arc<Plan>,
     ladder: Ladder,
+    /// All rungs, shortest first, and the ways onto them: every retry asks for one.
+    ways: Vec<(Duration, Way)>,
 }
 
 impl AtWork {
@@ -27,17 +29,20 @@ impl AtWork {
     }
 
     pub(super) fn with(plan: &Arc<Plan>, ladder: Ladder) -> Self {
-        Self { plan: Arc::clone(plan), ladder }
+        let ways = ladder.all().map(|rung| (rung, Way::queue(plan.names.rung(rung)))).collect();
+        Self { plan: Arc::clone(plan), ladder, ways }
     }
 }
 
 impl Mode for AtWork {
     fn hops(&self) -> Vec<Duration> {
-        self.ladder.all().collect()
+        self.ways.iter().map(|(rung, _)| *rung).collect()
     }
 
     fn way(&self, wait: Duration, _: &mut Message) -> Option<Way> {
-        self.ladder.rung_for(wait).map(|rung| Way::queue(self.plan.names.rung(rung)))
+        let rung = self.ladder.rung_for(wait)?;
+        let index = self.ways.binary_search_by_key(&rung, |(rung, _)| *rung).ok()?;
+        Some(self.ways[index].1.clone())
     }
 
     fn parts(&self) -> Vec<Part> {
@@ -45,9 +50,8 @@ impl Mode for AtWork {
     }
 
     fn spare(&self, way: &Way) -> Option<Part> {
-        let mut spare = self.ladder.spare.iter();
-        let wait = spare.find(|&&wait| *way == Way::queue(self.plan.names.rung(wait)))?;
-        Some(Part::Queue(self.plan.rung(*wait)))
+        let (rung, _) = self.ways.iter().find(|(_, onto)| onto == way)?;
+        self.ladder.spare.contains(rung).then(|| Part::Queue(self.plan.rung(*rung)))
     }
 }
 
@@ -67,12 +71,12 @@ const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
 /// needed for the first time. Without them a wait of an hour would be made of as many hops as the longest rung goes into it.
 const SPARE: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
 
-/// The waits that have a queue, shortest first.
+/// The waits that have a queue, each kind shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ladder {
     /// Declared, or verified, at the start.
     rungs: Vec<Duration>,
-    /// Longer ones, declared when they are needed.
+    /// Others, declared when they are needed.
     spare: Vec<Duration>,
 }
 
@@ -113,7 +117,8 @@ impl Ladder {
 
     /// The shortest rung that is not shorter than `wait`; `None` when all are.
     pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
-        self.all().find(|&rung| rung >= wait)
+        let shortest = |rungs: &[Duration]| rungs.get(rungs.partition_point(|&rung| rung < wait)).copied();
+        [shortest(&self.rungs), shortest(&self.spare)].into_iter().flatten().min()
     }
 
     /// All rungs, shortest first.

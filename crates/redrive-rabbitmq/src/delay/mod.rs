@@ -177,17 +177,17 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync {
     }
 }
 
-/// Where a copy is published to, so that it waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a message is published to: for a copy, so that it waits there. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
-    pub(crate) exchange: String,
-    pub(crate) routing_key: String,
+    pub(crate) exchange: Arc<str>,
+    pub(crate) routing_key: Arc<str>,
 }
 
 impl Way {
     /// Straight into a queue.
-    pub(crate) fn queue(name: impl Into<String>) -> Self {
-        Self { exchange: String::new(), routing_key: name.into() }
+    pub(crate) fn queue(name: impl AsRef<str>) -> Self {
+        Self { exchange: Arc::default(), routing_key: name.as_ref().into() }
     }
 
     /// What it leads to, for errors and logs.
@@ -196,9 +196,18 @@ impl Way {
     }
 }
 
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.exchange {
+            "" => f.write_str(&self.routing_key),
+            exchange => write!(f, "{exchange} → {}", self.routing_key),
+        }
+    }
+}
+
 /// The routing key that the message was published with at first.
-fn original_key(copy: &Message) -> Option<String> {
-    copy.headers().get(header_names::SOURCE_ROUTING_KEY).and_then(Value::as_str).map(str::to_owned)
+fn original_key(copy: &Message) -> Option<&str> {
+    copy.headers().get(header_names::SOURCE_ROUTING_KEY).and_then(Value::as_str)
 }
 
 #[cfg(test)]

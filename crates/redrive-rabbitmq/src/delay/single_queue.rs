@@ -263,7 +263,7 @@ impl Mode for AtWork {
             copy.headers_mut().insert(RETRIES, i64::from(failures));
         }
         let routing_key = super::original_key(copy).unwrap_or_default();
-        Some(Way { exchange: self.names.backoff_exchange.clone(), routing_key })
+        Some(Way { exchange: self.names.backoff_exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -161,8 +161,8 @@ impl Mode for AtWork {
             copy.headers().get(header_names::SOURCE_EXCHANGE).and_then(|name| name.as_str())
                 == Some(self.staged.main_exchange.as_str());
         let original = came_through_main.then(|| super::original_key(copy)).flatten();
-        let routing_key = original.unwrap_or_else(|| self.other_key().to_owned());
-        Some(Way { exchange: stage.exchange.clone(), routing_key })
+        let routing_key = original.unwrap_or_else(|| self.other_key());
+        Some(Way { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -34,7 +34,7 @@ pub(super) fn delay_queues(mode: &dyn Mode) -> Vec<Source> {
     for hop in mode.hops() {
         // Into an exchange: its queue is among the parts.
         if let Some(way) = mode.way(hop, &mut Message::default()).filter(|way| way.exchange.is_empty()) {
-            sources.entry(way.routing_key).or_insert(Some(hop));
+            sources.entry(way.routing_key.as_ref().to_owned()).or_insert(Some(hop));
         }
     }
     sources.into_iter().map(|(name, ttl)| Source { name, ttl }).collect()

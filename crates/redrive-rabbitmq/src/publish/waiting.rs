@@ -1,37 +1,21 @@
-//! Copies that wait to be sent, by their route; and which of them go together. Pure.
+//! Copies that wait to be sent, by their way; and which of them go together. Pure.
 
 use std::collections::{HashMap, VecDeque};
 
-use lapin::types::ShortString;
+use crate::delay::Way;
 
-/// How many batches for one target may be on their way at once: while one waits for its answers the next is sent. Not
+/// How many batches that go one way may be on their way at once: while one waits for its answers the next is sent. Not
 /// more, so that a queue that never answers takes few channels from the others.
 const LANES: usize = 2;
 /// How many copies go together at most, and about how many bytes.
 const COPIES: usize = 256;
 const BYTES: usize = 1024 * 1024;
 
-/// Where copies go. Those of one batch go to the same place, so that nobody waits, or fails, because of a queue that he
-/// has nothing to do with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Route {
-    pub(crate) exchange: ShortString,
-    pub(crate) routing_key: ShortString,
-}
-
-impl Route {
-    pub(crate) fn shown(&self) -> String {
-        match self.exchange.as_str() {
-            "" => self.routing_key.to_string(),
-            exchange => format!("{exchange} → {}", self.routing_key),
-        }
-    }
-}
-
-/// All that wait.
+/// All that wait. What goes together goes the same way, so that nobody waits, or fails, because of a queue that he has nothing
+/// to do with.
 #[derive(Debug)]
 pub(crate) struct Waiting<J> {
-    lanes: HashMap<Route, Lanes<J>>,
+    lanes: HashMap<Way, Lanes<J>>,
 }
 
 #[derive(Debug)]
@@ -48,11 +32,11 @@ impl<J> Default for Waiting<J> {
 
 impl<J> Waiting<J> {
     /// One more, of so many bytes. True when a lane has to be started for it; else one that runs takes it along.
-    pub(crate) fn push(&mut self, target: &Route, bytes: usize, job: J) -> bool {
-        if !self.lanes.contains_key(target) {
-            self.lanes.insert(target.clone(), Lanes { jobs: VecDeque::new(), running: 0 });
+    pub(crate) fn push(&mut self, way: &Way, bytes: usize, job: J) -> bool {
+        if !self.lanes.contains_key(way) {
+            self.lanes.insert(way.clone(), Lanes { jobs: VecDeque::new(), running: 0 });
         }
-        let Some(lanes) = self.lanes.get_mut(target) else { return false };
+        let Some(lanes) = self.lanes.get_mut(way) else { return false };
         lanes.jobs.push_back((bytes, job));
         let start = lanes.running < LANES;
         lanes.running += usize::from(start);
@@ -60,8 +44,8 @@ impl<J> Waiting<J> {
     }
 
     /// The next batch of a lane. Empty: there is none, and the lane has ended.
-    pub(crate) fn next(&mut self, target: &Route) -> Vec<J> {
-        let Some(lanes) = self.lanes.get_mut(target) else { return Vec::new() };
+    pub(crate) fn next(&mut self, way: &Way) -> Vec<J> {
+        let Some(lanes) = self.lanes.get_mut(way) else { return Vec::new() };
         let (mut batch, mut size) = (Vec::new(), 0);
         while let Some(&(bytes, _)) = lanes.jobs.front() {
             // A large one goes alone: it may be too large, and the broker closes the channel over that.
@@ -72,7 +56,7 @@ impl<J> Waiting<J> {
             batch.extend(lanes.jobs.pop_front().map(|(_, job)| job));
         }
         if batch.is_empty() {
-            self.end(target);
+            self.end(way);
         }
         batch
     }
@@ -83,11 +67,11 @@ impl<J> Waiting<J> {
     }
 
     /// A lane ended without being asked to. What waits is given up when nobody else carries it.
-    pub(crate) fn end(&mut self, target: &Route) {
-        if let Some(lanes) = self.lanes.get_mut(target) {
+    pub(crate) fn end(&mut self, way: &Way) {
+        if let Some(lanes) = self.lanes.get_mut(way) {
             lanes.running = lanes.running.saturating_sub(1);
             if lanes.running == 0 {
-                self.lanes.remove(target);
+                self.lanes.remove(way);
             }
         }
     }
@@ -97,23 +81,23 @@ impl<J> Waiting<J> {
 mod tests {
     use super::*;
 
-    fn queue(name: &str) -> Route {
-        Route { exchange: ShortString::default(), routing_key: name.into() }
+    fn queue(name: &str) -> Way {
+        Way::queue(name)
     }
 
     #[test]
-    fn two_lanes_run_for_a_target_and_end_when_nothing_waits() {
+    fn two_lanes_go_one_way_and_end_when_nothing_waits() {
         let mut waiting = Waiting::default();
         let started: Vec<_> = (0..4).map(|job| waiting.push(&queue("a"), 10, job)).collect();
         assert_eq!(started, [true, true, false, false]);
-        assert!(waiting.push(&queue("b"), 10, 9), "another target does not wait for this one");
+        assert!(waiting.push(&queue("b"), 10, 9), "another way does not wait for this one");
         assert_eq!(waiting.next(&queue("a")), [0, 1, 2, 3]);
         assert!(waiting.next(&queue("a")).is_empty());
         assert!(waiting.push(&queue("a"), 10, 4), "one lane has ended, and another may start");
         assert_eq!(waiting.next(&queue("a")), [4]);
         assert!(waiting.next(&queue("a")).is_empty());
         assert!(waiting.next(&queue("a")).is_empty());
-        assert_eq!(waiting.lanes.len(), 1, "nothing is kept of a target that nobody sends to");
+        assert_eq!(waiting.lanes.len(), 1, "nothing is kept of a way that nobody takes");
     }
 
     #[test]

@@ -5,7 +5,10 @@
 //! another. So once ALL confirms of a batch are in, with nothing else on the channel, all that came back is known, and
 //! what did not come back is stored. Before that nothing is.
 
-use futures::future::join_all;
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
+use futures::future::{MaybeDone, maybe_done};
 use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
@@ -14,7 +17,7 @@ use redrive_core::Message;
 use redrive_core::fail_point::{FailPoint, fail_point};
 
 use crate::connection::answered_on;
-use crate::lanes::Route;
+use crate::delay::Way;
 
 /// What became of a copy that the broker answered for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,24 +29,19 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// Publishes copies for one target, on a channel with nothing else on its way, and waits for all answers: one for each, in
+/// Publishes copies that go one way, on a channel with nothing else on its way, and waits for all answers: one for each, in
 /// their order. An error means that the channel ended: it is not known what became of them.
-pub(crate) async fn publish(
+pub(super) async fn publish<'a>(
     channel: &Channel,
-    route: &Route,
-    copies: Vec<(&Message, BasicProperties)>,
+    way: &Way,
+    copies: impl Iterator<Item = (&'a Message, BasicProperties)>,
 ) -> lapin::Result<Vec<Answer>> {
-    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let messages: Vec<_> = copies.iter().map(|(message, _)| *message).collect();
-    let sending = join_all(copies.into_iter().map(|(message, properties)| async move {
-        let (exchange, routing_key) = (route.exchange.clone(), route.routing_key.clone());
-        let sent = channel.basic_publish(exchange, routing_key, options, message.body(), properties);
-        let confirm = sent.await?;
-        fail_point(FailPoint::CopyHandedOver);
-        confirm.await
-    }));
-    let all = async { sending.await.into_iter().collect::<lapin::Result<Vec<_>>>() };
-    let confirmed = answered_on(channel, all).await?;
+    let mut messages = Vec::new();
+    let sending = copies.map(|(message, properties)| {
+        messages.push(message);
+        Box::pin(maybe_done(send(channel, way, message, properties)))
+    });
+    let confirmed = answered_on(channel, all(sending.collect())).await?;
     let mut acked = Vec::with_capacity(messages.len());
     let mut returned = Vec::new();
     for confirmation in confirmed {
@@ -57,6 +55,39 @@ pub(crate) async fn publish(
         fail_point(FailPoint::CopyConfirmed);
     }
     Ok(answers)
+}
+
+/// Publishes one copy, and waits for its confirm.
+async fn send(
+    channel: &Channel,
+    way: &Way,
+    message: &Message,
+    properties: BasicProperties,
+) -> lapin::Result<Confirmation> {
+    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+    let (exchange, routing_key) = (ShortString::from(&*way.exchange), ShortString::from(&*way.routing_key));
+    let sent = channel.basic_publish(exchange, routing_key, options, message.body(), properties);
+    let confirm = sent.await?;
+    fail_point(FailPoint::CopyHandedOver);
+    confirm.await
+}
+
+/// All outcomes, in their order. `join_all` would wake this task, and poll, twice for each of them.
+async fn all<F>(mut sending: Vec<Pin<Box<MaybeDone<F>>>>) -> lapin::Result<Vec<Confirmation>>
+where
+    F: Future<Output = lapin::Result<Confirmation>>,
+{
+    // The first poll hands each to the channel. Nobody needs to be woken for it yet: they are waited for one after the other,
+    // and when one is done, so are most of those behind it.
+    for one in &mut sending {
+        let _ = one.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+    let mut done = Vec::with_capacity(sending.len());
+    for mut one in sending {
+        one.as_mut().await;
+        done.extend(one.as_mut().take_output());
+    }
+    done.into_iter().collect()
 }
 
 /// One answer for each copy: `acked` says what the broker's confirm was. Every copy that may be one of those that came back

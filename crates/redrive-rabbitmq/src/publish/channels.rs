@@ -1,0 +1,109 @@
+//! The channels that copies are published on: opened when one is needed, kept for the next batch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lapin::Channel;
+use lapin::options::ConfirmSelectOptions;
+use redrive_core::{TransportError, TransportErrorKind};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+
+use super::not_stored;
+use crate::connection::{Backoff, Link, Live, answered};
+use crate::error;
+
+#[derive(Debug)]
+pub(super) struct Channels {
+    link: Link,
+    permits: Semaphore,
+    idle: Mutex<Vec<Slot>>,
+    /// One lane at a time tries to connect; the others have what it gets.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// A channel in confirm mode with nothing on its way.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) channel: Channel,
+    epoch: u64,
+}
+
+impl Channels {
+    pub(super) fn new(link: Link, most: usize) -> Self {
+        let permits = Semaphore::new(most.min(Semaphore::MAX_PERMITS));
+        Self { link, permits, idle: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The right to use one channel. An error means that they are closed for good.
+    pub(super) async fn permit(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.permits.acquire().await
+    }
+
+    /// A channel to publish on, now, and the connection that it is of; tried for as long as anybody wants it.
+    pub(super) async fn ready(
+        &self,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<(Arc<Live>, Slot), TransportError> {
+        let live = self.connected(is_wanted).await?;
+        if live.is_blocked() {
+            return Err(not_stored("RabbitMQ takes no messages: its memory or disk is full".to_owned()));
+        }
+        let slot = self.slot(&live).await?;
+        Ok((live, slot))
+    }
+
+    pub(super) fn put_back(&self, slot: Slot) {
+        if slot.channel.status().connected() {
+            self.idle().push(slot);
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        self.permits.close();
+        self.idle().clear();
+        self.link.close().await;
+    }
+
+    /// The publishing connection, however often it must be tried, as long as anybody waits: a lane that went on without
+    /// would outlive the transport, and keep all that comes in meanwhile.
+    async fn connected(&self, is_wanted: impl Fn() -> bool) -> Result<Arc<Live>, TransportError> {
+        let _one_at_a_time = self.connecting.lock().await;
+        let mut backoff = Backoff::default();
+        loop {
+            match self.link.live().await {
+                Ok(live) => return Ok(live),
+                Err(error) if error.kind() == TransportErrorKind::Closed => return Err(error),
+                Err(error) if !is_wanted() => return Err(error),
+                Err(error) => {
+                    let pause = backoff.next();
+                    tracing::warn!(%error, ?pause, "cannot publish, trying again");
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    async fn slot(&self, live: &Live) -> Result<Slot, TransportError> {
+        let usable = |slot: &Slot| slot.epoch == live.epoch && slot.channel.status().connected();
+        while let Some(slot) = self.idle().pop() {
+            if usable(&slot) {
+                return Ok(slot);
+            }
+        }
+        let not_stored = |error| error::publishing("a channel to publish on", error);
+        let channel = live.channel().await.map_err(|error| {
+            TransportError::new(TransportErrorKind::NotStored, error.to_string()).with_source(error)
+        })?;
+        answered(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
+            .await
+            .map_err(not_stored)?;
+        Ok(Slot { channel, epoch: live.epoch })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
