@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Message, TransportErrorKind, millis, secs};
+use redrive::{Message, TransportErrorKind, millis};
 use redrive_brokers::{Node, own_node, report};
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
