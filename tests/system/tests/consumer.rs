@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive::memory::{Memory, MemoryOptions};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Report, header_names};
+use redrive::{ConsumerError, Event, Needs, Report, Transport, header_names};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
 use tokio::sync::Semaphore;
@@ -189,6 +189,26 @@ async fn a_shutdown_lets_handlers_finish_and_gives_back_what_has_not_begun() {
     assert_eq!(report.acknowledged, 3);
     assert_eq!(broker.depth(QUEUE), 7);
     assert_eq!(broker.held(QUEUE), 0);
+}
+
+/// The loop and the handlers have tasks of their own: none of them may outlive the future that was dropped.
+#[tokio::test]
+async fn a_consumer_that_is_dropped_drops_its_handlers_and_their_messages_come_again() {
+    let (broker, transport) = memory_with(numbered(1));
+    let begun = Arc::new(Semaphore::new(0));
+    let beginning = Arc::clone(&begun);
+    let handler = move || {
+        beginning.add_permits(1);
+        std::future::pending::<()>()
+    };
+    tokio::select! {
+        ended = Consumer::new(transport).handler(handler).run() => panic!("it ended by itself: {ended:?}"),
+        began = begun.acquire() => began.unwrap().forget(),
+    }
+    let next = broker.transport(QUEUE);
+    next.start(&Needs::none()).await.unwrap();
+    let received = next.receive().await.unwrap().unwrap();
+    assert_eq!(received.delivery.handed_out(), 2);
 }
 
 #[tokio::test(start_paused = true)]
