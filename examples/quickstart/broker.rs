@@ -2,24 +2,52 @@
 
 use redrive::prelude::*;
 
-#[cfg(not(feature = "rabbitmq"))]
+#[cfg(not(any(feature = "rabbitmq", feature = "servicebus")))]
 pub async fn connect(queue: &str) -> Result<Memory, BoxError> {
     Ok(Memory::new(queue))
 }
 
-#[cfg(not(feature = "rabbitmq"))]
+#[cfg(not(any(feature = "rabbitmq", feature = "servicebus")))]
 pub async fn publish(orders: &Memory, message: Message) -> Result<(), BoxError> {
     Ok(orders.publish(message)?)
 }
 
-#[cfg(feature = "rabbitmq")]
+#[cfg(all(feature = "rabbitmq", not(feature = "servicebus")))]
 pub async fn connect(queue: &str) -> Result<RabbitMq, BoxError> {
     let url =
         std::env::args().nth(1).ok_or("which RabbitMQ? Give its URL: … -- amqp://guest:guest@localhost")?;
     Ok(RabbitMq::connect(&url, queue).await?)
 }
 
-#[cfg(feature = "rabbitmq")]
+#[cfg(all(feature = "rabbitmq", not(feature = "servicebus")))]
 pub async fn publish(orders: &RabbitMq, message: Message) -> Result<(), BoxError> {
+    Ok(orders.publish(message).await?)
+}
+
+/// On the namespace whose connection string is given; without one, on an emulator that ends with the example.
+#[cfg(feature = "servicebus")]
+pub async fn connect(queue: &str) -> Result<ServiceBus, BoxError> {
+    use redrive_servicebus_emulator::{Emulator, Settings};
+
+    // More than the layers' own limit of 10, which is to be reached first.
+    const MAX_DELIVERY_COUNT: u32 = 20;
+    let connection_string = match std::env::args().nth(1) {
+        Some(given) => given,
+        None => {
+            let mut settings = Settings::default();
+            settings.max_delivery_count = MAX_DELIVERY_COUNT;
+            let emulator = Emulator::builder().queue(queue, settings).start().await?;
+            let connection_string = emulator.connection_string();
+            // It runs for as long as the example does.
+            std::mem::forget(emulator);
+            connection_string
+        }
+    };
+    let options = ServiceBus::options(queue).max_delivery_count(MAX_DELIVERY_COUNT);
+    Ok(options.connect(&connection_string).await?)
+}
+
+#[cfg(feature = "servicebus")]
+pub async fn publish(orders: &ServiceBus, message: Message) -> Result<(), BoxError> {
     Ok(orders.publish(message).await?)
 }

@@ -2,6 +2,7 @@
 //!
 //!     cargo run --example quickstart
 //!     cargo run --example quickstart --no-default-features --features rabbitmq -- amqp://guest:guest@localhost
+//!     cargo run --example quickstart --no-default-features --features servicebus
 
 #![allow(unreachable_pub)] // Nobody outside of an example sees its modules.
 

@@ -88,7 +88,11 @@ async fn release(receipt: Receipt) -> Settled {
 fn hold_back(receipt: Receipt, wait: Duration) {
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
-        drop(receipt);
+        // Only once it is back is there room for another one: it keeps its place.
+        if !receipt.is_lost() && receipt.broker.settler.give_back(&receipt.entity, receipt.lock).await.is_ok()
+        {
+            receipt.settled();
+        }
     });
 }
 

@@ -40,14 +40,23 @@ impl Settler {
 
     /// Completes a message, and waits for the broker's word.
     pub(crate) async fn complete(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
+        self.ask(entity, lock, true).await
+    }
+
+    /// Gives a message back, counted, and waits for the broker's word.
+    pub(crate) async fn give_back(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
+        self.ask(entity, lock, false).await
+    }
+
+    async fn ask(&self, entity: &Arc<str>, lock: Uuid, complete: bool) -> Result<(), WireError> {
         let (done, waits) = oneshot::channel();
-        let job = Job { entity: Arc::clone(entity), lock, complete: true, done: Some(done) };
+        let job = Job { entity: Arc::clone(entity), lock, complete, done: Some(done) };
         let ended = || WireError::interrupted("the transport ended");
         self.jobs.send(job).map_err(|_| ended())?;
         waits.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Gives a message back, counted. May be called from any thread; where it fails, the lock runs out.
+    /// The same, with nobody waiting. May be called from any thread; where it fails, the lock runs out.
     pub(crate) fn abandon(&self, entity: &Arc<str>, lock: Uuid) {
         let _ = self.jobs.send(Job { entity: Arc::clone(entity), lock, complete: false, done: None });
     }

@@ -49,6 +49,7 @@
 //! | `memory` (default) | the in-process broker |
 //! | `rabbitmq` | RabbitMQ 3.10 and newer, classic and quorum queues |
 //! | `rabbitmq-management` | compares queues and policies with what redrive needs, through the management API |
+//! | `servicebus` | Azure Service Bus, queues and subscriptions |
 //! | `json` (default) | the `Json` extractor |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
@@ -67,6 +68,12 @@ pub mod rabbitmq {
     pub use redrive_rabbitmq::*;
 }
 
+/// Azure Service Bus.
+#[cfg(feature = "servicebus")]
+pub mod servicebus {
+    pub use redrive_servicebus::*;
+}
+
 /// What a service usually needs.
 pub mod prelude {
     #[cfg(feature = "json")]
@@ -81,6 +88,8 @@ pub mod prelude {
     pub use redrive_memory::Memory;
     #[cfg(feature = "rabbitmq")]
     pub use redrive_rabbitmq::RabbitMq;
+    #[cfg(feature = "servicebus")]
+    pub use redrive_servicebus::ServiceBus;
 }
 
 /// The code blocks of the README and of `docs/` are compiled with the documentation tests.
@@ -93,6 +102,9 @@ mod pages {
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}
+    #[cfg(feature = "servicebus")]
+    #[doc = include_str!("../../../docs/transports/servicebus.md")]
+    mod servicebus {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq-delays.md")]
     mod rabbitmq_delays {}

@@ -245,12 +245,12 @@ impl Inner {
         let sender = self.sender(&swap.target).await?;
         let node = self.management(&swap.entity).await?;
         let controller = self.controller().await?;
-        let declared = Transaction::declare(&controller, None).await;
-        let mut transaction = match declared {
+        let declared = async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
+        let mut transaction = match self.answered(declared).await {
             Ok(transaction) => transaction,
             Err(error) => {
                 self.controller.lock().await.take();
-                return Err(no_transactions(read_error::control(error)));
+                return Err(no_transactions(error));
             }
         };
         // Dropped, it would block this thread to roll back; the broker does that by itself in two minutes.
@@ -258,13 +258,15 @@ impl Inner {
         match self.do_both(&sender, &node, &transaction, &swap).await {
             Ok(()) => {
                 fail_point(FailPoint::AckHandedOver);
-                let committed = transaction.commit().await.map_err(read_error::control);
+                let committed = async { transaction.commit().await.map_err(read_error::control) };
+                let committed = self.answered(committed).await;
                 fail_point(FailPoint::AckWritten);
                 committed
             }
             Err(error) => {
                 // Where this fails too, the broker rolls back with the link.
-                if transaction.rollback().await.is_err() {
+                let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
+                if self.answered(rolled_back).await.is_err() {
                     self.controller.lock().await.take();
                 }
                 if error.refusal == Refusal::Interrupted {
@@ -291,9 +293,20 @@ impl Inner {
         // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
         let complete = Disposal::complete();
         management::settle(node, &[swap.lock], &complete, Some(transaction)).await?;
-        let stored = timeout(REPLY_WAIT, stored).await.map_err(|_| slow(&swap.target))?;
+        let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;
         fail_point(FailPoint::CopyConfirmed);
-        read_error::outcome(stored.map_err(read_error::post)?)
+        read_error::outcome(stored)
+    }
+
+    /// The client library may wait for ever for an answer on a connection that is gone.
+    async fn answered<T>(&self, answer: impl Future<Output = Result<T, WireError>>) -> Result<T, WireError> {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            biased;
+            answered = answer => answered,
+            _ = ended.wait_for(|ended| *ended) => Err(WireError::interrupted("the connection ended before the answer came")),
+            () = tokio::time::sleep(REPLY_WAIT) => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
+        }
     }
 
     fn link_name(&self, kind: &str) -> String {
@@ -337,14 +350,14 @@ impl Wire for Amqp {
         let handed_over = sender.lock().await.send_batchable(sendable).await;
         fail_point(FailPoint::CopyHandedOver);
         let stored = match handed_over {
-            Ok(stored) => timeout(REPLY_WAIT, stored).await.map_err(|_| slow(target))?,
-            Err(error) => Err(error),
+            Ok(stored) => self.inner.answered(async { stored.await.map_err(read_error::send) }).await,
+            Err(error) => Err(read_error::send(error)),
         };
         match stored {
             Ok(outcome) => read_error::outcome(outcome),
             Err(error) => {
                 self.inner.forget_sender(target).await;
-                Err(read_error::send(error))
+                Err(error)
             }
         }
     }

@@ -1,0 +1,312 @@
+//! What goes wrong: connections, locks, answers, and what people write.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Message, Needs, Planning, Received,
+    Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+};
+use redrive_servicebus::{Receipt, ServiceBus};
+use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
+use tokio::time::timeout;
+
+const QUEUE: &str = "orders";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
+    Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
+}
+
+async fn started(emulator: &Emulator) -> Result<ServiceBus, BoxError> {
+    let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 10;
+    transport.start(&needs).await?;
+    Ok(transport)
+}
+
+async fn next(transport: &ServiceBus) -> Received<Receipt> {
+    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving goes on").expect("there is one")
+}
+
+async fn eventually(what: &str, so: impl Fn() -> bool) {
+    let asked = timeout(PATIENCE, async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    asked.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+fn retry(transport: &ServiceBus, delivery: &Delivery) -> Settlement {
+    plan(
+        transport,
+        delivery,
+        Disposition::Retry(Duration::ZERO, Failure::custom("Broken", "it does not work")),
+    )
+}
+
+fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let capabilities = transport.capabilities();
+    let planning =
+        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    Settlement::plan(delivery, disposition, &planning)
+}
+
+fn view(emulator: &Emulator) -> EntityView {
+    emulator.entity(QUEUE).expect("it is there")
+}
+
+#[tokio::test]
+async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    emulator.drop_connections();
+    eventually("it connects again", || transport.interrupted_at().is_some() && emulator.connections() == 1)
+        .await;
+    transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    assert!(view(&emulator).messages().is_empty());
+    transport.publish(Message::new("").with_id("b")).await?;
+    assert_eq!(next(&transport).await.delivery.id(), "b");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    emulator.detach(QUEUE);
+    transport.publish(Message::new("").with_id("b")).await.ok();
+    eventually("it noticed", || transport.interrupted_at().is_some()).await;
+    transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    transport.publish(Message::new("").with_id("c")).await?;
+    while next(&transport).await.delivery.id() != "c" {}
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    for way in ["complete", "retry", "dead-letter"] {
+        transport.publish(Message::new("").with_id(way)).await?;
+        let held = next(&transport).await;
+        assert_eq!(view(&emulator).expire_locks(), 1);
+        let settlement = match way {
+            "complete" => Settlement::Complete,
+            "retry" => retry(&transport, &held.delivery),
+            _ => plan(&transport, &held.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text"))),
+        };
+        let refused = transport.settle(held.receipt, settlement).await.expect_err("the lock is lost");
+        assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{way}: {}", refused.error);
+        let again = next(&transport).await;
+        assert_eq!((again.delivery.id(), again.delivery.attempt(), again.delivery.handed_out()), (way, 1, 2));
+        transport.settle(again.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+        assert!(view(&emulator).messages().is_empty(), "{way}: a copy was left");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn locks_are_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(1);
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator).await?;
+    for id in ["a", "b", "c"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+    }
+    let held = [next(&transport).await, next(&transport).await, next(&transport).await];
+    let until = || view(&emulator).messages().iter().filter_map(|message| message.locked_until).min();
+    let first = until();
+    for _ in 0..3 {
+        let before = until();
+        eventually("the locks are renewed", || until() > before).await;
+    }
+    assert!(until() > first);
+    for received in held {
+        assert_eq!(received.delivery.handed_out(), 1);
+        transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    }
+    assert!(view(&emulator).messages().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_no_longer_than_allowed() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(1);
+    let emulator = emulator(settings).await?;
+    let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::from_millis(100));
+    let transport = options.connect(&emulator.connection_string()).await?;
+    transport.start(&Needs::none()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    eventually("the lock runs out", || view(&emulator).counts().locked == 0).await;
+    let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("the lock is lost");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
+    Ok(())
+}
+
+#[tokio::test]
+async fn duplicate_detection_swallows_no_retry_and_no_redrive() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.duplicate_detection = Some(Duration::from_secs(600));
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    for attempt in 1..4 {
+        let received = next(&transport).await;
+        assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", attempt));
+        let settlement = retry(&transport, &received.delivery);
+        transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    }
+    let received = next(&transport).await;
+    let settlement =
+        plan(&transport, &received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text")));
+    transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    let all = redrive_core::Selection::All;
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &all).await?, 1);
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_commit_that_is_not_answered_leaves_one_message() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    emulator.inject(Fault::new(Step::Commit, Effect::DropConnection));
+    let settlement = retry(&transport, &received.delivery);
+    let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("no answer came");
+    // It was done, and nobody knows: the second try finds the lock gone, and stores nothing.
+    let receipt = refused.receipt.expect("it may still be in hand");
+    let refused = transport.settle(receipt, settlement).await.expect_err("it was done already");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
+    assert_eq!(view(&emulator).messages().len(), 1);
+    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let settlement = retry(&transport, &received.delivery);
+    let mut receipt = received.receipt;
+    for (step, effect) in [
+        (Step::Send, Effect::server_busy()),
+        (Step::Request, Effect::server_busy()),
+        (Step::Commit, Effect::Refuse { condition: "amqp:transaction:rollback".to_owned() }),
+    ] {
+        emulator.inject(Fault::new(step, effect));
+        let refused = transport.settle(receipt, settlement.clone()).await.expect_err("it was refused");
+        assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{step:?}: {}", refused.error);
+        receipt = refused.receipt.expect("it is still in hand");
+        assert_eq!(
+            view(&emulator).messages().len(),
+            1,
+            "{step:?}: a copy was left of what was not committed"
+        );
+    }
+    transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
+    assert_eq!(next(&transport).await.delivery.attempt(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_description_is_as_long_as_it_may_be() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let failure = Failure::custom("Reason 👋".repeat(1000), "text 👋".repeat(5000));
+    let settlement = plan(&transport, &received.delivery, Disposition::DeadLetter(failure));
+    transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    assert!(shelved[0].story.error.as_ref().is_some_and(|error| error.contains("👋")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.max_delivery_count = 1;
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    drop(next(&transport).await);
+    let dead = emulator.entity("orders/$DeadLetterQueue")?;
+    eventually("it is dead-lettered", || !dead.messages().is_empty()).await;
+    let shelves = transport.shelves();
+    let shelved = shelves.browse(Shelf::DeadLetter, 10).await?;
+    assert_eq!(shelved[0].deaths().deaths[0].reason, "MaxDeliveryCountExceeded");
+    let which = redrive_core::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
+    assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?, 1);
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a", 1));
+    assert!(again.delivery.deaths().is_empty(), "what it died of before is not carried on");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unknown_entity_is_named_at_the_start() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "nobody").await?;
+    let error = transport.start(&Needs::none()).await.expect_err("there is none");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    assert!(error.to_string().contains("`nobody`"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_refused_and_not_shown() -> Result<(), BoxError> {
+    let emulator =
+        Emulator::builder().queue(QUEUE, Settings::default()).key("Root", "the-right-one").start().await?;
+    let wrong = emulator.connection_string().replace("the-right-one", "hunter2");
+    let transport = ServiceBus::connect(&wrong, QUEUE).await?;
+    let error = transport.start(&Needs::none()).await.expect_err("the key is wrong");
+    assert_eq!(error.kind(), TransportErrorKind::Unauthorized, "{error}");
+    assert!(!format!("{error} {transport:?}").contains("hunter2"), "{error}");
+    let right = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    right.start(&Needs::none()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_held_lock_keeps_the_place_of_a_message() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let options = ServiceBus::options(QUEUE).hold_lock_up_to(Duration::from_secs(1));
+    let transport = options.connect(&emulator.connection_string()).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 1;
+    transport.start(&needs).await?;
+    for id in ["a", "b"] {
+        transport.publish(Message::new("").with_id(id)).await?;
+    }
+    for attempt in 1..4 {
+        let received = next(&transport).await;
+        assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", attempt));
+        let settlement = plan(
+            &transport,
+            &received.delivery,
+            Disposition::Retry(Duration::from_millis(20), Failure::custom("Broken", "text")),
+        );
+        assert!(matches!(settlement, Settlement::HoldBack { .. }), "{settlement:?}");
+        transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    }
+    let received = next(&transport).await;
+    assert_eq!(received.delivery.id(), "a");
+    transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    assert_eq!(next(&transport).await.delivery.id(), "b");
+    Ok(())
+}
