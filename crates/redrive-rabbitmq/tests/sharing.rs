@@ -110,10 +110,11 @@ async fn what_a_channel_was_closed_for_is_not_told_of_the_next(scene: Scene) {
             kind => {
                 assert_eq!(kind, TransportErrorKind::Unreachable, "{error}");
                 lost += 1;
+                assert!(lost < 20, "a new connection again and again");
             }
         }
     }
-    assert!((1..20).contains(&lost), "{lost} times a new connection");
+    assert!(lost > 0, "no number was used up");
     transport.publish(message("m")).await.expect("stored");
     let hand = next(&transport).await;
     complete(&transport, hand.receipt).await;
