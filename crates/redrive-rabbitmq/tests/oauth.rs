@@ -156,8 +156,7 @@ async fn a_token_that_is_renewed_in_time_keeps_the_connection(version: Version) 
     let connections = issuer.connections(&node).await;
     // Consuming, publishing and asking; each of them is shown two more, the last after the first has run out.
     at_work(&node, &connections, issuer.given(9)).await;
-    let users = ctl(&node, &["list_connections", "user"]).await;
-    assert_eq!(users.lines().filter(|user| *user == "consumer").count(), 3, "{users}");
+    assert_eq!(consumers(&node).await.len(), 3);
     connections.close().await;
     assert_eq!(*issuer.given.borrow(), 9, "no connection was made anew");
 }
@@ -169,7 +168,11 @@ async fn a_token_that_runs_out_is_followed_by_another(version: Version) {
     // 4.3 ends the connections: twice over, for the two that are at work. 3.10 refuses what is published, and is shown
     // another token on the connection that is there.
     let tokens = if version == Version::V4_3 { 3 + 2 * 2 } else { 3 + 2 };
+    let before = consumers(&node).await;
     at_work(&node, &connections, issuer.given(tokens)).await;
+    let after = consumers(&node).await;
+    let stayed = before.iter().filter(|connection| after.contains(connection)).count();
+    assert_eq!(stayed, if version == Version::V4_3 { 0 } else { 2 }, "{before:?}, {after:?}");
     connections.close().await;
     // What the node does not believe is said, and the token is not.
     let forger = Issuer::new(false);
@@ -181,6 +184,12 @@ async fn a_token_that_runs_out_is_followed_by_another(version: Version) {
     let refused = options.connect(&node.url()).await.expect_err("signed by nobody known");
     assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
     assert!(!refused.to_string().contains("eyJ"), "{refused}");
+}
+
+/// The connections that were made with a token.
+async fn consumers(node: &Node) -> Vec<String> {
+    let all = ctl(node, &["list_connections", "user", "pid"]).await;
+    all.lines().filter(|line| line.starts_with("consumer")).map(str::to_owned).collect()
 }
 
 async fn ctl(node: &Node, arguments: &'static [&'static str]) -> String {
