@@ -1,5 +1,7 @@
 //! Handing messages out: in their turn, by number, or only to look at.
 
+use std::collections::HashSet;
+
 use super::entity::Entity;
 use super::stored::{Lock, Place, SequenceNumber};
 use super::{Broker, BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Timestamp};
@@ -50,12 +52,13 @@ impl Broker {
             self.check_held(from, session.unwrap_or_default())?;
         }
         let entity = self.entity(from);
-        for (at, &number) in numbers.iter().enumerate() {
+        let mut asked = HashSet::new();
+        for &number in numbers {
             let found = entity.messages.get(&number).is_some_and(|stored| {
                 let in_session = stored.session.is_none() || stored.session.as_deref() == session;
                 stored.meta.place == Place::Deferred && stored.lock.is_none() && in_session
             });
-            if !found || numbers[..at].contains(&number) {
+            if !found || !asked.insert(number) {
                 return Err(entity.not_found(number));
             }
         }

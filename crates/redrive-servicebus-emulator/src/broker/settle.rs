@@ -1,5 +1,8 @@
 //! What becomes of a message that was handed out.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::changes::Change;
@@ -8,7 +11,6 @@ use super::send::MAX_HEADER;
 use super::stored::{Place, SequenceNumber};
 use super::{Broker, BrokerError, EntityId, EntityKind, Timestamp, content};
 use crate::amqp::{Map, Value, encoded_len};
-use std::sync::Arc;
 
 /// A dead-letter reason and its description have at most so many characters, as .NET counts them.
 const MAX_REASON: usize = 4096;
@@ -83,9 +85,10 @@ impl Broker {
                 );
             }
         }
-        for (nth, &token) in tokens.iter().enumerate() {
+        let mut settled = HashSet::new();
+        for &token in tokens {
             let number = entity.locked(token)?;
-            if tokens[..nth].contains(&token) {
+            if !settled.insert(token) {
                 return Err(entity.argument("A lock can be settled only once."));
             }
             if let Some(stored) = entity.messages.get(&number) {

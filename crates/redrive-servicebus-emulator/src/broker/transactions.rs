@@ -212,12 +212,14 @@ impl Transactions {
 }
 
 impl Operation {
+    /// At least 1: what does nothing takes memory too.
     fn messages(&self) -> usize {
-        match self {
+        let messages = match self {
             Self::Send { messages, .. } | Self::Schedule { messages, .. } => messages.len(),
             Self::Cancel { numbers, .. } => numbers.len(),
             Self::Settle { tokens, .. } => tokens.len(),
-        }
+        };
+        messages.max(1)
     }
 
     fn bytes(&self) -> u64 {

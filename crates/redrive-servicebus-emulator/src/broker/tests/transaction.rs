@@ -152,3 +152,17 @@ fn transactions_are_bounded() {
     assert_eq!(bench.commit(id), Ok(()));
     bench.declare();
 }
+
+#[test]
+fn operations_that_do_nothing_are_bounded_too() {
+    let mut bench = bench();
+    let (q, id) = (bench.id("q"), bench.declare());
+    let mut enlist = || {
+        let nothing = Operation::Settle { at: q, tokens: Vec::new(), settlement: Settlement::Complete };
+        bench.broker.enlist(id, nothing, bench.now)
+    };
+    for _ in 0..100 {
+        enlist().expect("enlisted");
+    }
+    assert!(matches!(enlist(), Err(BrokerError::TooMany { .. })));
+}
