@@ -10,7 +10,7 @@ from suite import scenario
 DETECTS = {"q": {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT5M"}}
 
 
-@scenario
+@scenario(slow=True)
 async def a_sender_goes_on_after_its_connection_is_cut(stage):
     await stage.start(queues={"q": {}})
     client = stage.client(retry_backoff_factor=0.1)
@@ -25,7 +25,7 @@ async def a_sender_goes_on_after_its_connection_is_cut(stage):
     equal(sorted(set(seen), key=int), [str(number) for number in range(12)])
 
 
-@scenario
+@scenario(slow=True)
 async def a_receiver_goes_on_after_its_connection_is_cut(stage):
     await stage.start(queues={"q": {}})
     client = stage.client(retry_backoff_factor=0.1)

@@ -122,7 +122,7 @@ async def the_last_allowed_failure_moves_to_the_dead_letter_queue(stage):
 @scenario
 async def a_deferred_message_comes_only_when_called(stage):
     await stage.start(queues={"q": {}})
-    client = stage.client()
+    client = stage.client(retry_total=0)
     await send(client, "q", "later", "now")
     async with client.get_queue_receiver("q") as receiver:
         first = await one(receiver)
@@ -175,7 +175,7 @@ async def a_deferred_message_settles_in_each_way(stage):
 @scenario
 async def deferred_messages_are_received_all_or_none(stage):
     await stage.start(queues={"q": {}})
-    client = stage.client()
+    client = stage.client(retry_total=0)
     await send(client, "q", "a")
     async with client.get_queue_receiver("q") as receiver:
         message = await one(receiver)
