@@ -114,11 +114,12 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
     while rabbit.ready(&queue).await != Some(0) {
         assert!(Instant::now() < deadline, "the queue does not become empty; {}", fleet.state());
         fleet.start();
-        fleet.until(deadline, "one more is handled", {
-            let before = fleet.log.runs;
-            move |log| log.runs > before
-        })
-        .await;
+        fleet
+            .until(deadline, "one more is handled", {
+                let before = fleet.log.runs;
+                move |log| log.runs > before
+            })
+            .await;
         fleet.stop().await;
     }
 

@@ -31,11 +31,14 @@ pub(super) async fn answered_while<T>(
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     tokio::pin!(question);
+    let mut ended_before = false;
     loop {
         if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
             return answer;
         }
-        if !open() {
+        let ended = !open();
+        // The answer itself may be what ended it, and be on its way to here still.
+        if ended && std::mem::replace(&mut ended_before, ended) {
             let ended = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended");
             return Err(ended.into());
         }
@@ -75,6 +78,16 @@ pub(super) async fn answered_within_reason<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_ends_the_channel_is_heard_before_its_end() {
+        let late = async {
+            tokio::time::sleep(LOOK_EVERY * 3 / 2).await;
+            Ok(())
+        };
+        assert!(answered_while(|| false, late).await.is_ok());
+        assert!(answered_while(|| false, std::future::pending::<lapin::Result<()>>()).await.is_err());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_an_alarm_does_not_count() {
