@@ -6,7 +6,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`install`] | the clients, in the versions that are pinned, under `target/servicebus-sdks` |
-//! | [`stage`] | starts an emulator for a scenario, moves its clock and breaks it, when the scenario says so |
+//! | `stage` | starts an emulator for a scenario, moves its clock and breaks it, when the scenario says so |
 //! | [`suite`] | runs the scenarios of one client, and counts what came of them |
 //!
 //! `cargo xtask test --servicebus-sdks` runs all of them. By hand, for one scenario:
