@@ -2,7 +2,7 @@
 //!
 //! Every call is told what time it is; what time alone does (locks that run out, messages that expire or become active)
 //! happens at the beginning of the next call, or by [`Broker::advance`] at [`Broker::next_deadline`]. After a call the
-//! server asks [`Broker::take_wakes`] whom it may serve now, and [`Broker::take_changes`] what the state file must learn
+//! server asks [`Broker::take_wakes`] whom it may serve now, and `Broker::take_changes` what the state file must learn
 //! before the client gets its answer.
 //!
 //! Read it in the order of a message's way: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
