@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use lapin::types::LongString;
 use redrive_core::BoxError;
 use tokio::sync::Notify;
@@ -148,18 +149,23 @@ pub(crate) async fn keep_fresh(
                         shown = fresh;
                         // Another refusal just after is one that no new credentials mend.
                         sleep(AFTER_RENEWAL).await;
+                        // Said of those before.
+                        let _ = refused.notified().now_or_never();
                         shown.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
                     }
                     Err(error) => {
                         warn!(%connection, %error, "RabbitMQ did not take the renewed credentials");
-                        Some(backoff.next())
+                        // Not cut short by refusals, which go on meanwhile.
+                        sleep(backoff.next()).await;
+                        Some(Duration::ZERO)
                     }
                 }
             }
             Err(error) => {
                 let again = backoff.next();
                 warn!(%connection, %error, ?again, "no renewed credentials are to be had, asking again");
-                Some(again)
+                sleep(again).await;
+                Some(Duration::ZERO)
             }
         };
         wait = next;

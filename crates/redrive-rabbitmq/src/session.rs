@@ -260,7 +260,11 @@ impl Drop for Session {
             return;
         }
         self.tell_all();
-        if let (Some(rest), Ok(runtime)) = (self.still_settling(), tokio::runtime::Handle::try_current()) {
+        let rest = self.still_settling();
+        if let Some(rest) = rest {
+            self.connection.settles_for(rest);
+        }
+        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
             let channel = self.channel.clone();
             runtime.spawn(async move {
                 tokio::time::sleep(rest).await;

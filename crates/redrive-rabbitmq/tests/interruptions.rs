@@ -22,6 +22,7 @@ tests!(
     a_cut_connection_is_an_interruption,
     acknowledgements_that_wait_when_the_connection_is_cut_are_made_good,
     acknowledgements_that_wait_are_sent_before_the_end,
+    a_burst_of_settlements_just_before_the_end_is_taken_in,
 );
 
 async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
@@ -279,6 +280,29 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     }
     assert_eq!(again, BTreeSet::from(["m31".to_owned(), "m5".to_owned()]));
     // One more, behind all that could still come.
+    transport.publish(message("last")).await.expect("published");
+    assert_eq!(next(&transport).await.delivery.id(), "last");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Nobody holds on to the subscription any more when the transport is closed: the intake has ended, the last receipt is gone.
+async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
+    const MESSAGES: usize = 400;
+    let needs = needs(&[100], 400);
+    let transport = scene.options().ack_within(Duration::ZERO).connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    let mut hands = Vec::new();
+    for n in 0..MESSAGES {
+        transport.publish(message(format!("m{n}"))).await.expect("published");
+        hands.push(next(&transport).await);
+    }
+    transport.pause().await.expect("paused");
+    for hand in hands.into_iter().rev() {
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.close().await;
+    let transport = scene.started(&needs).await;
     transport.publish(message("last")).await.expect("published");
     assert_eq!(next(&transport).await.delivery.id(), "last");
     transport.close().await;

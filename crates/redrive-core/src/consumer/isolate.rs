@@ -175,7 +175,8 @@ impl<R: Send + 'static> Isolation<R> {
     /// Nothing is kept any more.
     pub(crate) async fn give_back_kept<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
         if let Some(kept) = self.kept.take() {
-            context.release(kept).await;
+            // Where the release is a copy, it may wait for an alarm to end. Dropped, the receipt gives it back as it is.
+            let _ = tokio::time::timeout(super::run::PARTING, context.release(kept)).await;
         }
     }
 

@@ -27,7 +27,7 @@ use crate::transport::{Received, Transport, TransportError};
 const NOTICING: Duration = Duration::from_secs(1);
 
 /// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
-const PARTING: Duration = Duration::from_secs(10);
+pub(super) const PARTING: Duration = Duration::from_secs(10);
 
 /// How many deliveries that are there already are taken before anybody else is asked.
 const AT_ONCE: usize = 64;

@@ -61,6 +61,13 @@ struct State<J> {
     taken: bool,
 }
 
+impl<J> State<J> {
+    /// Whether jobs wait that another worker could be called for. Without one they wait for a place, and not for a call.
+    fn some_wait(&self) -> bool {
+        self.waiting > 0 && self.jobs.len() > self.called
+    }
+}
+
 impl<J: Send + 'static> Workers<J> {
     /// Workers that do their jobs with `work`. To be called in a runtime.
     pub(crate) fn new<W, F>(most: usize, work: W) -> Self
@@ -130,7 +137,7 @@ impl<J: Send + 'static> Workers<J> {
         let some_wait = {
             let mut state = self.hall.state();
             self.hall.call_one(&mut state);
-            state.jobs.len() > state.called
+            state.some_wait()
         };
         if some_wait && !self.watching {
             self.watch_on();
@@ -171,7 +178,7 @@ impl<J: Send + 'static> Workers<J> {
             } else {
                 self.hall.call_another(&mut state);
             }
-            state.jobs.len() > state.called
+            state.some_wait()
         };
         self.watching = false;
         if some_wait {

@@ -42,6 +42,8 @@ use crate::stage::Stage;
 ///
 /// `S` is the state; `Args` only tells the compiler which function this is, and is never written by hand.
 ///
+/// Functions implement it by themselves. Where a type does, its [`Future`](Self::Future) must have a name: a boxed one will do.
+///
 /// A handler may be dropped at any await when the consumer shuts down and its grace period is over. The message then
 /// goes back to the broker and no attempt is charged.
 #[diagnostic::on_unimplemented(

@@ -150,6 +150,7 @@ impl Link {
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Release);
         let Some(live) = self.current.lock().await.live.take() else { return };
+        live.settle_down().await;
         if timeout(CLOSE_TIMEOUT, live.connection.close(200, "OK".into())).await.is_err() {
             warn!(connection = %self.name, "RabbitMQ does not answer to the closing of the connection; leaving it");
         }

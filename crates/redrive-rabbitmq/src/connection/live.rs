@@ -2,9 +2,12 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lapin::{Channel, Connection, ErrorKind};
 use redrive_core::TransportError;
+use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::asking::{answered_while, answered_within_reason};
@@ -22,11 +25,38 @@ pub(crate) struct Live {
     opened: AtomicU32,
     /// How many numbers of channels are of no more use.
     spoilt: AtomicU32,
+    /// Until then the broker takes settlements in. It forgets those that still wait when their channel closes.
+    settles_until: Mutex<Option<Instant>>,
 }
 
 impl Live {
     pub(super) fn new(connection: Connection, epoch: u64, version: Option<Version>) -> Self {
-        Self { connection, epoch, version, opened: AtomicU32::new(0), spoilt: AtomicU32::new(0) }
+        Self {
+            connection,
+            epoch,
+            version,
+            opened: AtomicU32::new(0),
+            spoilt: AtomicU32::new(0),
+            settles_until: Mutex::new(None),
+        }
+    }
+
+    /// A session has ended whose last settlements are still on their way into the queue, for so long at most.
+    pub(crate) fn settles_for(&self, rest: Duration) {
+        let mut until = self.settles_until();
+        *until = (*until).max(Some(Instant::now() + rest));
+    }
+
+    /// Waits for the last settlements of sessions that have ended.
+    pub(super) async fn settle_down(&self) {
+        let until = *self.settles_until();
+        if let Some(until) = until.filter(|_| self.is_up()) {
+            sleep_until(until).await;
+        }
+    }
+
+    fn settles_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.settles_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_up(&self) -> bool {
