@@ -10,7 +10,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-testkit", &["redrive-core"]),
     ("redrive-memory", &["redrive-core"]),
     ("redrive-rabbitmq", &["redrive-core"]),
-    ("redrive", &["redrive-core", "redrive-memory", "redrive-rabbitmq"]),
+    ("redrive-servicebus", &["redrive-core"]),
+    // Stands alone: people take it without redrive.
+    ("redrive-servicebus-emulator", &[]),
+    ("redrive", &["redrive-core", "redrive-memory", "redrive-rabbitmq", "redrive-servicebus"]),
 ];
 
 /// What the ground floor may stand on: nothing that knows a broker.
