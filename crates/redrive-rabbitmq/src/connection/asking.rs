@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use lapin::Channel;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How often whoever waits for the broker looks whether it still can answer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -18,27 +18,30 @@ pub(crate) async fn answered<T>(
     answered_within_reason(answered_on(channel, question)).await
 }
 
-/// The broker's answer, waited for only as long as the channel that it comes on is open.
+/// When the answer is an error that ends the channel, the client library shows the end first, and hands out the answer only
+/// once it has written its own word on that: on a busy machine that takes a while.
+const ANSWER_AFTER_THE_END: Duration = Duration::from_secs(2);
+
+/// The broker's answer, waited for only as long as the channel that it comes on is open, and a little longer.
 pub(crate) async fn answered_on<T>(
     channel: &Channel,
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
-    answered_while(|| channel.status().connected(), question).await
+    answered_while(|| channel.status().connected(), ANSWER_AFTER_THE_END, question).await
 }
 
 pub(super) async fn answered_while<T>(
     open: impl Fn() -> bool,
+    longer: Duration,
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     tokio::pin!(question);
-    let mut ended_before = false;
+    let mut ended_at = None;
     loop {
         if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
             return answer;
         }
-        let ended = !open();
-        // The answer itself may be what ended it, and be on its way to here still.
-        if ended && std::mem::replace(&mut ended_before, ended) {
+        if !open() && ended_at.get_or_insert_with(Instant::now).elapsed() >= longer {
             let ended = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended");
             return Err(ended.into());
         }
@@ -82,11 +85,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_ends_the_channel_is_heard_before_its_end() {
         let late = async {
-            tokio::time::sleep(LOOK_EVERY * 3 / 2).await;
+            tokio::time::sleep(ANSWER_AFTER_THE_END - LOOK_EVERY).await;
             Ok(())
         };
-        assert!(answered_while(|| false, late).await.is_ok());
-        assert!(answered_while(|| false, std::future::pending::<lapin::Result<()>>()).await.is_err());
+        assert!(answered_while(|| false, ANSWER_AFTER_THE_END, late).await.is_ok());
+        let never = std::future::pending::<lapin::Result<()>>();
+        assert!(answered_while(|| false, ANSWER_AFTER_THE_END, never).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -73,7 +73,7 @@ impl Live {
         &self,
         question: impl Future<Output = lapin::Result<T>>,
     ) -> lapin::Result<T> {
-        answered_within_reason(answered_while(|| self.is_up(), question)).await
+        answered_within_reason(answered_while(|| self.is_up(), Duration::ZERO, question)).await
     }
 
     /// A new channel; closed when it is dropped.
