@@ -1,6 +1,6 @@
 //! One queue and its shelves: a state machine without clock, lock or I/O.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use redrive_core::{Message, Settlement, Shelf};
@@ -26,6 +26,8 @@ pub(crate) struct Queue {
     /// By due time, then by the order of arrival.
     waiting: BTreeMap<(Instant, u64), Resting>,
     held: BTreeMap<Tag, Held>,
+    /// How many of these each owner holds: counted along, since it is asked for every message.
+    in_hand: HashMap<Owner, usize>,
     dead_letters: Rest,
     parking: Rest,
     next_number: u64,
@@ -80,12 +82,14 @@ impl Queue {
     /// Puts the next message into this owner's hand. An owner holds at most `prefetch`; 0 is any number.
     pub(crate) fn hand_out(&mut self, owner: Owner, prefetch: u32, now: Instant) -> HandOut {
         self.wake_due(now);
-        if prefetch != 0 && self.held_by(owner).len() >= prefetch as usize {
+        let in_hand = self.in_hand.entry(owner).or_default();
+        if prefetch != 0 && *in_hand >= prefetch as usize {
             return HandOut::Nothing { next_due: None };
         }
         let Some((place, mut resting)) = self.ready.pop_first() else {
             return HandOut::Nothing { next_due: self.next_due() };
         };
+        *in_hand += 1;
         resting.handed_out = resting.handed_out.saturating_add(1);
         let tag = self.number();
         let (message, handed_out) = (resting.message.clone(), resting.handed_out);
@@ -107,13 +111,13 @@ impl Queue {
             Settlement::Release => self.release(tag),
             Settlement::HoldBack { .. } => return Err(Refusal::CannotHoldBack),
         }
-        self.held.remove(&tag);
+        self.take(tag);
         Ok(())
     }
 
     /// A delivery comes back without having been settled: that counts. At the limit it goes to the shelf.
     pub(crate) fn give_back(&mut self, tag: Tag) {
-        let Some(held) = self.held.remove(&tag) else { return };
+        let Some(held) = self.take(tag) else { return };
         let at_limit = self.options.hand_out_limit.is_some_and(|limit| held.resting.handed_out >= limit);
         // A shelf that cannot take it must not make it disappear: it stays in line, and is tried again.
         if at_limit && self.store_on_shelf(Shelf::DeadLetter, held.resting.message.clone()).is_ok() {
@@ -124,7 +128,7 @@ impl Queue {
 
     /// A delivery comes back as if it had never been handed out.
     pub(crate) fn release(&mut self, tag: Tag) {
-        let Some(mut held) = self.held.remove(&tag) else { return };
+        let Some(mut held) = self.take(tag) else { return };
         held.resting.handed_out = held.resting.handed_out.saturating_sub(1);
         self.ready.insert(held.place, held.resting);
     }
@@ -178,6 +182,19 @@ impl Queue {
 
     pub(crate) fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// Takes a delivery out of its owner's hand.
+    fn take(&mut self, tag: Tag) -> Option<Held> {
+        let held = self.held.remove(&tag)?;
+        if let Some(in_hand) = self.in_hand.get_mut(&held.owner) {
+            *in_hand -= 1;
+            if *in_hand == 0 && self.in_hand.len() > 1 {
+                // Owners come and go.
+                self.in_hand.remove(&held.owner);
+            }
+        }
+        Some(held)
     }
 
     fn store_for_later(&mut self, copy: Message, wait: Duration, now: Instant) {

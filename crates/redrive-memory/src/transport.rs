@@ -53,6 +53,8 @@ pub struct MemoryReceipt {
     broker: MemoryBroker,
     queue: Arc<str>,
     tag: Tag,
+    /// Whether the queue knows the tag no more, so that there is nothing to give back.
+    spent: bool,
 }
 
 impl Memory {
@@ -170,7 +172,8 @@ impl Memory {
         let delivery = Delivery::from_origin(message, &self.origin, self.now())
             .handed_out_times(handed_out)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        let receipt = MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag };
+        let receipt =
+            MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag, spent: false };
         Received { delivery, receipt }
     }
 }
@@ -223,13 +226,14 @@ impl Transport for Memory {
 
     async fn settle(
         &self,
-        receipt: Self::Receipt,
+        mut receipt: Self::Receipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<Self::Receipt>> {
         // By the receipt's own queue: a receipt of another transport is as good as this one's.
         let settled = receipt
             .broker
             .change(&receipt.queue, |queue| queue.settle(receipt.tag, settlement, Instant::now()));
+        receipt.spent = matches!(settled, Ok(()) | Err(Refusal::Lost));
         settled.map_err(|refusal| match (refusal, refusal.on(&receipt.queue)) {
             (Refusal::Lost, error) => SettleError::lost(error),
             (_, error) => SettleError::held(error, receipt),
@@ -277,7 +281,8 @@ impl Transport for Memory {
 
 impl Drop for MemoryReceipt {
     fn drop(&mut self) {
-        // Once it is settled the queue knows nothing of the tag any more, and nothing happens here.
-        self.broker.change(&self.queue, |queue| queue.give_back(self.tag));
+        if !self.spent {
+            self.broker.change(&self.queue, |queue| queue.give_back(self.tag));
+        }
     }
 }
