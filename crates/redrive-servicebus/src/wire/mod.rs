@@ -1,6 +1,7 @@
 //! What the transport needs of a Service Bus, whoever speaks the protocol: the one place that knows the AMQP client.
 
 mod amqp;
+mod connection;
 mod management;
 mod read_error;
 mod receiver;
