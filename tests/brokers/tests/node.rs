@@ -26,14 +26,14 @@ on_each_version! {
 
 fn data_survives_sigkill_and_an_orderly_stop(version: Version) {
     let node = own_node(version);
-    let opened = handshake::open(node.address(), Duration::from_secs(5)).unwrap();
+    let opened = handshake::open(node.address(), Duration::from_secs(30)).unwrap();
     assert!(version.covers(&opened.release), "{version} expected, {} answered", opened.release);
     assert_eq!(opened.release, node.release());
     node.ctl(&["add_user", "survivor", "secret"]).unwrap();
 
     let began = Instant::now();
     node.kill().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(3), "killing took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "killing took {:?}", began.elapsed());
     assert!(TcpStream::connect(node.address()).is_err(), "a killed node still listens");
     node.kill().unwrap();
 
@@ -77,7 +77,7 @@ fn a_node_does_not_outlive_a_killed_test(version: Version) {
     holder.wait().unwrap();
     let began = Instant::now();
     while TcpStream::connect(address).is_ok() || Path::new(data).exists() {
-        assert!(began.elapsed() < Duration::from_secs(10), "the node outlived its process: {line}");
+        assert!(began.elapsed() < Duration::from_secs(60), "the node outlived its process: {line}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -23,7 +23,8 @@ on_both_versions!(
 );
 
 const SECRET: &str = "hush-hush";
-const SOON: Duration = Duration::from_secs(8);
+/// What would wait for something that never comes takes longer, on the slowest machine too.
+const SOON: Duration = Duration::from_secs(25);
 
 #[tokio::test]
 async fn a_broker_that_is_not_there() {
@@ -152,7 +153,7 @@ async fn refusal(
             Err(error) => told(&error),
         }
     };
-    let says = within(4 * SOON, "the refusal", starting).await;
+    let says = within(2 * SOON, "the refusal", starting).await;
     assert!(began.elapsed() < SOON, "refused after {:?} only: {says}", began.elapsed());
     says
 }
