@@ -91,7 +91,8 @@ impl Broker {
             }
         }
         wire.send(&swap.target, swap.message).await.map_err(not_stored)?;
-        let completed = wire.settle(&swap.entity, &[swap.lock], &Disposal::complete()).await;
+        let completed = Disposal::complete().within(swap.session.as_ref());
+        let completed = wire.settle(&swap.entity, &[swap.lock], &completed).await;
         completed.map_err(|error| NotReplaced { error, copy_stored: true })
     }
 

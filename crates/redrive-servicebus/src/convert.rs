@@ -23,6 +23,8 @@ pub(crate) const REASON: &str = "DeadLetterReason";
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 /// On a message in the dead-letter queue: on which of redrive's shelves it rests there, where it is not the usual one.
 pub(crate) const SHELF: &str = "x-servicebus-shelf";
+/// On a message of a session that was given back with its story: its sequence number, and how often it had come back by then.
+pub(crate) const COUNTED: &str = "x-servicebus-counted";
 /// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
 const REMOVED: &str = "redrive:removed";
 /// On a copy: the id of its original.
@@ -50,6 +52,24 @@ pub(crate) struct Incoming {
     pub(crate) dead_letter_description: Option<String>,
     /// Its mark, in a dead-letter queue.
     pub(crate) shelf: Option<String>,
+    /// How often it had come back when its story was last written on it, and on which message that was.
+    pub(crate) counted: Option<String>,
+}
+
+impl Incoming {
+    /// How often it had come back when its last failure was written on it. What was written on another message, of which
+    /// this one is a copy, says nothing.
+    pub(crate) fn counted_before(&self) -> u32 {
+        let counted = self.counted.as_deref().and_then(|counted| counted.split_once(':'));
+        let counted = counted.filter(|(number, _)| number.parse() == Ok(self.sequence_number));
+        let counted = counted.and_then(|(_, count)| count.parse().ok());
+        counted.filter(|&count| count <= self.delivery_count).unwrap_or_default()
+    }
+}
+
+/// What [`Incoming::counted_before`] is read from.
+pub(crate) fn counted(sequence_number: i64, count: u32) -> (String, SimpleValue) {
+    (COUNTED.to_owned(), SimpleValue::String(format!("{sequence_number}:{count}")))
 }
 
 /// How a copy is sent.
@@ -82,6 +102,7 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     found.dead_letter_reason = take_text(&mut headers, REASON);
     found.dead_letter_description = take_text(&mut headers, DESCRIPTION);
     found.shelf = take_text(&mut headers, SHELF);
+    found.counted = take_text(&mut headers, COUNTED);
     let body = body(wire.body, &mut headers);
     found.message = Message::from_parts(body, headers, properties);
     found

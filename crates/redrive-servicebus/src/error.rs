@@ -76,6 +76,11 @@ impl WireError {
         Self::new(refusal, said)
     }
 
+    /// Whether it was refused because sessions are required, or are not there.
+    pub(crate) fn speaks_of_sessions(&self) -> bool {
+        self.refusal == Refusal::NotAllowed && self.said.to_lowercase().contains("session")
+    }
+
     /// As an error of the transport; `tried` says what was tried, on what.
     pub(crate) fn into_error(self, tried: &str) -> TransportError {
         let (kind, next) = match self.refusal {
@@ -113,6 +118,26 @@ pub(crate) fn closed(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Closed,
         format!("the transport of `{entity}` was closed: make a new one with `Options::connect`"),
+    )
+}
+
+/// Starting without sessions where there are some.
+pub(crate) fn needs_sessions(entity: &str) -> TransportError {
+    TransportError::new(
+        Kind::Unsupported,
+        format!(
+            "`{entity}` requires sessions: say how many to consume at a time, with `Options::sessions(Sessions::concurrent(8))`"
+        ),
+    )
+}
+
+/// Starting with sessions where there are none.
+pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
+    TransportError::new(
+        Kind::Unsupported,
+        format!(
+            "`{entity}` does not require sessions: leave `Options::sessions` away, or create it anew with `RequiresSession`"
+        ),
     )
 }
 

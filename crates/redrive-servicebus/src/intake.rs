@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use redrive_core::{Delivery, Received};
+use redrive_core::{Delivery, Message, Received};
 use tokio::sync::watch;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use crate::broker::Broker;
 use crate::connection::Pace;
@@ -13,7 +14,7 @@ use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
 use crate::locks::Held;
 use crate::receipt::{Parts, Receipt, Room};
-use crate::wire::{Arrived, Disposal, DisposalKind, Wire, WireReceiver};
+use crate::wire::{Arrived, Disposal, DisposalKind, InSession, Wire, WireReceiver};
 
 /// Why a message is dead-lettered that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
@@ -162,7 +163,7 @@ impl Intake {
                 warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
                 let broker = Arc::clone(&self.broker);
                 let path = Arc::clone(&self.path);
-                tokio::spawn(async move { dead_letter_undecodable(&broker, &path, lock, why).await });
+                tokio::spawn(async move { dead_letter_undecodable(&broker, &path, lock, why, None).await });
                 return;
             }
         };
@@ -177,10 +178,6 @@ impl Intake {
         let lost = Arc::clone(&held.lost);
         let count = incoming.delivery_count;
         let failures = if self.broker.options.hold_lock_up_to.is_some() { count } else { 0 };
-        let topic = match &self.source {
-            Entity::Subscription { topic, .. } => topic.clone(),
-            Entity::Queue(_) => String::new(),
-        };
         let receipt = Receipt::new(Parts {
             broker: Arc::clone(&self.broker),
             entity: Arc::clone(&self.path),
@@ -191,13 +188,13 @@ impl Intake {
             delivered: incoming.message.headers().clone(),
             lost,
             room: Arc::clone(room),
+            session: None,
+            delivery_count: count,
         });
         self.broker.locks.enter(lock, held);
-        let delivery = Delivery::new(incoming.message, self.broker.entity(), SystemTime::now())
-            .published_to(topic, &*self.path)
-            .handed_out_times(count.saturating_add(1))
-            .failed_in_place(failures)
-            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let handed_out = count.saturating_add(1);
+        let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out)
+            .failed_in_place(failures);
         self.broker.inbox.push(Received { delivery, receipt });
     }
 
@@ -213,22 +210,46 @@ impl Intake {
     }
 }
 
+/// What goes through the layers.
+pub(crate) fn delivery(
+    broker: &Broker,
+    source: &Entity,
+    path: &Arc<str>,
+    message: Message,
+    handed_out: u32,
+) -> Delivery {
+    let topic = match source {
+        Entity::Subscription { topic, .. } => topic.as_str(),
+        Entity::Queue(_) => "",
+    };
+    Delivery::new(message, broker.entity(), SystemTime::now())
+        .published_to(topic, Arc::clone(path))
+        .handed_out_times(handed_out)
+        .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)))
+}
+
 /// Resolves when something else than deliveries is wanted.
-async fn otherwise(wanted: &mut watch::Receiver<Wanted>) {
+pub(crate) async fn otherwise(wanted: &mut watch::Receiver<Wanted>) {
     // Where nobody wants anything any more, neither.
     let _ = wanted.wait_for(|wanted| *wanted != Wanted::Deliveries).await;
 }
 
 /// What time does not mend.
-fn lasting(error: &WireError) -> bool {
+pub(crate) fn lasting(error: &WireError) -> bool {
     matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
 }
 
 /// Nobody can handle it, and left alone it would come again until the broker gives it up.
-async fn dead_letter_undecodable(broker: &Broker, path: &str, lock: uuid::Uuid, why: String) {
+pub(crate) async fn dead_letter_undecodable(
+    broker: &Broker,
+    path: &str,
+    lock: Uuid,
+    why: String,
+    session: Option<&InSession>,
+) {
     let kind =
         DisposalKind::DeadLetter { reason: UNDECODABLE.to_owned(), description: crate::settle::cut(&why) };
-    let how = Disposal { kind, properties: Vec::new() };
+    let how = Disposal::new(kind).within(session);
     let settled = match broker.link.live().await {
         Ok(wire) => wire.settle(path, &[lock], &how).await,
         Err(error) => Err(error),

@@ -184,7 +184,7 @@ impl Locks {
 }
 
 /// How long a lock lasts from now on. By the broker's clock and ours: where they differ by much, too early is better.
-fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
+pub(crate) fn lasts(now: SystemTime, until: Option<SystemTime>) -> Duration {
     match until {
         Some(until) => until.duration_since(now).unwrap_or_default().max(Duration::from_millis(100)),
         None => UNKNOWN,

@@ -6,6 +6,7 @@ use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorK
 
 use crate::address::ConnectionString;
 use crate::entity::Entity;
+use crate::sessions::Sessions;
 use crate::transport::ServiceBus;
 
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
@@ -37,6 +38,7 @@ pub struct Options {
     pub(crate) hold_lock_up_to: Option<Duration>,
     pub(crate) receive_mode: ReceiveMode,
     pub(crate) transactions: Transactions,
+    pub(crate) sessions: Option<Sessions>,
 }
 
 /// How messages are received.
@@ -75,6 +77,7 @@ impl Options {
             hold_lock_up_to: None,
             receive_mode: ReceiveMode::PeekLock,
             transactions: Transactions::Auto,
+            sessions: None,
         }
     }
 
@@ -134,6 +137,15 @@ impl Options {
         self
     }
 
+    /// For an entity that requires sessions (and for its retry queue, which then requires them too): how many are consumed at
+    /// a time. A retry keeps its place in its session: the message is given back with its story written on it, and its session
+    /// rests until the wait is over. For how long at most says [`hold_lock_up_to`](Self::hold_lock_up_to), and else
+    /// [`max_lock_renewal`](Self::max_lock_renewal): a start whose layers ask for longer waits is refused.
+    pub fn sessions(mut self, sessions: Sessions) -> Self {
+        self.sessions = Some(sessions);
+        self
+    }
+
     /// Whether transactions are used.
     pub fn transactions(mut self, transactions: Transactions) -> Self {
         self.transactions = transactions;
@@ -169,6 +181,15 @@ impl Options {
                  string of the namespace, or that of `{entity}`"
             )));
         }
+        if let (Some(sessions), Some(count)) = (self.sessions, self.prefetch_count)
+            && count < sessions.concurrent
+        {
+            return Err(refused(format!(
+                "`{entity}` is to be consumed by {} sessions at a time with one message each, and `prefetch_count` allows \
+                 {count} messages in hand: leave `prefetch_count` away, or say `Sessions::concurrent({count})`",
+                sessions.concurrent
+            )));
+        }
         if let (Some(hold), longest) = (self.hold_lock_up_to, self.max_lock_renewal)
             && hold > longest
         {
@@ -185,9 +206,11 @@ impl Options {
     /// Refuses what cannot be done for these needs.
     pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), TransportError> {
         let mut unmet = needs.unmet(&self.capabilities());
+        unmet.extend(self.unmet_in_sessions(needs));
         let retries = needs.attempts.is_some() || !needs.waits.is_empty();
         let longest_held = self.hold_lock_up_to.unwrap_or_default();
-        let copies = retries && needs.waits.last().is_none_or(|&wait| wait > longest_held);
+        let copies =
+            retries && self.sessions.is_none() && needs.waits.last().is_none_or(|&wait| wait > longest_held);
         if let (Entity::Subscription { .. }, None, true) = (&self.entity, &self.retry_queue, copies) {
             unmet.push(format!(
                 "retries of the subscription `{}` would be copies sent to its topic, and reach every other subscription: \
@@ -198,14 +221,52 @@ impl Options {
         if unmet.is_empty() { Ok(()) } else { Err(refused(unmet.join("; "))) }
     }
 
+    /// In a session each attempt is a hand-out of the same message, and one must be left for the death of a process.
+    fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
+        let (entity, limit) = (&self.entity, self.max_delivery_count);
+        let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
+        let asked = match attempts {
+            u32::MAX => "without an end that is known".to_owned(),
+            attempts => format!("{attempts} times"),
+        };
+        Some(format!(
+            "the retry policy tries a message of `{entity}` {asked}, and in a session each attempt counts towards the \
+             entity's MaxDeliveryCount, which is {limit} (`Options::max_delivery_count`): limit the policy's attempts to \
+             fewer, or raise both"
+        ))
+    }
+
     pub(crate) fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("servicebus", self.entity.path());
         capabilities.hand_out_limit = Some(self.max_delivery_count);
         capabilities.hold_limit = Some(self.max_lock_renewal);
         capabilities.native_dead_letter = true;
         capabilities.max_header_bytes = Some(MAX_HEADER_BYTES);
-        capabilities.in_place = self.hold_lock_up_to.map(|longest| InPlace::linear(longest, longest));
+        if self.holds_locks() {
+            capabilities.in_place = self.hold_lock_up_to.map(|longest| InPlace::linear(longest, longest));
+        }
+        if self.sessions.is_some() {
+            capabilities.longest_wait = Some(self.longest_rest());
+            capabilities.keeps_order = true;
+            // A session that ends with its connection, as with that of a dead process, counts nothing.
+            capabilities.counts_hand_outs = false;
+        }
         capabilities
+    }
+
+    /// Whether locks of messages are held instead of sending copies.
+    pub(crate) fn holds_locks(&self) -> bool {
+        self.hold_lock_up_to.is_some() && self.sessions.is_none()
+    }
+
+    /// For how long a session rests for a retry.
+    pub(crate) fn longest_rest(&self) -> Duration {
+        self.hold_lock_up_to.unwrap_or(self.max_lock_renewal)
+    }
+
+    /// How many tasks take deliveries.
+    pub(crate) fn intakes(&self) -> usize {
+        self.sources().len() * self.sessions.map_or(1, |sessions| sessions.concurrent as usize)
     }
 
     /// Where copies are sent to come back; `None` where they would reach others.
@@ -284,6 +345,50 @@ mod tests {
     fn a_lock_is_not_held_longer_than_it_is_renewed() {
         let options = Options::new("orders").hold_lock_up_to(Duration::from_secs(301));
         assert!(options.check(&address("")).is_err());
+    }
+
+    #[test]
+    fn attempts_in_sessions_must_stay_below_the_brokers_limit() {
+        let options = Options::new("orders").sessions(Sessions::concurrent(1)).max_delivery_count(6);
+        let mut needs = retries();
+        assert!(options.check_needs(&needs).is_ok());
+        needs.attempts = Some(6);
+        let error = options.check_needs(&needs).expect_err("a death would be one too many").to_string();
+        assert!(error.contains("6 times") && error.contains("MaxDeliveryCount"), "{error}");
+        needs.attempts = Some(u32::MAX);
+        assert!(options.check_needs(&needs).is_err());
+        assert!(
+            Options::new("orders").max_delivery_count(6).check_needs(&needs).is_ok(),
+            "copies count anew"
+        );
+    }
+
+    #[test]
+    fn a_session_rests_no_longer_than_said() {
+        let options = Options::new("orders").sessions(Sessions::concurrent(1));
+        let mut needs = retries();
+        needs.waits.insert(Duration::from_secs(300));
+        assert!(options.check_needs(&needs).is_ok());
+        let short = options.clone().hold_lock_up_to(Duration::from_secs(299));
+        let error = short.check_needs(&needs).expect_err("it is longer").to_string();
+        assert!(error.contains("5m") && error.contains("4m 59s"), "{error}");
+        needs.waits.insert(Duration::from_secs(301));
+        assert!(options.check_needs(&needs).is_err());
+        assert!(options.max_lock_renewal(Duration::from_secs(600)).check_needs(&needs).is_ok());
+    }
+
+    #[test]
+    fn each_session_has_a_message_in_hand() {
+        let options = Options::new("orders").sessions(Sessions::concurrent(8));
+        assert!(options.clone().prefetch_count(8).check(&address("")).is_ok());
+        let error = options.prefetch_count(7).check(&address("")).expect_err("too few").to_string();
+        assert!(error.contains("concurrent(7)"), "{error}");
+    }
+
+    #[test]
+    fn retries_in_sessions_of_a_subscription_reach_no_other() {
+        let options = Options::new(Entity::subscription("orders", "billing"));
+        assert!(options.sessions(Sessions::concurrent(1)).check_needs(&retries()).is_ok());
     }
 
     #[test]

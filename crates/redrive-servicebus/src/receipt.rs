@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::broker::Broker;
-use crate::wire::{Handle, Tag};
+use crate::session::Session;
+use crate::wire::{Handle, InSession, Tag};
 
 /// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
 #[derive(Debug)]
@@ -24,6 +25,10 @@ pub struct Receipt {
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<AtomicBool>,
     pub(crate) room: Arc<Room>,
+    /// The session that it was handed out in.
+    pub(crate) session: Option<Arc<Session>>,
+    /// How often it had come back by then, as far as that counts.
+    pub(crate) delivery_count: u32,
     settled: bool,
 }
 
@@ -53,13 +58,34 @@ pub(crate) struct Parts {
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<AtomicBool>,
     pub(crate) room: Arc<Room>,
+    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) delivery_count: u32,
 }
 
 impl Receipt {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room } = parts;
+        let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, .. } = parts;
+        let Parts { session, delivery_count, .. } = parts;
         room.in_hand.fetch_add(1, Ordering::AcqRel);
-        Self { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, settled: false }
+        Self {
+            broker,
+            entity,
+            lock,
+            tag,
+            handle,
+            sequence_number,
+            delivered,
+            lost,
+            room,
+            session,
+            delivery_count,
+            settled: false,
+        }
+    }
+
+    /// The session that it was handed out in, as requests name it.
+    pub(crate) fn in_session(&self) -> Option<&InSession> {
+        self.session.as_ref().map(|session| &session.place)
     }
 
     /// Whether the message is not ours any more.
@@ -76,8 +102,12 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         self.broker.locks.leave(&self.lock);
-        if !self.settled && !self.is_lost() {
-            self.broker.settler.abandon(&self.entity, self.lock);
+        let give_back = !self.settled && !self.is_lost();
+        match &self.session {
+            // By its slot, which asks for the next one only then.
+            Some(session) => session.free(give_back.then_some(self.lock)),
+            None if give_back => self.broker.settler.abandon(&self.entity, self.lock),
+            None => {}
         }
         self.room.in_hand.fetch_sub(1, Ordering::AcqRel);
         self.room.freed.notify_one();

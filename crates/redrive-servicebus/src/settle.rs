@@ -13,6 +13,7 @@ use crate::convert::{self, Outgoing, SHELF};
 use crate::copy_id::copy_id;
 use crate::error::{self, Refusal, WireError};
 use crate::receipt::Receipt;
+use crate::session::is_loss;
 use crate::wire::{Disposal, DisposalKind, Swap};
 
 /// How many characters reason and description of a dead letter may have, each.
@@ -36,13 +37,16 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
                 "redrive had it dead-lettered as it is: what belongs on it would not fit".to_owned();
             dead_letter(receipt, REJECTED.to_owned(), description, Vec::new()).await
         }
-        Settlement::HoldBack { wait } if receipt.broker.options.hold_lock_up_to.is_some() => {
+        Settlement::HoldBack { wait } if receipt.broker.options.holds_locks() => {
             hold_back(receipt, wait);
             Ok(())
         }
         Settlement::HoldBack { .. } => {
             let message = "locks are not held for a wait here: say `Options::hold_lock_up_to`";
             Err(SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt))
+        }
+        Settlement::Reschedule { wait, copy } if receipt.session.is_some() => {
+            write_down(receipt, wait, &copy).await
         }
         Settlement::Reschedule { wait, copy } => {
             let Some(target) = receipt.broker.options.retry_target().map(str::to_owned) else {
@@ -68,7 +72,10 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
 
 async fn complete(receipt: Receipt) -> Settled {
     fail_point(FailPoint::AckHandedOver);
-    let completed = receipt.broker.settler.complete(&receipt.entity, receipt.lock).await;
+    let completed = match receipt.session {
+        Some(_) => dispose(&receipt, Disposal::complete()).await,
+        None => receipt.broker.settler.complete(&receipt.entity, receipt.lock).await,
+    };
     fail_point(FailPoint::AckWritten);
     done(receipt, completed).await
 }
@@ -78,10 +85,37 @@ async fn release(receipt: Receipt) -> Settled {
     if receipt.handle.release(&receipt.tag).await {
         fail_point(FailPoint::NackHandedOver);
         receipt.settled();
+    } else if receipt.session.is_some() {
+        // What is locked in a session is locked no longer than its link lives.
+        return done(receipt, Err(WireError::new(Refusal::SessionLockLost, "its link is gone"))).await;
     } else {
         drop(receipt);
     }
     Ok(())
+}
+
+/// In a session a copy would come behind what it was before. The message itself is given back, with everything written on it
+/// that would be on the copy, and comes first again once its session has rested for the wait.
+async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
+    let mut changes = convert::changes(&receipt.delivered, copy);
+    changes.push(convert::counted(receipt.sequence_number, receipt.delivery_count.saturating_add(1)));
+    let settled = dispose(&receipt, Disposal::abandon().with_properties(changes)).await;
+    fail_point(FailPoint::NackHandedOver);
+    match settled {
+        Ok(()) => {
+            if let Some(session) = &receipt.session {
+                session.rest(wait);
+            }
+            // Not forgotten on its link: whatever was said there of this delivery could be heard of the one that comes next.
+            receipt.settled();
+            Ok(())
+        }
+        Err(error) if is_loss(&error.refusal) => done(receipt, Err(error)).await,
+        Err(error) => {
+            let target = receipt.entity.to_string();
+            Err(SettleError::held(not_stored(error, &target), receipt))
+        }
+    }
 }
 
 /// Keeps the lock until the wait is over, and gives the message back then, counted.
@@ -113,13 +147,15 @@ async fn dead_letter(
     description: String,
     properties: Vec<(String, fe2o3_amqp_types::primitives::SimpleValue)>,
 ) -> Settled {
-    let how = Disposal { kind: DisposalKind::DeadLetter { reason, description }, properties };
-    let settled = match receipt.broker.link.live().await {
-        Ok(wire) => wire.settle(&receipt.entity, &[receipt.lock], &how).await,
-        Err(error) => Err(error),
-    };
+    let how = Disposal::new(DisposalKind::DeadLetter { reason, description }).with_properties(properties);
+    let settled = dispose(&receipt, how).await;
     fail_point(FailPoint::NackHandedOver);
     done(receipt, settled).await
+}
+
+async fn dispose(receipt: &Receipt, how: Disposal) -> Result<(), WireError> {
+    let how = how.within(receipt.in_session());
+    receipt.broker.link.live().await?.settle(&receipt.entity, &[receipt.lock], &how).await
 }
 
 /// Stores a copy and removes the original.
@@ -136,6 +172,7 @@ async fn replace(
         target: target.clone(),
         entity: receipt.entity.to_string(),
         lock: receipt.lock,
+        session: receipt.in_session().cloned(),
     };
     match receipt.broker.replace(swap).await {
         Ok(()) => done(receipt, Ok(())).await,
@@ -146,7 +183,7 @@ async fn replace(
         }
         Err(NotReplaced { error, copy_stored: false }) => {
             debug!(entity = %receipt.entity, %error, "a copy was not stored");
-            if error.refusal == Refusal::LockLost {
+            if is_loss(&error.refusal) {
                 return done(receipt, Err(error)).await;
             }
             Err(SettleError::held(not_stored(error, &target), receipt))
@@ -162,8 +199,12 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
             receipt.settled();
             Ok(())
         }
-        Err(error) if matches!(error.refusal, Refusal::LockLost | Refusal::SessionLockLost) => {
-            receipt.handle.forget(&receipt.tag).await;
+        Err(error) if is_loss(&error.refusal) => {
+            match &receipt.session {
+                // It takes along what is in hand of it.
+                Some(session) => session.lose(),
+                None => receipt.handle.forget(&receipt.tag).await,
+            }
             let said = lost(&receipt);
             receipt.settled();
             Err(SettleError::lost(said))
@@ -187,7 +228,11 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
 }
 
 fn lost(receipt: &Receipt) -> TransportError {
-    error::lost(&receipt.entity, "its lock ran out, or the transport was closed")
+    let why = match receipt.session {
+        Some(_) => "the lock of its session is lost, or the transport was closed",
+        None => "its lock ran out, or the transport was closed",
+    };
+    error::lost(&receipt.entity, why)
 }
 
 /// As much of a text as reason or description may be. The broker counts as .NET does, in UTF-16.

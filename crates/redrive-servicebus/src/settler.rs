@@ -103,8 +103,7 @@ async fn settle(link: &Link, entity: &str, complete: bool, jobs: Vec<Job>) {
 
 async fn ask(link: &Link, entity: &str, complete: bool, locks: &[Uuid]) -> Result<(), WireError> {
     let kind = if complete { DisposalKind::Complete } else { DisposalKind::Abandon };
-    let how = Disposal { kind, properties: Vec::new() };
-    link.live().await?.settle(entity, locks, &how).await
+    link.live().await?.settle(entity, locks, &Disposal::new(kind)).await
 }
 
 fn answer_all(jobs: Vec<Job>, settled: &Result<(), WireError>) {

@@ -177,7 +177,7 @@ impl ServiceBusShelves {
     ) -> Result<(), TransportError> {
         let Ok(incoming) = &arrived.message else { return Ok(()) };
         let settle = async |kind, properties| {
-            let how = Disposal { kind, properties };
+            let how = Disposal::new(kind).with_properties(properties);
             let settled = wire.settle(place, &[arrived.lock], &how).await;
             settled.map_err(|error: WireError| error.into_error(&format!("settling a message of `{place}`")))
         };
@@ -212,6 +212,7 @@ impl ServiceBusShelves {
             message: convert::outgoing(&message, Outgoing { copy_id, enqueue_at: None }),
             entity: place.to_owned(),
             lock: arrived.lock,
+            session: None,
         };
         self.broker.replace(swap).await.map_err(|NotReplaced { error, copy_stored }| {
             let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };

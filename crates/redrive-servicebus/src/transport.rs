@@ -16,12 +16,13 @@ use crate::broker::Broker;
 use crate::connection::Link;
 use crate::convert::{self, Outgoing};
 use crate::entity::Entity;
-use crate::error;
+use crate::error::{self, WireError};
 use crate::intake::{Intake, Wanted};
 use crate::options::Options;
 use crate::receipt::Receipt;
 use crate::settle;
 use crate::shelves::ServiceBusShelves;
+use crate::slot::Slot;
 use crate::wire::Disposal;
 
 /// The transport of one queue or subscription.
@@ -111,11 +112,34 @@ impl ServiceBus {
         self.wanted.send_replace(Wanted::Close);
         for intake in self.take_intakes() {
             intake.abort();
+            // What it held is lost with it.
+            let _ = intake.await;
         }
         self.keeper.abort();
         self.broker.locks.take_all();
         drop(self.broker.inbox.close());
         self.broker.link.abort().await;
+    }
+
+    /// Whether what is to be read is there, and is what the options say.
+    async fn look_for(&self, path: &str) -> Result<(), TransportError> {
+        let tried = |error: WireError| error.into_error(&format!("attaching to `{path}`"));
+        let wire = self.broker.link.live().await.map_err(tried)?;
+        if self.broker.options.sessions.is_some() {
+            return match wire.requires_sessions(path).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(error::has_no_sessions(path)),
+                Err(error) => Err(tried(error)),
+            };
+        }
+        match wire.receiver(path).await {
+            Ok(receiver) => {
+                receiver.close().await;
+                Ok(())
+            }
+            Err(error) if error.speaks_of_sessions() => Err(error::needs_sessions(path)),
+            Err(error) => Err(tried(error)),
+        }
     }
 
     fn is_closed(&self) -> bool {
@@ -152,28 +176,27 @@ impl Transport for ServiceBus {
         // Whatever is missing is missed here, before the first message is taken.
         let sources = self.broker.options.sources();
         for source in &sources {
-            let path = source.path();
-            let looked = match self.broker.link.live().await {
-                Ok(wire) => match wire.receiver(&path).await {
-                    Ok(receiver) => {
-                        receiver.close().await;
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
-                Err(error) => Err(error),
-            };
-            looked.map_err(|error| error.into_error(&format!("attaching to `{path}`")))?;
+            self.look_for(&source.path()).await?;
         }
         if self.started.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.broker.inbox.open(sources.len());
+        self.broker.inbox.open(self.broker.options.intakes());
         self.want(Wanted::Deliveries);
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, source) in sources.into_iter().enumerate() {
-            let intake = Intake::new(Arc::clone(&self.broker), number, source, self.wanted.subscribe());
-            intakes.push(tokio::spawn(intake.run()));
+        for source in sources {
+            let number = intakes.len();
+            match self.broker.options.sessions {
+                None => {
+                    let intake =
+                        Intake::new(Arc::clone(&self.broker), number, source, self.wanted.subscribe());
+                    intakes.push(tokio::spawn(intake.run()));
+                }
+                Some(sessions) => {
+                    let slots = Slot::all(&self.broker, number, &source, sessions, &self.wanted);
+                    intakes.extend(slots.into_iter().map(|slot| tokio::spawn(slot.run())));
+                }
+            }
         }
         Ok(())
     }
@@ -211,7 +234,7 @@ impl Transport for ServiceBus {
         // Also for an intake that had given up, and waits for this word. In this order: an intake that sees the old word may
         // still say that it is drained.
         self.wanted.send_replace(Wanted::Deliveries);
-        self.broker.inbox.open(self.broker.options.sources().len());
+        self.broker.inbox.open(self.broker.options.intakes());
         Ok(())
     }
 

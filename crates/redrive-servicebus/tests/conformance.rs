@@ -8,3 +8,4 @@ use redrive_testkit::conformance;
 conformance!(queue, OnEmulator(Kind::Queue));
 conformance!(without_transactions, OnEmulator(Kind::Plain));
 conformance!(subscription, OnEmulator(Kind::Subscription));
+conformance!(sessions, OnEmulator(Kind::Sessions));

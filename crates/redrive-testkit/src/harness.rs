@@ -25,6 +25,11 @@ pub trait Harness: Send + Sync + 'static {
         None
     }
 
+    /// A message as the bench publishes it, where it has to add something that the broker asks for, such as a session.
+    fn as_published(&self, message: Message) -> Message {
+        message
+    }
+
     /// Whether the broker can carry a header of this type. AMQP 0-9-1 knows no UUIDs, for example.
     fn carries(&self, value: &Value) -> bool {
         let _ = value;

@@ -1,7 +1,7 @@
 //! What the transport asks of a connection by AMQP 1.0.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use fe2o3_amqp::transaction::{Transaction, TransactionDischarge as _, TransactionPosting as _};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::connection::{AmqpConnection, Ask, OPEN_WAIT, no_transactions, slow};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
-use super::{Disposal, Swap, Wire, WireReceiver, management, read_error};
+use super::{Accepted, Disposal, InSession, Swap, Wire, WireReceiver, management, read_error, session};
 use crate::address::ConnectionString;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
@@ -93,6 +93,24 @@ impl Wire for Amqp {
         management::peek(&*self.connection.management(entity).await?, from, count).await
     }
 
+    async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
+        self.connection.authorize(source).await?;
+        let amqp = self.connection.begin().await?;
+        let answered = session::required(amqp, source, self.connection.link_name("look"));
+        timeout(OPEN_WAIT, answered).await.map_err(|_| slow(source))?
+    }
+
+    async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
+        self.connection.authorize(source).await?;
+        let amqp = self.connection.begin().await?;
+        let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);
+        timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| slow(source))?
+    }
+
+    async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {
+        session::renew(&*self.connection.management(entity).await?, session).await
+    }
+
     fn is_live(&self) -> bool {
         self.connection.is_live()
     }
@@ -164,7 +182,7 @@ impl AmqpConnection {
             .map_err(read_error::post)?;
         fail_point(FailPoint::CopyHandedOver);
         // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
-        let complete = Disposal::complete();
+        let complete = Disposal::complete().within(swap.session.as_ref());
         management::settle(node, &[swap.lock], &complete, Some(transaction)).await?;
         let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;
         fail_point(FailPoint::CopyConfirmed);

@@ -15,7 +15,7 @@ use fe2o3_amqp_types::messaging::{Source, Target};
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
 use fe2o3_amqp_types::transaction::Coordinator;
 use serde_amqp::Value;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -31,6 +31,9 @@ pub(super) const OPEN_WAIT: Duration = Duration::from_secs(30);
 const TOKEN_RETRY: Duration = Duration::from_secs(15);
 /// How many transfers the broker may have under way to us.
 const WINDOW: u32 = 5000;
+
+/// How many AMQP sessions there may be, one for each session of an entity that is held; no more than Azure allows.
+const CHANNELS: u16 = 4999;
 
 /// A connection: its session, what it may, and its links.
 pub(super) struct AmqpConnection {
@@ -50,6 +53,8 @@ pub(super) struct AmqpConnection {
 /// What is asked of the task that holds the connection.
 #[derive(Debug)]
 pub(super) enum Ask {
+    /// Another AMQP session.
+    Begin(oneshot::Sender<Result<SessionHandle<()>, WireError>>),
     Close,
     Abort,
 }
@@ -69,16 +74,14 @@ impl AmqpConnection {
             .hostname(address.host.as_str())
             .scheme("amqp")
             .max_frame_size(65_536_u32)
+            .channel_max(CHANNELS)
             .idle_time_out(60_000_u32)
             .sasl_profile(SaslProfile::Anonymous)
             .open_with_stream(stream)
             .await;
         let mut connection =
             opened.map_err(|error| WireError::interrupted(format!("AMQP was not agreed on: {error}")))?;
-        let begun =
-            Session::builder().incoming_window(WINDOW).outgoing_window(WINDOW).begin(&mut connection).await;
-        let mut session =
-            begun.map_err(|error| WireError::interrupted(format!("no session was begun: {error}")))?;
+        let mut session = begin(&mut connection).await?;
         let cbs = Requests::attach(&mut session, "$cbs", "cbs").await?;
         let (ended, watched) = watch::channel(false);
         let (ask, asked) = mpsc::unbounded_channel();
@@ -97,6 +100,14 @@ impl AmqpConnection {
         });
         tokio::spawn(renew_tokens(Arc::downgrade(&connection), connection.ended.clone()));
         Ok(connection)
+    }
+
+    /// An AMQP session of one's own.
+    pub(super) async fn begin(&self) -> Result<SessionHandle<()>, WireError> {
+        let ended = || WireError::interrupted("the connection ended");
+        let (answer, begun) = oneshot::channel();
+        self.ask.send(Ask::Begin(answer)).map_err(|_| ended())?;
+        begun.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Shows who we are, once per entity.
@@ -202,18 +213,29 @@ impl AmqpConnection {
     }
 }
 
+async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()>, WireError> {
+    let begun = Session::builder().incoming_window(WINDOW).outgoing_window(WINDOW).begin(connection).await;
+    begun.map_err(|error| WireError::interrupted(format!("no session was begun: {error}")))
+}
+
 /// Holds the connection until it ends, or shall end.
 async fn hold(
     mut connection: ConnectionHandle<()>,
     mut asked: mpsc::UnboundedReceiver<Ask>,
     ended: watch::Sender<bool>,
 ) {
-    let ask = tokio::select! {
-        closed = connection.on_close() => {
-            debug!(?closed, "the connection to Service Bus ended");
-            None
-        }
-        ask = asked.recv() => ask,
+    let ask = loop {
+        let ask = tokio::select! {
+            closed = connection.on_close() => {
+                debug!(?closed, "the connection to Service Bus ended");
+                None
+            }
+            ask = asked.recv() => ask,
+        };
+        let Some(Ask::Begin(answer)) = ask else { break ask };
+        let begun = timeout(OPEN_WAIT, begin(&mut connection)).await;
+        // Not waited for any more, it ends.
+        let _ = answer.send(begun.unwrap_or_else(|_| Err(slow("another session"))));
     };
     ended.send_replace(true);
     if let Some(Ask::Close) = ask {

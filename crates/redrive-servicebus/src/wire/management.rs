@@ -12,7 +12,7 @@ use serde_amqp::Value;
 use uuid::Uuid;
 
 use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
-use super::{Disposal, DisposalKind};
+use super::{Disposal, DisposalKind, InSession};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
@@ -42,12 +42,12 @@ pub(super) async fn settle(
         let properties = properties.map(|(name, value)| (text(name), Value::from(value.clone())));
         body.push(("properties-to-modify", Value::Map(properties.collect())));
     }
-    ask(node, DISPOSITION, body, transaction).await.map(|_| ())
+    ask(node, DISPOSITION, body, how.session.as_ref(), transaction).await.map(|_| ())
 }
 
 /// Renews locks; answers until when each holds.
 pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
-    let mut reply = ask(node, RENEW, vec![("lock-tokens", uuids(locks))], None).await?;
+    let mut reply = ask(node, RENEW, vec![("lock-tokens", uuids(locks))], None, None).await?;
     let times = items(reply.take("expirations")).into_iter().filter_map(time).collect::<Vec<_>>();
     if times.len() == locks.len() { Ok(times) } else { Err(senseless(RENEW)) }
 }
@@ -55,7 +55,7 @@ pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemT
 /// Messages from this sequence number on, not locked.
 pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError> {
     let body = vec![("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))];
-    let mut reply = match ask(node, PEEK, body, None).await {
+    let mut reply = match ask(node, PEEK, body, None, None).await {
         Ok(reply) => reply,
         // Some brokers say so where there are none.
         Err(error) if error.refusal == Refusal::Other && error.to_string().starts_with("404") => {
@@ -69,16 +69,22 @@ pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<W
         .collect()
 }
 
-async fn ask(
+/// For what is locked in a session, the session is named, and the link that holds it.
+pub(super) async fn ask(
     node: &Requests,
     operation: &str,
-    body: Vec<(&str, Value)>,
+    mut body: Vec<(&str, Value)>,
+    session: Option<&InSession>,
     transaction: Option<&Transaction<'_>>,
 ) -> Result<Reply, WireError> {
     let mut properties = OrderedMap::new();
     properties.insert("operation".to_owned(), SimpleValue::String(operation.to_owned()));
     let millis = u32::try_from(REPLY_WAIT.as_millis()).unwrap_or(u32::MAX);
     properties.insert("com.microsoft:server-timeout".to_owned(), SimpleValue::Uint(millis));
+    if let Some(session) = session {
+        properties.insert("associated-link-name".to_owned(), SimpleValue::String(session.link.to_string()));
+        body.push(("session-id", text(&session.id)));
+    }
     let body = body.into_iter().map(|(name, value)| (text(name), value)).collect();
     node.request(properties, Value::Map(body), transaction).await?.check()
 }
@@ -99,7 +105,7 @@ fn items(value: Option<Value>) -> Vec<Value> {
     }
 }
 
-fn time(value: Value) -> Option<SystemTime> {
+pub(super) fn time(value: Value) -> Option<SystemTime> {
     match value {
         Value::Timestamp(time) => Timestamp::from_unix_millis(time.milliseconds()).to_system_time(),
         _ => None,

@@ -6,18 +6,19 @@ mod management;
 mod read_error;
 mod receiver;
 mod requests;
+mod session;
 mod stream;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use fe2o3_amqp_types::primitives::SimpleValue;
 use uuid::Uuid;
 
 use crate::convert::{Incoming, WireMessage};
-use crate::error::WireError;
+use crate::error::{Refusal, WireError};
 
 pub(crate) use amqp::open;
 
@@ -41,6 +42,24 @@ pub(crate) trait Wire: Debug + Send + Sync {
 
     /// Up to `count` messages from this sequence number on, not locked, whatever their state.
     async fn peek(&self, entity: &str, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError>;
+
+    /// Whether the entity is consumed by sessions only, as far as its words of a refusal tell.
+    async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
+        let _ = source;
+        Ok(false)
+    }
+
+    /// Accepts the next session that is free and has messages, with no credit yet; `None` when there is none within this
+    /// time. Dropped, whatever was accepted is let go.
+    async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
+        let _ = wait;
+        Err(WireError::new(Refusal::NotAllowed, format!("sessions of `{source}` cannot be had this way")))
+    }
+
+    /// Renews the lock of a session, and with it those of its messages; answers until when it holds.
+    async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {
+        Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
+    }
 
     /// Whether the connection stands, as far as known.
     fn is_live(&self) -> bool;
@@ -101,6 +120,22 @@ pub(crate) struct Arrived {
 #[derive(Clone, Debug)]
 pub(crate) struct Tag(fe2o3_amqp::link::delivery::DeliveryInfo);
 
+/// A session, by the link that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InSession {
+    pub(crate) id: Arc<str>,
+    /// The name of the link.
+    pub(crate) link: Arc<str>,
+}
+
+/// A session that was accepted. It is held until its receiver is closed.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) place: InSession,
+    pub(crate) receiver: Box<dyn WireReceiver>,
+    pub(crate) locked_until: Option<SystemTime>,
+}
+
 /// A message that takes the place of another.
 #[derive(Clone, Debug)]
 pub(crate) struct Swap {
@@ -109,6 +144,7 @@ pub(crate) struct Swap {
     /// Where the other one is locked.
     pub(crate) entity: String,
     pub(crate) lock: Uuid,
+    pub(crate) session: Option<InSession>,
 }
 
 /// What becomes of a locked message.
@@ -117,6 +153,8 @@ pub(crate) struct Disposal {
     pub(crate) kind: DisposalKind,
     /// Changed on the message on its way.
     pub(crate) properties: Vec<(String, SimpleValue)>,
+    /// The session that it was handed out in.
+    pub(crate) session: Option<InSession>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -132,10 +170,24 @@ pub(crate) enum DisposalKind {
 
 impl Disposal {
     pub(crate) fn complete() -> Self {
-        Self { kind: DisposalKind::Complete, properties: Vec::new() }
+        Self::new(DisposalKind::Complete)
     }
 
     pub(crate) fn abandon() -> Self {
-        Self { kind: DisposalKind::Abandon, properties: Vec::new() }
+        Self::new(DisposalKind::Abandon)
+    }
+
+    pub(crate) fn new(kind: DisposalKind) -> Self {
+        Self { kind, properties: Vec::new(), session: None }
+    }
+
+    pub(crate) fn with_properties(mut self, properties: Vec<(String, SimpleValue)>) -> Self {
+        self.properties = properties;
+        self
+    }
+
+    pub(crate) fn within(mut self, session: Option<&InSession>) -> Self {
+        self.session = session.cloned();
+        self
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fe2o3_amqp::Receiver;
-use fe2o3_amqp::link::RecvError;
 use fe2o3_amqp::link::delivery::DeliveryInfo;
 use fe2o3_amqp::link::receiver::{CreditMode, ReceiverDisposer};
+use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
 use fe2o3_amqp::session::SessionHandle;
-use fe2o3_amqp_types::definitions::SenderSettleMode;
+use fe2o3_amqp_types::definitions::{Fields, SenderSettleMode};
 use fe2o3_amqp_types::messaging::{Body, Source};
 use futures::FutureExt as _;
 use serde_amqp::Value;
@@ -39,18 +39,30 @@ impl AmqpReceiver {
         source: &str,
         name: String,
     ) -> Result<Self, WireError> {
-        let receiver = Receiver::builder()
+        let source = Source::builder().address(source).build();
+        let attached = Self::attach_to(session, source, name, None).await;
+        Ok(attached.map_err(read_error::attach_receiver)?.0)
+    }
+
+    /// Attaches; answers also what the broker says of the source and of the link.
+    pub(super) async fn attach_to(
+        session: &mut SessionHandle<()>,
+        source: Source,
+        name: String,
+        properties: Option<Fields>,
+    ) -> Result<(Self, Option<Source>, Fields), ReceiverAttachError> {
+        let mut builder = Receiver::builder()
             .name(name)
-            .source(Source::builder().address(source).build())
+            .source(source)
             .sender_settle_mode(SenderSettleMode::Unsettled)
             .credit_mode(CreditMode::Manual)
             .verify_incoming_source(false)
-            .verify_incoming_target(false)
-            .attach(session)
-            .await
-            .map_err(read_error::attach_receiver)?;
+            .verify_incoming_target(false);
+        builder.properties = properties;
+        let receiver = builder.attach(session).await?;
+        let (found, said) = (receiver.source().clone(), receiver.properties(Clone::clone));
         let handle = Arc::new(LinkHandle { disposer: receiver.disposer(), live: AtomicBool::new(true) });
-        Ok(Self { receiver, handle })
+        Ok((Self { receiver, handle }, found, said.unwrap_or_default()))
     }
 
     fn arrived(

@@ -1,10 +1,11 @@
 //! A queue or subscription on an emulator of its own, for each test.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redrive_core::{BoxError, Message, Shelf, Shelves};
-use redrive_servicebus::{Entity, Options, ServiceBus};
+use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::{Bench, Harness};
 
@@ -15,6 +16,8 @@ pub(crate) enum Kind {
     /// A queue whose parked messages go to one of their own, on a namespace without transactions.
     Plain,
     Subscription,
+    /// A queue that requires sessions. Each message has one of its own.
+    Sessions,
 }
 
 pub(crate) struct OnEmulator(pub(crate) Kind);
@@ -24,18 +27,28 @@ pub(crate) struct Place {
     emulator: Arc<Emulator>,
     name: &'static str,
     publisher: ServiceBus,
+    /// How often a message of this id was published.
+    published: Mutex<HashMap<String, usize>>,
 }
 
 impl Place {
     async fn new(kind: Kind, emulator: Arc<Emulator>, name: &'static str) -> Result<Self, BoxError> {
         let publisher = options(kind, name).connect(&emulator.connection_string()).await?;
-        Ok(Self { kind, emulator, name, publisher })
+        Ok(Self { kind, emulator, name, publisher, published: Mutex::default() })
+    }
+
+    fn in_next_session(&self, message: Message) -> Message {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = published.entry(message.id().unwrap_or_default().to_owned()).or_insert(0);
+        let message = in_session(message, *before);
+        *before += 1;
+        message
     }
 
     /// Everything that is read by the transport.
     fn entities(&self) -> Vec<String> {
         match self.kind {
-            Kind::Queue | Kind::Plain => vec![self.name.to_owned()],
+            Kind::Queue | Kind::Plain | Kind::Sessions => vec![self.name.to_owned()],
             Kind::Subscription => vec![format!("topic/Subscriptions/{}", self.name), retry_queue(self.name)],
         }
     }
@@ -50,6 +63,9 @@ fn options(kind: Kind, name: &str) -> Options {
         Kind::Subscription => {
             ServiceBus::options(Entity::subscription("topic", name)).retry_queue(retry_queue(name))
         }
+        // As many as any clause has in hand, and one after the other, so that they come in the order of their messages.
+        Kind::Sessions => ServiceBus::options(name)
+            .sessions(Sessions::concurrent(220).accepting(1).idle(Duration::from_millis(50))),
     }
 }
 
@@ -76,6 +92,11 @@ impl Harness for OnEmulator {
         let builder = Emulator::builder();
         let builder = match self.0 {
             Kind::Queue => builder.queue(clause, settings()).queue(OTHER, settings()),
+            Kind::Sessions => {
+                let mut settings = settings();
+                settings.requires_session = true;
+                builder.queue(clause, settings.clone()).queue(OTHER, settings)
+            }
             Kind::Plain => builder
                 .queue(clause, settings())
                 .queue(parking_queue(clause), settings())
@@ -93,14 +114,33 @@ impl Harness for OnEmulator {
         Place::new(self.0, Arc::new(builder.start().await?), clause).await
     }
 
+    fn as_published(&self, message: Message) -> Message {
+        if self.0 == Kind::Sessions { in_session(message, 0) } else { message }
+    }
+
     fn does_not_apply(&self, clause: &str) -> Option<String> {
         match clause {
+            "process_death_counts_as_declared" | "a_message_at_the_hand_out_limit_is_shelved"
+                if self.0 == Kind::Sessions =>
+            {
+                Some(
+                    "a session that ends with the connection of a dead process counts no hand-out".to_owned(),
+                )
+            }
             "a_message_without_an_id_gets_one" => {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }
             _ => None,
         }
     }
+}
+
+/// A message in a session of its own. Published again it is in another: one that is still held would hand it out beside those
+/// that are published after it.
+fn in_session(mut message: Message, published_before: usize) -> Message {
+    let session = format!("{}-{published_before}", message.id().unwrap_or("without an id"));
+    message.properties_mut().session_id = Some(session);
+    message
 }
 
 impl Bench for Place {
@@ -111,6 +151,7 @@ impl Bench for Place {
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
+        let message = if self.kind == Kind::Sessions { self.in_next_session(message) } else { message };
         Ok(self.publisher.publish(message).await?)
     }
 

@@ -148,7 +148,7 @@ async fn is_carried<H: Harness>(case: &Case<H>, message: Message) {
     let transport = case.started().await;
     case.publish(message.clone()).await;
     let first = case.next(&transport).await;
-    samples::assert_same(first.delivery.message(), &message);
+    samples::assert_same(first.delivery.message(), &case.harness.as_published(message));
     let settlement = retry(&*transport, &first.delivery, SHORT);
     let copy = samples::sent_on(&settlement, &first.delivery);
     case.settle(&transport, first.receipt, settlement).await;

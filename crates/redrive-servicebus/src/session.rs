@@ -1,0 +1,153 @@
+//! A session that is held: what its slot and the receipts of its messages share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use crate::error::Refusal;
+use crate::locks::lasts;
+use crate::wire::{InSession, Wire};
+
+/// When to try again to renew a lock that could not be, and to look again whether it may be.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A session that is held. Its lock is that of all of its messages: lost, it takes them along.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) place: InSession,
+    pub(crate) lost: Arc<AtomicBool>,
+    gone: Notify,
+    hand: Mutex<Hand>,
+    freed: Notify,
+}
+
+/// The one message that may be in hand, and what it left behind.
+#[derive(Debug, Default)]
+struct Hand {
+    since: Option<Instant>,
+    left: Left,
+}
+
+/// What must be so before the next message is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Its receipt was dropped: it has yet to be given back, or what follows would come first.
+    pub(crate) give_back: Option<Uuid>,
+    /// It waits at the head of the session for its next attempt.
+    pub(crate) rest_until: Option<Instant>,
+}
+
+impl Session {
+    pub(crate) fn new(place: InSession) -> Self {
+        Self {
+            place,
+            lost: Arc::default(),
+            gone: Notify::new(),
+            hand: Mutex::default(),
+            freed: Notify::new(),
+        }
+    }
+
+    /// A message of it is in hand.
+    pub(crate) fn take(&self) {
+        *self.hand() = Hand { since: Some(Instant::now()), left: Left::default() };
+    }
+
+    /// The message was given back with the next attempt written on it: nothing is asked for until its wait is over.
+    pub(crate) fn rest(&self, wait: Duration) {
+        // Longer than anybody lives is long enough.
+        let until = Instant::now().checked_add(wait);
+        self.hand().left.rest_until =
+            Some(until.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365)));
+    }
+
+    /// The message is in nobody's hand any more, with this left to be given back. May be called from any thread.
+    pub(crate) fn free(&self, give_back: Option<Uuid>) {
+        let mut hand = self.hand();
+        hand.since = None;
+        hand.left.give_back = give_back;
+        drop(hand);
+        self.freed.notify_one();
+    }
+
+    /// Waits until the message is in nobody's hand any more.
+    pub(crate) async fn freed(&self) -> Left {
+        self.freed.notified().await;
+        std::mem::take(&mut self.hand().left)
+    }
+
+    /// Neither it nor what is in hand of it is ours any more.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.gone.notify_one();
+    }
+
+    /// Waits until it is lost. For one who waits.
+    pub(crate) async fn gone(&self) {
+        self.gone.notified().await;
+    }
+
+    /// Renews the lock until it is lost. Not while one message is in hand for longer than `longest`: its lock then runs out.
+    pub(crate) async fn keep(
+        self: Arc<Self>,
+        wire: Arc<dyn Wire>,
+        entity: Arc<str>,
+        locked_until: Option<SystemTime>,
+        longest: Duration,
+    ) {
+        let mut lock = Lock::until(locked_until);
+        loop {
+            sleep_until(lock.renew_at).await;
+            let now = Instant::now();
+            if self.held_since().is_some_and(|since| now >= since + longest) {
+                debug!(%entity, session = %self.place.id, "a delivery takes longer than `max_lock_renewal`: its session is not renewed");
+                lock.renew_at = (now + AGAIN).min(lock.runs_out);
+            } else {
+                match wire.renew_session(&entity, &self.place).await {
+                    Ok(until) => {
+                        lock = Lock::until(Some(until));
+                        continue;
+                    }
+                    Err(error) if is_loss(&error.refusal) => return self.lose(),
+                    Err(error) => {
+                        warn!(%entity, session = %self.place.id, %error, "the lock of a session could not be renewed");
+                        lock.renew_at = (Instant::now() + AGAIN).min(lock.runs_out);
+                    }
+                }
+            }
+            if lock.runs_out <= Instant::now() {
+                return self.lose();
+            }
+        }
+    }
+
+    fn held_since(&self) -> Option<Instant> {
+        self.hand().since
+    }
+
+    fn hand(&self) -> MutexGuard<'_, Hand> {
+        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether that means that the session is somebody else's.
+pub(crate) fn is_loss(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::LockLost | Refusal::SessionLockLost)
+}
+
+struct Lock {
+    renew_at: Instant,
+    runs_out: Instant,
+}
+
+impl Lock {
+    fn until(until: Option<SystemTime>) -> Self {
+        let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), until));
+        Self { renew_at: now + lasts / 2, runs_out: now + lasts }
+    }
+}

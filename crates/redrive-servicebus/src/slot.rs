@@ -1,0 +1,352 @@
+//! Taking deliveries from sessions: accept the next one, hand on its messages one by one, let it go.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{Received, Story};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+use uuid::Uuid;
+
+use crate::broker::Broker;
+use crate::connection::Pace;
+use crate::convert::Incoming;
+use crate::entity::Entity;
+use crate::error::{Refusal, WireError};
+use crate::intake::{Wanted, dead_letter_undecodable, delivery, lasting, otherwise};
+use crate::receipt::{Parts, Receipt, Room};
+use crate::session::{Left, Session, is_loss};
+use crate::sessions::Sessions;
+use crate::wire::{Accepted, Arrived, Disposal, InSession, Wire, WireReceiver};
+
+/// How long the broker looks for a free session before it says that there is none.
+const ACCEPT_WAIT: Duration = Duration::from_secs(60);
+
+/// Holds one session at a time.
+pub(crate) struct Slot {
+    broker: Arc<Broker>,
+    /// Its number among the intakes of the transport.
+    number: usize,
+    /// Its number among the slots of its entity: those beyond what may be in hand rest.
+    place: u32,
+    source: Entity,
+    path: Arc<str>,
+    sessions: Sessions,
+    /// Who may wait for a session.
+    accepting: Arc<Semaphore>,
+    wanted: watch::Receiver<Wanted>,
+}
+
+/// What a slot does that holds a session.
+#[derive(Clone, Copy, Debug)]
+enum Now {
+    /// One message was asked for; without one the session is let go then.
+    Asking(Instant),
+    /// A message is in hand.
+    Handing,
+    /// The first message waits for its next attempt, and all that follow with it.
+    Resting(Instant),
+}
+
+impl Slot {
+    /// The slots of one entity; the first has this number among the intakes.
+    pub(crate) fn all(
+        broker: &Arc<Broker>,
+        first: usize,
+        source: &Entity,
+        sessions: Sessions,
+        wanted: &watch::Sender<Wanted>,
+    ) -> Vec<Self> {
+        let accepting = Arc::new(Semaphore::new(sessions.accepting as usize));
+        let slot = |place: u32| Self {
+            broker: Arc::clone(broker),
+            number: first + place as usize,
+            place,
+            source: source.clone(),
+            path: source.path().into(),
+            sessions,
+            accepting: Arc::clone(&accepting),
+            wanted: wanted.subscribe(),
+        };
+        (0..sessions.concurrent).map(slot).collect()
+    }
+
+    /// Takes deliveries until the transport is closed.
+    pub(crate) async fn run(mut self) {
+        let mut pace = Pace::default();
+        loop {
+            self.say_drained();
+            match self.wanted.wait_for(|wanted| *wanted != Wanted::Pause).await.map(|wanted| *wanted) {
+                Ok(Wanted::Deliveries) => {}
+                _ => return,
+            }
+            let taken = if self.is_spare() { None } else { Some(self.take(&mut pace).await) };
+            let again = match taken {
+                Some(Ok(())) => continue,
+                Some(Err(error)) if is_loss(&error.refusal) => {
+                    self.broker.note_interruption();
+                    info!(entity = %self.path, %error, "a session was lost; accepting another");
+                    continue;
+                }
+                Some(Err(error)) if !lasting(&error) => {
+                    self.broker.note_interruption();
+                    warn!(entity = %self.path, %error, "a session was interrupted, or none accepted; trying again");
+                    true
+                }
+                Some(Err(error)) => {
+                    let tried = format!("accepting a session of `{}`", self.path);
+                    self.broker.inbox.fail(&error.into_error(&tried));
+                    false
+                }
+                None => false,
+            };
+            // Until it is time, or something else is wanted.
+            let changed = tokio::select! {
+                () = pace.wait(), if again => Ok(()),
+                changed = self.wanted.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// When nothing is wanted, nothing comes from here.
+    fn say_drained(&self) {
+        let wanted = &self.wanted;
+        self.broker.inbox.drained(self.number, || *wanted.borrow() != Wanted::Deliveries);
+    }
+
+    /// More sessions are not to be held.
+    fn is_spare(&self) -> bool {
+        self.place >= self.broker.capacity()
+    }
+
+    fn goes_on(&self) -> bool {
+        *self.wanted.borrow() == Wanted::Deliveries && !self.is_spare()
+    }
+
+    /// Accepts a session and holds it for as long as it has messages.
+    async fn take(&mut self, pace: &mut Pace) -> Result<(), WireError> {
+        let asked = Instant::now();
+        let (broker, path) = (Arc::clone(&self.broker), Arc::clone(&self.path));
+        let accepting = Arc::clone(&self.accepting);
+        let accepted = async move {
+            let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
+            let wire = broker.link.live().await?;
+            let accepted = wire.accept(&path, ACCEPT_WAIT).await?;
+            Ok(accepted.map(|accepted| (turn, wire, accepted)))
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = otherwise(&mut self.wanted) => return Ok(()),
+            accepted = accepted => accepted,
+        };
+        match accepted? {
+            Some((turn, wire, accepted)) => {
+                pace.reset();
+                self.hold(wire, accepted, turn).await
+            }
+            // None is free. It should have taken its time to say so.
+            None if asked.elapsed() < ACCEPT_WAIT / 2 => {
+                Err(WireError::new(Refusal::NoSession, "no session was free, said at once"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn hold(
+        &mut self,
+        wire: Arc<dyn Wire>,
+        accepted: Accepted,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<(), WireError> {
+        let Accepted { place, mut receiver, locked_until } = accepted;
+        debug!(entity = %self.path, session = %place.id, "accepted a session");
+        let held = HeldSession::begin(place, &wire, &self.path, locked_until, &self.broker);
+        let served = self.serve(&*wire, &held.session, &mut *receiver, turn).await;
+        debug!(entity = %self.path, session = %held.session.place.id, "let a session go");
+        // Before the link ends: what is in hand is not ours any more.
+        drop(held);
+        receiver.close().await;
+        served
+    }
+
+    async fn serve(
+        &mut self,
+        wire: &dyn Wire,
+        session: &Arc<Session>,
+        receiver: &mut dyn WireReceiver,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<(), WireError> {
+        // Whoever accepts next does so after the first message is here: sessions begin in the order in which they are free.
+        let mut turn = Some(turn);
+        let mut now = self.ask(receiver).await?;
+        loop {
+            let (until, waits) = match now {
+                Now::Asking(until) | Now::Resting(until) => (until, true),
+                Now::Handing => (Instant::now(), false),
+            };
+            tokio::select! {
+                biased;
+                changed = self.wanted.changed() => {
+                    match *self.wanted.borrow_and_update() {
+                        Wanted::Deliveries if changed.is_ok() => {}
+                        // Given back with the link, and not counted.
+                        Wanted::Pause if changed.is_ok() && !matches!(now, Now::Asking(_)) => {}
+                        _ => return Ok(()),
+                    }
+                    self.say_drained();
+                }
+                () = session.gone() => {
+                    return Err(WireError::new(Refusal::SessionLockLost, "the lock of the session is lost"));
+                }
+                arrived = receiver.next() => {
+                    now = self.accept(arrived?, session, receiver).await?;
+                    turn.take();
+                }
+                left = session.freed() => {
+                    if let Some(lock) = left.give_back {
+                        self.give_back(lock, wire, session).await?;
+                    }
+                    now = self.after(&left, receiver).await?;
+                }
+                () = sleep_until(until), if waits => match now {
+                    Now::Resting(_) if self.goes_on() => now = self.ask(receiver).await?,
+                    _ => return Ok(()),
+                },
+                () = wire.ended() => return Err(WireError::interrupted("the connection ended")),
+            }
+        }
+    }
+
+    /// One message, and no more before that one is settled.
+    async fn ask(&self, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
+        receiver.allow(1).await?;
+        Ok(Now::Asking(Instant::now() + self.sessions.idle))
+    }
+
+    async fn after(&self, left: &Left, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
+        match left.rest_until {
+            Some(until) => Ok(Now::Resting(until)),
+            None if self.goes_on() => self.ask(receiver).await,
+            // Over at once.
+            None => Ok(Now::Resting(Instant::now())),
+        }
+    }
+
+    async fn accept(
+        &self,
+        arrived: Arrived,
+        session: &Arc<Session>,
+        receiver: &mut dyn WireReceiver,
+    ) -> Result<Now, WireError> {
+        let Arrived { lock, tag, message } = arrived;
+        let incoming = match message {
+            Ok(incoming) => *incoming,
+            Err(why) => {
+                warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
+                dead_letter_undecodable(&self.broker, &self.path, lock, why, Some(&session.place)).await;
+                return self.ask(receiver).await;
+            }
+        };
+        let limit = self.broker.options.longest_rest();
+        if let Some(rest) = early(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
+            && receiver.handle().release(&tag).await
+        {
+            // Whoever let it wait does not hold the session any more.
+            return Ok(Now::Resting(Instant::now() + rest));
+        }
+        session.take();
+        let receipt = Receipt::new(Parts {
+            broker: Arc::clone(&self.broker),
+            entity: Arc::clone(&self.path),
+            lock,
+            tag,
+            handle: receiver.handle(),
+            sequence_number: incoming.sequence_number,
+            delivered: incoming.message.headers().clone(),
+            lost: Arc::clone(&session.lost),
+            room: Arc::new(Room::default()),
+            session: Some(Arc::clone(session)),
+            delivery_count: incoming.delivery_count,
+        });
+        let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
+        let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out);
+        self.broker.inbox.push(Received { delivery, receipt });
+        Ok(Now::Handing)
+    }
+
+    /// Counted, and before the next one is asked for: it comes first again.
+    async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
+        let how = Disposal::abandon().within(Some(&session.place));
+        wire.settle(&self.path, &[lock], &how).await
+    }
+}
+
+/// A session, for as long as it is held.
+struct HeldSession {
+    session: Arc<Session>,
+    keeper: JoinHandle<()>,
+}
+
+impl HeldSession {
+    fn begin(
+        place: InSession,
+        wire: &Arc<dyn Wire>,
+        path: &Arc<str>,
+        locked_until: Option<SystemTime>,
+        broker: &Broker,
+    ) -> Self {
+        let session = Arc::new(Session::new(place));
+        let (kept, wire, path) = (Arc::clone(&session), Arc::clone(wire), Arc::clone(path));
+        let longest = broker.options.max_lock_renewal;
+        Self { session, keeper: tokio::spawn(kept.keep(wire, path, locked_until, longest)) }
+    }
+}
+
+impl Drop for HeldSession {
+    fn drop(&mut self) {
+        self.keeper.abort();
+        self.session.lose();
+    }
+}
+
+/// How long a message has yet to wait that was given back to wait, and comes early: its session was let go meanwhile. Only
+/// where this adapter itself wrote it on this message: a publisher could hold up the session.
+fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
+    if incoming.counted_before() == 0 {
+        return None;
+    }
+    Story::read(&incoming.message).due_at?.duration_since(now).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::{Message, header_names as names};
+
+    use super::*;
+
+    fn incoming(counted: &str, due_at: &str) -> Incoming {
+        Incoming {
+            message: Message::new("").with_header(names::HOP, 1_i64).with_header(names::DUE_AT, due_at),
+            sequence_number: 7,
+            delivery_count: 2,
+            counted: Some(counted.to_owned()),
+            ..Incoming::default()
+        }
+    }
+
+    #[test]
+    fn only_what_was_given_back_to_wait_is_early() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
+        let soon = "2020-01-01T00:00:05Z";
+        assert_eq!(early(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
+        assert_eq!(early(&incoming("8:1", soon), now), None, "it was written on another message");
+        assert_eq!(early(&incoming("7:3", soon), now), None, "it was not given back so often");
+        assert_eq!(early(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
+        assert_eq!(early(&incoming("7:1", "soon"), now), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Sessions of an entity: accepting the next one, its link, its lock.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use fe2o3_amqp::link::ReceiverAttachError;
+use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp_types::definitions::Fields;
+use fe2o3_amqp_types::messaging::Source;
+use fe2o3_amqp_types::primitives::{OrderedMap, Symbol};
+use serde_amqp::Value;
+use tokio::time::timeout;
+
+use super::receiver::AmqpReceiver;
+use super::requests::{Requests, senseless};
+use super::{Accepted, Arrived, Handle, InSession, WireReceiver, management, read_error};
+use crate::error::{Refusal, WireError};
+
+/// By this name a source asks for a session; without a value, for the next one that is free and has messages.
+const FILTER: &str = "com.microsoft:session-filter";
+/// How long the broker may look for one, in milliseconds.
+const TIMEOUT: &str = "com.microsoft:timeout";
+/// Until when its lock holds.
+const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+const RENEW: &str = "com.microsoft:renew-session-lock";
+/// .NET counts from the year 1, in steps of 100 ns.
+const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
+const TICKS_PER_MILLISECOND: u64 = 10_000;
+/// How long ending may take.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// Attaches to the next free session of an entity, on an AMQP session of its own: after a refusal the client library does harm
+/// to other links on it. `None`: none was free. Cancelled, the AMQP session ends, and whatever was accepted is let go.
+pub(super) async fn accept(
+    mut session: SessionHandle<()>,
+    source: &str,
+    link: String,
+    wait: Duration,
+) -> Result<Option<Accepted>, WireError> {
+    let filter: OrderedMap<Symbol, Value> = [(Symbol::from(FILTER), Value::Null)].into_iter().collect();
+    let source = Source::builder().address(source).filter(filter).build();
+    let millis = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+    let properties: Fields = [(Symbol::from(TIMEOUT), Value::Uint(millis))].into_iter().collect();
+    let attached = AmqpReceiver::attach_to(&mut session, source, link.clone(), Some(properties)).await;
+    let (receiver, found, properties) = match attached.map_err(refused) {
+        Ok(attached) => attached,
+        Err(error) => {
+            end(session).await;
+            return if error.refusal == Refusal::NoSession { Ok(None) } else { Err(error) };
+        }
+    };
+    let Some(id) = found.as_ref().and_then(session_id) else {
+        let said = "the broker accepted a session and does not say which";
+        return Err(WireError::new(Refusal::Other, said));
+    };
+    let locked_until = properties.get(&Symbol::from(LOCKED_UNTIL)).and_then(from_ticks);
+    let place = InSession { id: id.into(), link: link.into() };
+    Ok(Some(Accepted { place, receiver: Box::new(SessionReceiver { receiver, session }), locked_until }))
+}
+
+/// Whether the entity is consumed by sessions only: a plain link to it is refused then. On an AMQP session of its own.
+pub(super) async fn required(
+    mut session: SessionHandle<()>,
+    source: &str,
+    link: String,
+) -> Result<bool, WireError> {
+    let attached = AmqpReceiver::attach(&mut session, source, link).await;
+    let answer = match attached {
+        Ok(receiver) => {
+            Box::new(receiver).close().await;
+            Ok(false)
+        }
+        Err(error) if error.refusal == Refusal::NotAllowed => Ok(true),
+        Err(error) => Err(error),
+    };
+    end(session).await;
+    answer
+}
+
+/// Renews the lock; answers until when it holds.
+pub(super) async fn renew(node: &Requests, place: &InSession) -> Result<SystemTime, WireError> {
+    let mut reply = management::ask(node, RENEW, Vec::new(), Some(place), None).await?;
+    reply.take("expiration").and_then(management::time).ok_or_else(|| senseless(RENEW))
+}
+
+/// Without a word on why, another try may tell.
+fn refused(error: ReceiverAttachError) -> WireError {
+    match error {
+        ReceiverAttachError::IncomingSourceIsNone => {
+            WireError::interrupted("a session was refused, and not said why")
+        }
+        error => read_error::attach_receiver(error),
+    }
+}
+
+async fn end(mut session: SessionHandle<()>) {
+    // Where that fails the connection is gone, and the session with it.
+    let _ = timeout(END_WAIT, session.end()).await;
+}
+
+/// The link of a session, with the AMQP session that it has for itself.
+#[derive(Debug)]
+struct SessionReceiver {
+    receiver: AmqpReceiver,
+    session: SessionHandle<()>,
+}
+
+#[async_trait]
+impl WireReceiver for SessionReceiver {
+    async fn next(&mut self) -> Result<Arrived, WireError> {
+        self.receiver.next().await
+    }
+
+    fn next_now(&mut self) -> Option<Result<Arrived, WireError>> {
+        self.receiver.next_now()
+    }
+
+    async fn allow(&mut self, more: u32) -> Result<(), WireError> {
+        self.receiver.allow(more).await
+    }
+
+    async fn drain(&mut self) -> Result<(), WireError> {
+        self.receiver.drain().await
+    }
+
+    fn handle(&self) -> std::sync::Arc<dyn Handle> {
+        self.receiver.handle()
+    }
+
+    async fn close(self: Box<Self>) {
+        // In order, so that the broker lets the session go at once.
+        Box::new(self.receiver).close().await;
+        end(self.session).await;
+    }
+}
+
+fn session_id(source: &Source) -> Option<String> {
+    match source.filter.as_ref()?.get(&Symbol::from(FILTER))? {
+        Value::String(id) => Some(id.clone()),
+        Value::Described(described) => match &described.value {
+            Value::String(id) => Some(id.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn from_ticks(value: &Value) -> Option<SystemTime> {
+    let Value::Long(ticks) = value else { return None };
+    let since_1970 = u64::try_from(ticks.checked_sub(TICKS_AT_1970)?).ok()?;
+    let millis = since_1970 / TICKS_PER_MILLISECOND;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_lock_is_read_as_dotnet_writes_it() {
+        // new DateTime(2020, 1, 1, 0, 0, 0, DateTimeKind.Utc).Ticks
+        let time = from_ticks(&Value::Long(637_134_336_000_000_000)).expect("it can be read");
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        assert_eq!(since, Duration::from_secs(1_577_836_800));
+        assert_eq!(from_ticks(&Value::Long(0)), None);
+        assert_eq!(from_ticks(&Value::Long(i64::MIN)), None);
+        assert!(from_ticks(&Value::Long(i64::MAX)).is_some());
+        assert_eq!(from_ticks(&Value::Null), None);
+    }
+
+    #[test]
+    fn the_session_is_named_by_the_filter_of_the_answer() {
+        let source = |value| {
+            let filter: OrderedMap<Symbol, Value> = [(Symbol::from(FILTER), value)].into_iter().collect();
+            Source::builder().filter(filter).build()
+        };
+        assert_eq!(session_id(&source(Value::String("a".to_owned()))).as_deref(), Some("a"));
+        assert_eq!(session_id(&source(Value::Null)), None);
+        assert_eq!(session_id(&Source::builder().build()), None);
+    }
+}
