@@ -1,15 +1,16 @@
-//! Where the namespace is, and who asks: the connection string.
-
-use std::fmt;
+//! Where the namespace is, how it is reached, and who asks: the connection string.
 
 use redrive_core::{TransportError, TransportErrorKind};
+
+use crate::credential::Credential;
+use crate::options::{ConnectionOptions, TransportType};
 
 /// The environment variable that [`ServiceBus::connect_from_env`](crate::ServiceBus::connect_from_env) reads.
 pub(crate) const CONNECTION_STRING_VARIABLE: &str = "REDRIVE_SERVICEBUS_CONNECTION_STRING";
 
-/// A connection string, parsed. Its `Debug` shows no secret.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ConnectionString {
+/// Where a namespace is, how it is reached, and who asks. Its `Debug` shows no secret.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
     /// The host, without port.
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -18,23 +19,12 @@ pub(crate) struct ConnectionString {
     pub(crate) entity_path: Option<String>,
     /// Without TLS, and on any port: `UseDevelopmentEmulator=true`.
     pub(crate) development_emulator: bool,
+    pub(crate) transport: TransportType,
+    /// Certificates (PEM) to trust besides those of the system.
+    pub(crate) ca_certificates: Option<String>,
 }
 
-/// What stands for the right to use the namespace.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Credential {
-    /// A shared access key: tokens are signed with it.
-    Key {
-        /// `SharedAccessKeyName`.
-        name: String,
-        /// `SharedAccessKey`.
-        key: String,
-    },
-    /// A token that somebody else signed: `SharedAccessSignature`. It cannot be renewed here.
-    Token(String),
-}
-
-impl ConnectionString {
+impl Address {
     /// Reads a connection string as the Azure portal shows it.
     pub(crate) fn parse(text: &str) -> Result<Self, TransportError> {
         let mut parts = Parts::default();
@@ -59,30 +49,58 @@ impl ConnectionString {
         }
     }
 
+    /// A namespace by its host name, as `shop.servicebus.windows.net`, and an identity. Always on TLS.
+    #[cfg(feature = "entra")]
+    pub(crate) fn of_identity(
+        namespace: &str,
+        credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
+    ) -> Result<Self, TransportError> {
+        let refused = |what: &str| {
+            let said = format!(
+                "`{namespace}` is no namespace: {what}; it looks like `NAMESPACE.servicebus.windows.net`"
+            );
+            TransportError::new(TransportErrorKind::Other, said)
+        };
+        // A connection string in its place would show its key in the error.
+        if namespace.contains(['=', ';']) {
+            let said = "a connection string is no namespace: give the host name, as `NAMESPACE.servicebus.windows.net`, \
+                        or the connection string to `Options::connect`";
+            return Err(TransportError::new(TransportErrorKind::Other, said));
+        }
+        let host = namespace.strip_prefix("sb://").unwrap_or(namespace);
+        if host.contains("://") {
+            return Err(refused("it has a scheme"));
+        }
+        let (host, port) = authority(host).map_err(refused)?;
+        Ok(Self {
+            host,
+            port,
+            credential: Credential::Entra(credential),
+            entity_path: None,
+            development_emulator: false,
+            transport: TransportType::default(),
+            ca_certificates: None,
+        })
+    }
+
+    /// The same, reached as these options say.
+    pub(crate) fn reached(mut self, options: &ConnectionOptions) -> Self {
+        self.transport = options.transport.unwrap_or(self.transport);
+        self.ca_certificates.clone_from(&options.ca_certificates);
+        self
+    }
+
     /// The host and port to connect to.
     pub(crate) fn target(&self) -> (&str, u16) {
-        let usual = if self.development_emulator { 5672 } else { 5671 };
+        let usual = match (self.transport, self.development_emulator) {
+            (TransportType::AmqpTcp, false) => 5671,
+            (TransportType::AmqpTcp, true) => 5672,
+            #[cfg(feature = "websockets")]
+            (TransportType::AmqpWebSockets, false) => 443,
+            #[cfg(feature = "websockets")]
+            (TransportType::AmqpWebSockets, true) => 80,
+        };
         (&self.host, self.port.unwrap_or(usual))
-    }
-}
-
-impl fmt::Debug for ConnectionString {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionString")
-            .field("host", &self.host)
-            .field("port", &self.port)
-            .field("entity_path", &self.entity_path)
-            .field("development_emulator", &self.development_emulator)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key { name, .. } => f.debug_struct("Key").field("name", name).finish_non_exhaustive(),
-            Self::Token(_) => f.write_str("Token(..)"),
-        }
     }
 }
 
@@ -95,6 +113,7 @@ struct Parts {
     token: Option<String>,
     entity_path: Option<String>,
     development_emulator: bool,
+    transport: TransportType,
 }
 
 impl Parts {
@@ -107,13 +126,14 @@ impl Parts {
             "sharedaccesssignature" => self.token = text(),
             "entitypath" => self.entity_path = text(),
             "usedevelopmentemulator" => self.development_emulator = value.eq_ignore_ascii_case("true"),
+            "transporttype" => self.transport = transport(value)?,
             // Other clients write parts of their own.
             _ => {}
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<ConnectionString, TransportError> {
+    fn finish(self) -> Result<Address, TransportError> {
         let (host, port) = self.endpoint.ok_or_else(|| malformed("it has no `Endpoint`"))?;
         let credential = match (self.token, self.key_name, self.key) {
             (Some(_), _, Some(_)) => {
@@ -124,12 +144,14 @@ impl Parts {
             (None, None, _) => return Err(malformed("it has no `SharedAccessKeyName`")),
             (None, Some(_), None) => return Err(malformed("it has no `SharedAccessKey`")),
         };
-        Ok(ConnectionString {
+        Ok(Address {
             host,
             port,
             credential,
             entity_path: self.entity_path,
             development_emulator: self.development_emulator,
+            transport: self.transport,
+            ca_certificates: None,
         })
     }
 }
@@ -140,20 +162,39 @@ fn endpoint(text: &str) -> Result<(String, Option<u16>), TransportError> {
         .iter()
         .find_map(|scheme| text.strip_prefix(scheme))
         .ok_or_else(|| malformed("its `Endpoint` does not begin with `sb://`"))?;
-    let authority = rest.split('/').next().unwrap_or_default();
+    authority(rest).map_err(|what| malformed(&format!("its `Endpoint` does not name a host: {what}")))
+}
+
+/// `host[:port][/]`
+fn authority(text: &str) -> Result<(String, Option<u16>), &'static str> {
+    let authority = text.split('/').next().unwrap_or_default();
     // An IPv6 address stands in brackets, and has colons of its own.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            let port = port.parse().map_err(|_| malformed("the port of its `Endpoint` is no number"))?;
+            let port = port.parse().map_err(|_| "its port is no number")?;
             (host, Some(port))
         }
         _ => (authority, None),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() || host.contains(char::is_whitespace) {
-        return Err(malformed("its `Endpoint` names no host"));
+        return Err("it is empty, or has blanks");
     }
     Ok((host.to_owned(), port))
+}
+
+/// In the words of Microsoft's clients, old and new.
+fn transport(text: &str) -> Result<TransportType, TransportError> {
+    match text.to_ascii_lowercase().as_str() {
+        "amqp" | "amqptcp" => Ok(TransportType::AmqpTcp),
+        #[cfg(feature = "websockets")]
+        "amqpwebsockets" => Ok(TransportType::AmqpWebSockets),
+        #[cfg(not(feature = "websockets"))]
+        "amqpwebsockets" => Err(malformed(
+            "it asks for `TransportType=AmqpWebSockets`, and redrive-servicebus was built without its feature `websockets`",
+        )),
+        _ => Err(malformed("its `TransportType` is neither `AmqpTcp` nor `AmqpWebSockets`")),
+    }
 }
 
 /// Never shows the text: it has a key in it.
@@ -168,79 +209,5 @@ fn malformed(what: &str) -> TransportError {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const PORTAL: &str =
-        "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0+/=";
-
-    #[test]
-    fn what_the_portal_shows_is_read() {
-        let parsed = ConnectionString::parse(PORTAL).expect("it is well-formed");
-        assert_eq!(parsed.target(), ("shop.servicebus.windows.net", 5671));
-        assert_eq!(parsed.credential, Credential::Key { name: "Root".into(), key: "c2VjcmV0+/=".into() });
-        assert_eq!((parsed.entity_path, parsed.development_emulator), (None, false));
-    }
-
-    #[test]
-    fn the_emulators_is_read_with_its_port() {
-        let text = "Endpoint=sb://localhost:50123;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true;";
-        let parsed = ConnectionString::parse(text).expect("it is well-formed");
-        assert_eq!(parsed.target(), ("localhost", 50123));
-        assert!(parsed.development_emulator);
-    }
-
-    #[test]
-    fn names_of_parts_may_be_written_in_any_case_and_order() {
-        let text =
-            " entitypath = orders ; SHAREDACCESSSIGNATURE=SharedAccessSignature sr=x&sig=y ;endpoint=sb://h/";
-        let parsed = ConnectionString::parse(text).expect("it is well-formed");
-        assert_eq!(parsed.entity_path.as_deref(), Some("orders"));
-        assert_eq!(parsed.credential, Credential::Token("SharedAccessSignature sr=x&sig=y".into()));
-    }
-
-    #[test]
-    fn an_ipv6_address_keeps_its_colons() {
-        let at = |endpoint: &str| {
-            let text = format!("Endpoint={endpoint};SharedAccessKeyName=a;SharedAccessKey=b");
-            ConnectionString::parse(&text).map(|parsed| (parsed.host, parsed.port)).ok()
-        };
-        assert_eq!(at("sb://[::1]:5673/"), Some(("::1".into(), Some(5673))));
-        assert_eq!(at("sb://[::1]"), Some(("::1".into(), None)));
-    }
-
-    #[test]
-    fn what_is_missing_is_named_and_no_secret_is_shown() {
-        for (text, named) in [
-            ("", "Endpoint"),
-            ("hunter2", "`=`"),
-            ("Endpoint=https://h/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "sb://"),
-            ("Endpoint=sb:///;SharedAccessKeyName=a;SharedAccessKey=hunter2", "host"),
-            ("Endpoint=sb://h:many/;SharedAccessKeyName=a;SharedAccessKey=hunter2", "port"),
-            ("Endpoint=sb://h;SharedAccessKey=hunter2", "SharedAccessKeyName"),
-            ("Endpoint=sb://h;SharedAccessKeyName=hunter2", "no `SharedAccessKey`"),
-            ("Endpoint=sb://h;SharedAccessKey=hunter2;SharedAccessSignature=hunter2", "both"),
-        ] {
-            let error = ConnectionString::parse(text).expect_err("it is malformed").to_string();
-            assert!(error.contains(named), "{text}: {error}");
-            assert!(!error.contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        for text in [PORTAL, "Endpoint=sb://h;SharedAccessSignature=c2VjcmV0+/="] {
-            let parsed = ConnectionString::parse(text).expect("it is well-formed");
-            assert!(!format!("{parsed:?} {:?}", parsed.credential).contains("c2VjcmV0"));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn anything_is_read_or_refused(text in ".{0,200}") {
-            let _ = ConnectionString::parse(&text);
-        }
-    }
-}
+#[path = "address_tests.rs"]
+mod tests;

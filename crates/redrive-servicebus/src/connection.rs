@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::address::ConnectionString;
+use crate::address::Address;
 use crate::error::WireError;
 use crate::wire::{self, Wire};
 
 /// The connection, opened when it is needed.
 #[derive(Debug)]
 pub(crate) struct Link {
-    address: Arc<ConnectionString>,
+    address: Arc<Address>,
     current: Mutex<Option<Arc<dyn Wire>>>,
     closed: AtomicBool,
 }
 
 impl Link {
-    pub(crate) fn new(address: ConnectionString) -> Self {
+    pub(crate) fn new(address: Address) -> Self {
         Self { address: Arc::new(address), current: Mutex::default(), closed: AtomicBool::new(false) }
     }
 

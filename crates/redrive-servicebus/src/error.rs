@@ -13,6 +13,11 @@ pub(crate) enum Refusal {
     NotFound,
     /// The credentials, or the right to do this.
     Unauthorized,
+    /// The identity gives no token.
+    #[cfg(feature = "entra")]
+    NoToken,
+    /// The other end's certificate is none of theirs, or nobody vouches for it.
+    NotTrusted,
     /// The broker asks to be left alone for a while.
     Busy,
     /// The entity is full.
@@ -90,7 +95,15 @@ impl WireError {
             Refusal::NotFound => (Kind::Topology, "create the entity, or correct its name"),
             Refusal::Unauthorized => (
                 Kind::Unauthorized,
-                "check the key, and that it has the rights Listen and Send on this entity",
+                "check the key and its rights Listen and Send on this entity, or the identity and its roles Azure Service Bus \
+                 Data Receiver and Data Sender",
+            ),
+            #[cfg(feature = "entra")]
+            Refusal::NoToken => (Kind::Unauthorized, "see that the identity can be used from here"),
+            Refusal::NotTrusted => (
+                Kind::Unreachable,
+                "check the host name, and give the authority's certificate to `Options::ca_certificates` where the system \
+                 does not have it",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
             Refusal::QuotaExceeded => (Kind::NotStored, "make room in the entity, or raise its quota"),

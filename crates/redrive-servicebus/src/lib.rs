@@ -18,7 +18,10 @@ mod broker;
 mod connection;
 mod convert;
 mod copy_id;
+mod credential;
 mod entity;
+#[cfg(feature = "entra")]
+mod entra;
 mod error;
 mod inbox;
 mod intake;
@@ -37,7 +40,7 @@ mod values;
 mod wire;
 
 pub use entity::Entity;
-pub use options::{Options, ReceiveMode, Transactions};
+pub use options::{Options, ReceiveMode, Transactions, TransportType};
 pub use receipt::Receipt;
 pub use sessions::Sessions;
 pub use shelves::ServiceBusShelves;

@@ -1,5 +1,5 @@
-//! What is shown to the namespace at every entity: shared access signatures.
-//! Their format: <https://learn.microsoft.com/rest/api/eventhub/generate-sas-token>.
+//! What is shown to the namespace at every entity: shared access signatures, and what an identity gives.
+//! The format of signatures: <https://learn.microsoft.com/rest/api/eventhub/generate-sas-token>.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::hmac;
 
-use crate::address::Credential;
+use crate::credential::Credential;
+use crate::error::WireError;
 
 /// How long a token that is signed here can be used.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(20 * 60);
+
+/// What `$cbs` calls a shared access signature.
+const SAS: &str = "servicebus.windows.net:sastoken";
 
 /// What `encodeURIComponent` leaves as it is.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -20,20 +24,33 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) text: String,
+    /// As `$cbs` names it.
+    pub(crate) kind: &'static str,
     /// When a new one must be put; `None`: it cannot be renewed here.
     pub(crate) renew_at: Option<SystemTime>,
 }
 
 impl Token {
-    /// The token for `audience`, a URI such as `sb://host/orders`, put at `now`.
-    pub(crate) fn for_audience(credential: &Credential, audience: &str, now: SystemTime) -> Self {
+    /// The token for `audience`, a URI such as `sb://host/orders`, put at `now`. Waits only for identities.
+    pub(crate) async fn for_audience(
+        credential: &Credential,
+        audience: &str,
+        now: SystemTime,
+    ) -> Result<Self, WireError> {
         match credential {
-            Credential::Token(text) => Self { text: text.clone(), renew_at: None },
-            Credential::Key { name, key } => Self {
-                text: sign(audience, name, key, now + LIFETIME),
-                // Early enough for several tries.
-                renew_at: Some(now + LIFETIME / 2),
-            },
+            Credential::Token(text) => Ok(Self { text: text.clone(), kind: SAS, renew_at: None }),
+            Credential::Key { name, key } => Ok(Self::signed(name, key, audience, now)),
+            #[cfg(feature = "entra")]
+            Credential::Entra(credential) => crate::entra::token(&**credential, now).await,
+        }
+    }
+
+    fn signed(key_name: &str, key: &str, audience: &str, now: SystemTime) -> Self {
+        Self {
+            text: sign(audience, key_name, key, now + LIFETIME),
+            kind: SAS,
+            // Early enough for several tries.
+            renew_at: Some(now + LIFETIME / 2),
         }
     }
 }
@@ -61,9 +78,8 @@ mod tests {
     #[test]
     fn a_token_is_signed_as_microsoft_describes() {
         // Made with Python: hmac.new(b"key", b"sb%3A%2F%2Fhost%2Forders\n1000001200", "sha256").
-        let credential = Credential::Key { name: "Root Manage".into(), key: "key".into() };
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let token = Token::for_audience(&credential, "sb://host/orders", now);
+        let token = Token::signed("Root Manage", "key", "sb://host/orders", now);
         assert_eq!(
             token.text,
             "SharedAccessSignature sr=sb%3A%2F%2Fhost%2Forders&sig=bG1CvgmJYx%2FwVdCZsSCC6MU3mZu6Iwh8N4qBSUiKTRs%3D&se=1000001200&skn=Root%20Manage"
@@ -71,15 +87,16 @@ mod tests {
         assert_eq!(token.renew_at, Some(now + LIFETIME / 2));
     }
 
-    #[test]
-    fn a_token_of_somebody_else_is_passed_on_as_it_is() {
-        let token = Token::for_audience(&Credential::Token("theirs".into()), "sb://h/q", SystemTime::now());
-        assert_eq!(token, Token { text: "theirs".into(), renew_at: None });
+    #[tokio::test]
+    async fn a_token_of_somebody_else_is_passed_on_as_it_is() {
+        let theirs = Credential::Token("theirs".into());
+        let token = Token::for_audience(&theirs, "sb://h/q", SystemTime::now()).await.expect("it is there");
+        assert_eq!(token, Token { text: "theirs".into(), kind: SAS, renew_at: None });
     }
 
     #[test]
     fn debug_shows_no_token() {
-        let token = Token { text: "c2VjcmV0".into(), renew_at: None };
+        let token = Token { text: "c2VjcmV0".into(), kind: SAS, renew_at: None };
         assert!(!format!("{token:?}").contains("c2VjcmV0"));
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-use crate::address::ConnectionString;
+use crate::address::Address;
 use crate::broker::Broker;
 use crate::connection::Link;
 use crate::convert::{self, Outgoing};
@@ -62,7 +62,7 @@ impl ServiceBus {
     ///
     /// When the variable is not set, and as [`Options::connect`].
     pub async fn connect_from_env(entity: impl Into<Entity>) -> Result<Self, TransportError> {
-        Self::open(Self::options(entity), ConnectionString::from_env()?).await
+        Self::open(Self::options(entity), Address::from_env()?).await
     }
 
     /// Options for the transport of a queue or subscription.
@@ -70,8 +70,9 @@ impl ServiceBus {
         Options::new(entity)
     }
 
-    pub(crate) async fn open(options: Options, address: ConnectionString) -> Result<Self, TransportError> {
+    pub(crate) async fn open(options: Options, address: Address) -> Result<Self, TransportError> {
         options.check(&address)?;
+        let address = address.reached(&options.connection);
         let host = address.host.clone();
         let link = Arc::new(Link::new(address));
         let connected = link.live().await;

@@ -15,12 +15,12 @@ use super::connection::{AmqpConnection, Ask, OPEN_WAIT, no_transactions, slow};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::{Accepted, Disposal, InSession, Swap, Wire, WireReceiver, management, read_error, session};
-use crate::address::ConnectionString;
+use crate::address::Address;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
 /// Connects to the namespace.
-pub(crate) async fn open(address: Arc<ConnectionString>) -> Result<Arc<dyn Wire>, WireError> {
+pub(crate) async fn open(address: Arc<Address>) -> Result<Arc<dyn Wire>, WireError> {
     let opened = timeout(OPEN_WAIT, AmqpConnection::open(address)).await;
     let connection =
         opened.map_err(|_| WireError::interrupted(format!("no connection within {OPEN_WAIT:?}")))??;
@@ -35,7 +35,7 @@ struct Amqp {
 #[async_trait]
 impl Wire for Amqp {
     async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError> {
-        self.connection.authorize(source).await?;
+        self.connection.tokens.authorize(source).await?;
         let name = self.connection.link_name("receiver");
         let mut session = self.connection.session.lock().await;
         let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
@@ -94,14 +94,14 @@ impl Wire for Amqp {
     }
 
     async fn requires_sessions(&self, source: &str) -> Result<bool, WireError> {
-        self.connection.authorize(source).await?;
+        self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
         timeout(OPEN_WAIT, answered).await.map_err(|_| slow(source))?
     }
 
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
-        self.connection.authorize(source).await?;
+        self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);
         timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| slow(source))?

@@ -1,10 +1,9 @@
-//! A connection by AMQP 1.0: how it is opened, its tokens kept valid, its links attached, and how it ends.
+//! A connection by AMQP 1.0: how it is opened, its links attached, and how it ends.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
 use fe2o3_amqp::sasl_profile::SaslProfile;
@@ -12,23 +11,19 @@ use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp::transaction::Controller;
 use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{Source, Target};
-use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
 use fe2o3_amqp_types::transaction::Coordinator;
-use serde_amqp::Value;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::requests::{REPLY_WAIT, Requests};
+use super::tokens::Tokens;
 use super::{read_error, stream};
-use crate::address::ConnectionString;
+use crate::address::Address;
 use crate::error::{Refusal, WireError};
-use crate::token::Token;
 
 /// How long connecting and attaching may take.
 pub(super) const OPEN_WAIT: Duration = Duration::from_secs(30);
-/// When to try again to put a token that could not be put.
-const TOKEN_RETRY: Duration = Duration::from_secs(15);
 /// How many transfers the broker may have under way to us.
 const WINDOW: u32 = 5000;
 
@@ -37,11 +32,9 @@ const CHANNELS: u16 = 4999;
 
 /// A connection: its session, what it may, and its links.
 pub(super) struct AmqpConnection {
-    address: Arc<ConnectionString>,
+    address: Arc<Address>,
     pub(super) session: Mutex<SessionHandle<()>>,
-    cbs: Requests,
-    /// The audiences that have a token, and when they need a new one.
-    tokens: Mutex<HashMap<String, Option<SystemTime>>>,
+    pub(super) tokens: Arc<Tokens>,
     management: Mutex<HashMap<String, Arc<Requests>>>,
     senders: Mutex<HashMap<String, Arc<Mutex<Sender>>>>,
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
@@ -66,7 +59,7 @@ impl std::fmt::Debug for AmqpConnection {
 }
 
 impl AmqpConnection {
-    pub(super) async fn open(address: Arc<ConnectionString>) -> Result<Arc<Self>, WireError> {
+    pub(super) async fn open(address: Arc<Address>) -> Result<Arc<Self>, WireError> {
         let stream = stream::connect(&address).await?;
         let container = format!("redrive-{:016x}", fastrand::u64(..));
         let opened = Connection::builder()
@@ -86,20 +79,17 @@ impl AmqpConnection {
         let (ended, watched) = watch::channel(false);
         let (ask, asked) = mpsc::unbounded_channel();
         tokio::spawn(hold(connection, asked, ended));
-        let connection = Arc::new(Self {
+        Ok(Arc::new(Self {
+            tokens: Tokens::start(Arc::clone(&address), cbs, watched.clone()),
             address,
             session: Mutex::new(session),
-            cbs,
-            tokens: Mutex::default(),
             management: Mutex::default(),
             senders: Mutex::default(),
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
             ask,
-        });
-        tokio::spawn(renew_tokens(Arc::downgrade(&connection), connection.ended.clone()));
-        Ok(connection)
+        }))
     }
 
     /// An AMQP session of one's own.
@@ -110,37 +100,12 @@ impl AmqpConnection {
         begun.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Shows who we are, once per entity.
-    pub(super) async fn authorize(&self, path: &str) -> Result<(), WireError> {
-        let entity = path.split("/$").next().unwrap_or(path);
-        let audience = format!("sb://{}/{entity}", self.address.host);
-        // Held meanwhile: everybody else would only ask the same.
-        let mut tokens = self.tokens.lock().await;
-        if let Entry::Vacant(missing) = tokens.entry(audience) {
-            let renew_at = self.put_token(missing.key()).await?;
-            missing.insert(renew_at);
-        }
-        Ok(())
-    }
-
-    async fn put_token(&self, audience: &str) -> Result<Option<SystemTime>, WireError> {
-        let token = Token::for_audience(&self.address.credential, audience, SystemTime::now());
-        let mut properties = OrderedMap::new();
-        for (name, value) in
-            [("operation", "put-token"), ("type", "servicebus.windows.net:sastoken"), ("name", audience)]
-        {
-            properties.insert(name.to_owned(), SimpleValue::String(value.to_owned()));
-        }
-        self.cbs.request(properties, Value::String(token.text), None).await?.check()?;
-        Ok(token.renew_at)
-    }
-
     pub(super) async fn management(&self, entity: &str) -> Result<Arc<Requests>, WireError> {
         let mut nodes = self.management.lock().await;
         if let Some(node) = nodes.get(entity).filter(|node| node.is_live()) {
             return Ok(Arc::clone(node));
         }
-        self.authorize(entity).await?;
+        self.tokens.authorize(entity).await?;
         let name = self.link_name("management");
         let attached = {
             let mut session = self.session.lock().await;
@@ -156,7 +121,7 @@ impl AmqpConnection {
         if let Some(sender) = senders.get(target) {
             return Ok(Arc::clone(sender));
         }
-        self.authorize(target).await?;
+        self.tokens.authorize(target).await?;
         let builder = Sender::builder()
             .name(self.link_name("sender"))
             .source(Source::builder().address("redrive").build())
@@ -240,30 +205,6 @@ async fn hold(
     ended.send_replace(true);
     if let Some(Ask::Close) = ask {
         let _ = timeout(Duration::from_secs(5), connection.close()).await;
-    }
-}
-
-/// Puts new tokens in time, for as long as the connection stands.
-async fn renew_tokens(connection: std::sync::Weak<AmqpConnection>, mut ended: watch::Receiver<bool>) {
-    loop {
-        tokio::select! {
-            _ = ended.wait_for(|ended| *ended) => return,
-            () = tokio::time::sleep(TOKEN_RETRY) => {}
-        }
-        let Some(connection) = connection.upgrade() else { return };
-        let now = SystemTime::now();
-        let due: Vec<String> = {
-            let tokens = connection.tokens.lock().await;
-            let due = tokens.iter().filter(|(_, renew_at)| renew_at.is_some_and(|at| at <= now));
-            due.map(|(audience, _)| audience.clone()).collect()
-        };
-        for audience in due {
-            match connection.put_token(&audience).await {
-                Ok(renew_at) => drop(connection.tokens.lock().await.insert(audience, renew_at)),
-                // Again in a while: the old one holds for some time.
-                Err(error) => warn!(%audience, %error, "Service Bus did not take a new token"),
-            }
-        }
     }
 }
 

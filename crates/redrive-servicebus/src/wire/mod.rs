@@ -8,6 +8,10 @@ mod receiver;
 mod requests;
 mod session;
 mod stream;
+mod tls;
+mod tokens;
+#[cfg(feature = "websockets")]
+mod websocket;
 
 use std::fmt::Debug;
 use std::sync::Arc;

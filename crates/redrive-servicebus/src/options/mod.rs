@@ -1,13 +1,17 @@
 //! How a transport is set up, in the words that people know from Service Bus.
 
+mod connection;
+
 use std::time::Duration;
 
 use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorKind};
 
-use crate::address::ConnectionString;
+use crate::address::Address;
 use crate::entity::Entity;
 use crate::sessions::Sessions;
-use crate::transport::ServiceBus;
+
+pub(crate) use connection::ConnectionOptions;
+pub use connection::TransportType;
 
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
@@ -39,6 +43,7 @@ pub struct Options {
     pub(crate) receive_mode: ReceiveMode,
     pub(crate) transactions: Transactions,
     pub(crate) sessions: Option<Sessions>,
+    pub(crate) connection: ConnectionOptions,
 }
 
 /// How messages are received.
@@ -78,6 +83,7 @@ impl Options {
             receive_mode: ReceiveMode::PeekLock,
             transactions: Transactions::Auto,
             sessions: None,
+            connection: ConnectionOptions::default(),
         }
     }
 
@@ -152,19 +158,8 @@ impl Options {
         self
     }
 
-    /// Connects to the namespace of this connection string, as the Azure portal shows it; with
-    /// `UseDevelopmentEmulator=true` without TLS.
-    ///
-    /// # Errors
-    ///
-    /// When the connection string is malformed or for another entity, the options contradict each other, or the namespace
-    /// cannot be reached or refuses the key.
-    pub async fn connect(self, connection_string: &str) -> Result<ServiceBus, TransportError> {
-        ServiceBus::open(self, ConnectionString::parse(connection_string)?).await
-    }
-
     /// Refuses what can be refused without asking the broker.
-    pub(crate) fn check(&self, address: &ConnectionString) -> Result<(), TransportError> {
+    pub(crate) fn check(&self, address: &Address) -> Result<(), TransportError> {
         let entity = &self.entity;
         if self.receive_mode == ReceiveMode::ReceiveAndDelete {
             return Err(refused(format!(
@@ -293,10 +288,10 @@ fn refused(message: String) -> TransportError {
 mod tests {
     use super::*;
 
-    fn address(entity_path: &str) -> ConnectionString {
+    fn address(entity_path: &str) -> Address {
         let text =
             format!("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath={entity_path}");
-        ConnectionString::parse(&text).expect("it is well-formed")
+        Address::parse(&text).expect("it is well-formed")
     }
 
     fn retries() -> Needs {

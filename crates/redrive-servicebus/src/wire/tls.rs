@@ -1,0 +1,83 @@
+//! TLS, and who is trusted.
+
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::stream::unreachable;
+use crate::address::Address;
+use crate::error::{Refusal, WireError};
+
+/// TLS on a connection that stands.
+pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStream<TcpStream>, WireError> {
+    let (host, port) = address.target();
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+        WireError::new(Refusal::Other, format!("`{host}` is no name that a certificate can have"))
+    })?;
+    let connector = TlsConnector::from(config(address.ca_certificates.as_deref())?);
+    connector.connect(name, tcp).await.map_err(|error| {
+        match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                let said = format!("the certificate of {host}:{port} is not good: {why}");
+                WireError::new(Refusal::NotTrusted, said)
+            }
+            _ => unreachable(address, &error),
+        }
+    })
+}
+
+fn config(more_certificates: Option<&str>) -> Result<Arc<ClientConfig>, WireError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| WireError::new(Refusal::Other, format!("TLS cannot be set up: {error}")))?
+        .with_root_certificates(roots(more_certificates)?)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// The certificates of the system, and more.
+fn roots(more: Option<&str>) -> Result<RootCertStore, WireError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Some(pem) = more {
+        let before = roots.len();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            roots.add(certificate).map_err(|error| unreadable(&error))?;
+        }
+        if roots.len() == before {
+            return Err(unreadable(&"there is none in it"));
+        }
+    }
+    if roots.is_empty() {
+        let said = "this machine has no root certificates: install `ca-certificates`";
+        return Err(WireError::new(Refusal::Other, said));
+    }
+    Ok(roots)
+}
+
+fn unreadable(why: &dyn std::fmt::Display) -> WireError {
+    let said = format!("the certificates given by `Options::ca_certificates` cannot be read: {why}");
+    WireError::new(Refusal::Other, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_that_cannot_be_read_are_refused() {
+        let no_base64 = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let no_certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for pem in ["", "no certificate", no_base64, no_certificate] {
+            let error = roots(Some(pem)).expect_err("it is none").to_string();
+            assert!(error.contains("ca_certificates"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The tokens of a connection: put where one is missing, and again before they run out.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
+use serde_amqp::Value;
+use tokio::sync::{Mutex, Notify, watch};
+use tracing::{debug, warn};
+
+use super::requests::Requests;
+use crate::address::Address;
+use crate::error::WireError;
+use crate::token::Token;
+
+/// When to try again to put a token that could not be put.
+const RETRY: Duration = Duration::from_secs(15);
+/// The shortest and the longest time until it is looked again. A machine that was suspended shall notice.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(60);
+
+/// What a connection has shown of us.
+pub(super) struct Tokens {
+    address: Arc<Address>,
+    cbs: Requests,
+    /// The audiences that have a token, and when they need a new one.
+    renewals: Mutex<HashMap<String, Option<SystemTime>>>,
+    /// Another audience has one.
+    added: Arc<Notify>,
+}
+
+impl Tokens {
+    /// Puts tokens by this node, and renews them until the connection ends or nobody holds them.
+    pub(super) fn start(address: Arc<Address>, cbs: Requests, ended: watch::Receiver<bool>) -> Arc<Self> {
+        let added = Arc::new(Notify::new());
+        let tokens = Self { address, cbs, renewals: Mutex::default(), added: Arc::clone(&added) };
+        let tokens = Arc::new(tokens);
+        tokio::spawn(keep(Arc::downgrade(&tokens), added, ended));
+        tokens
+    }
+
+    /// Shows who we are, once per entity.
+    pub(super) async fn authorize(&self, path: &str) -> Result<(), WireError> {
+        // Held meanwhile: everybody else would only ask the same.
+        let mut renewals = self.renewals.lock().await;
+        if let Entry::Vacant(missing) = renewals.entry(self.audience(path)) {
+            let renew_at = self.put(missing.key()).await?;
+            missing.insert(renew_at);
+            self.added.notify_one();
+        }
+        Ok(())
+    }
+
+    fn audience(&self, path: &str) -> String {
+        let entity = path.split("/$").next().unwrap_or(path);
+        format!("sb://{}/{entity}", self.address.host)
+    }
+
+    async fn put(&self, audience: &str) -> Result<Option<SystemTime>, WireError> {
+        let token = Token::for_audience(&self.address.credential, audience, SystemTime::now()).await?;
+        let mut properties = OrderedMap::new();
+        for (name, value) in [("operation", "put-token"), ("type", token.kind), ("name", audience)] {
+            properties.insert(name.to_owned(), SimpleValue::String(value.to_owned()));
+        }
+        self.cbs.request(properties, Value::String(token.text), None).await?.check()?;
+        Ok(token.renew_at)
+    }
+
+    /// How long nothing needs to be renewed.
+    async fn rest(&self) -> Duration {
+        let now = SystemTime::now();
+        let next = self.renewals.lock().await.values().flatten().min().copied();
+        next.map_or(LATEST, |at| at.duration_since(now).unwrap_or_default().clamp(SOONEST, LATEST))
+    }
+
+    /// Puts new ones where it is time.
+    async fn renew(&self) {
+        let now = SystemTime::now();
+        let due: Vec<String> = {
+            let renewals = self.renewals.lock().await;
+            let due = renewals.iter().filter(|(_, renew_at)| renew_at.is_some_and(|at| at <= now));
+            due.map(|(audience, _)| audience.clone()).collect()
+        };
+        for audience in due {
+            let renew_at = match self.put(&audience).await {
+                Ok(renew_at) => {
+                    debug!(%audience, "Service Bus took a new token");
+                    renew_at
+                }
+                // Again in a while: the old one holds for some time.
+                Err(error) => {
+                    warn!(%audience, %error, "Service Bus has no new token");
+                    Some(SystemTime::now() + RETRY)
+                }
+            };
+            self.renewals.lock().await.insert(audience, renew_at);
+        }
+    }
+}
+
+async fn keep(tokens: Weak<Tokens>, added: Arc<Notify>, mut ended: watch::Receiver<bool>) {
+    loop {
+        let Some(rest) = tokens.upgrade() else { return };
+        let rest = rest.rest().await;
+        tokio::select! {
+            _ = ended.wait_for(|ended| *ended) => return,
+            () = tokio::time::sleep(rest) => {}
+            () = added.notified() => continue,
+        }
+        let Some(tokens) = tokens.upgrade() else { return };
+        tokens.renew().await;
+    }
+}

@@ -1,0 +1,6 @@
+//! How a namespace is reached: on TLS, in WebSockets, and as an identity.
+
+#[cfg(feature = "entra")]
+mod entra;
+mod secured;
+mod tls;
