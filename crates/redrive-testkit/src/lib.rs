@@ -22,5 +22,5 @@ pub use case::Case;
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt};
 pub use harness::{Bench, Harness, ReceiptOf, TransportOf};
 pub use recording::{Log, Recorded, Recording, RecordingReceipt};
-pub use run::{Clock, Verdict, run};
+pub use run::{Clock, Verdict, run, run_all};
 pub use suite::CLAUSES;

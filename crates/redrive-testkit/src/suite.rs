@@ -1,5 +1,9 @@
 //! The list of clauses, once; the tests and [`CLAUSES`] are made from it.
 
+use crate::clauses;
+use crate::harness::Harness;
+use crate::run::{Clock, Job, run};
+
 /// Calls `$then` with its own arguments and the names of all clauses.
 #[doc(hidden)]
 #[macro_export]
@@ -160,7 +164,23 @@ macro_rules! __names {
     };
 }
 
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __jobs {
+    (() $($clause:ident)*) => {
+        /// Every clause, ready to be examined, by its name.
+        pub(crate) fn jobs<H: Harness>(harness: impl Fn() -> H) -> Vec<(&'static str, Job)> {
+            vec![$({
+                let harness = harness();
+                let name = stringify!($clause);
+                (name, Box::new(move || run(name, harness, Clock::Real, clauses::$clause)) as Job)
+            }),*]
+        }
+    };
+}
+
 crate::__with_clauses! { __names () }
+crate::__with_clauses! { __jobs () }
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,91 @@
+//! The contract of a transport, on queues of Azure.
+
+use redrive_brokers::report;
+use redrive_core::{BoxError, Message, Shelf, Shelves};
+use redrive_servicebus::ServiceBus;
+use redrive_testkit::{Bench, Harness, Verdict, run_all};
+
+use crate::namespace::{Place, on_azure};
+
+/// Each clause mostly waits, and has a queue of its own.
+const AT_ONCE: usize = 8;
+
+#[test]
+fn the_contract_holds() {
+    if !on_azure() {
+        return;
+    }
+    let verdicts = run_all(|| OnAzure, AT_ONCE);
+    let kept = verdicts.iter().filter(|(_, verdict)| *verdict == Some(Verdict::Kept)).count();
+    report(&format!("Azure Service Bus itself: {kept} of {} clauses of the contract kept", verdicts.len()));
+    let failed: Vec<_> =
+        verdicts.iter().filter(|(_, verdict)| verdict.is_none()).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "not kept: {failed:?}");
+}
+
+struct OnAzure;
+
+struct Queue {
+    place: Place,
+    publisher: ServiceBus,
+}
+
+impl Queue {
+    async fn new(place: Place) -> Result<Self, BoxError> {
+        let publisher = ServiceBus::connect(&place.namespace.connection_string, &*place.name).await?;
+        Ok(Self { place, publisher })
+    }
+}
+
+impl Harness for OnAzure {
+    type Bench = Queue;
+
+    async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
+        Queue::new(Place::new(clause).await?).await
+    }
+
+    fn does_not_apply(&self, clause: &str) -> Option<String> {
+        match clause {
+            "a_message_without_an_id_gets_one" => {
+                Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
+            }
+            "a_large_body_is_carried" => Some("the Standard tier takes 256 KiB at most".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Bench for Queue {
+    type Transport = ServiceBus;
+
+    async fn transport(&self) -> Result<ServiceBus, BoxError> {
+        Ok(ServiceBus::connect(&self.place.namespace.connection_string, &*self.place.name).await?)
+    }
+
+    async fn publish(&self, message: Message) -> Result<(), BoxError> {
+        Ok(self.publisher.publish(message).await?)
+    }
+
+    /// What it held comes again when its locks run out, well within the patience of the suite.
+    async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
+        transport.crash().await;
+        Ok(())
+    }
+
+    async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
+        let shelved = self.publisher.shelves().browse(shelf, 10_000).await?;
+        Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
+    }
+
+    async fn shelves(&self) -> Result<Option<Box<dyn Shelves>>, BoxError> {
+        Ok(Some(Box::new(self.publisher.shelves())))
+    }
+
+    async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
+        Ok(Some(Self::new(self.place.beside().await?).await?))
+    }
+
+    async fn tidy_up(&self) {
+        self.place.end().await;
+    }
+}
