@@ -2,12 +2,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use crate::broker::{Namespace, Settings, Topic};
 use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::faults::Faults;
 use crate::server::clock::Clock;
+use crate::server::door::Door;
 use crate::server::keys::Keys;
 
 /// What the emulator is to be. By itself: no entities, any token, a port that is free on 127.0.0.1, the machine's clock.
@@ -20,6 +22,11 @@ pub struct Builder {
     virtual_clock: bool,
     seed: u64,
     state_file: Option<PathBuf>,
+    idle_links: Option<Duration>,
+    #[cfg(feature = "tls")]
+    tls: Option<(Vec<u8>, Vec<u8>)>,
+    #[cfg(feature = "websockets")]
+    websockets: bool,
 }
 
 impl Builder {
@@ -31,6 +38,11 @@ impl Builder {
             virtual_clock: false,
             seed: 0,
             state_file: None,
+            idle_links: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+            #[cfg(feature = "websockets")]
+            websockets: false,
         }
     }
 
@@ -71,6 +83,13 @@ impl Builder {
         self
     }
 
+    /// Detaches links by `amqp:link:detach-forced` by which nothing came or went for this long, on the emulator's clock. Azure
+    /// does after ten minutes; by itself the emulator does not, because tests put its clock forward by hours.
+    pub fn detach_idle_links(mut self, after: Duration) -> Self {
+        self.idle_links = Some(after);
+        self
+    }
+
     /// Keeps messages in this file, and begins with those that are in it. A client gets its answer once what it asked for is
     /// on disk. By itself nothing is kept.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -85,20 +104,52 @@ impl Builder {
         self
     }
 
+    /// Takes clients by TLS, too, on the same port: with this certificate, followed by those that sign it, and its key, both
+    /// in PEM. Clients of Service Bus ask for the name in their `Endpoint`, such as `localhost`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls = Some((certificates.into(), key.into()));
+        self
+    }
+
+    /// Takes clients by AMQP over WebSockets, too, on the same port: at `/$servicebus/websocket`, with the subprotocol
+    /// `amqp` or `AMQPWSB10`. With [`tls`](Self::tls) also within TLS.
+    #[cfg(feature = "websockets")]
+    pub fn websockets(mut self) -> Self {
+        self.websockets = true;
+        self
+    }
+
     /// Starts it; it accepts connections when this returns. Runs until it is stopped or dropped.
     ///
     /// # Errors
-    /// The address cannot be listened on; the entities contradict each other; the state file cannot be used.
+    /// The address cannot be listened on; the entities contradict each other; the state file cannot be used;
+    /// the certificate or its key cannot.
     pub async fn start(self) -> Result<Emulator, StartError> {
+        let door = self.door()?;
         let plan = Plan {
             namespace: self.namespace,
             seed: self.seed,
             starts: AtomicU64::new(0),
             state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
+            door: Arc::new(door),
+            idle_links: self.idle_links,
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),
         };
         Emulator::start(plan, &self.listen).await
+    }
+
+    fn door(&self) -> Result<Door, StartError> {
+        Ok(Door {
+            #[cfg(feature = "tls")]
+            tls: match &self.tls {
+                Some((certificates, key)) => Some(crate::server::tls::Identity::from_pem(certificates, key)?),
+                None => None,
+            },
+            #[cfg(feature = "websockets")]
+            websockets: self.websockets,
+        })
     }
 }

@@ -12,6 +12,7 @@ use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
 use crate::server::clock::Clock;
+use crate::server::door::Door;
 use crate::server::hub::Hub;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
@@ -37,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
+    pub(crate) door: Arc<Door>,
+    pub(crate) idle_links: Option<Duration>,
 }
 
 impl Emulator {
@@ -49,7 +52,7 @@ impl Emulator {
         let hub = plan.hub()?;
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| refused(listen, source))?;
-        let listening = Listening::start(listener, &hub);
+        let listening = Listening::start(listener, &plan.door, &hub);
         Ok(Self { plan, address, hub: Mutex::new(hub), listening: tokio::sync::Mutex::new(Some(listening)) })
     }
 
@@ -86,7 +89,11 @@ impl Emulator {
     /// Puts the clock forward, and does what is due by then: locks run out, messages expire or become active.
     pub fn advance(&self, by: Duration) {
         self.plan.clock.advance(by);
-        self.hub().with(Broker::advance);
+        let hub = self.hub();
+        hub.with(Broker::advance);
+        if hub.idle_links.is_some() {
+            hub.post_to_all(|mail| mail.time_moved = true);
+        }
     }
 
     /// How many clients are connected.
@@ -132,7 +139,7 @@ impl Emulator {
         let mut listening = self.listening.lock().await;
         let hub = self.plan.hub()?;
         let listener = bind(&self.address.to_string()).await?;
-        *listening = Some(Listening::start(listener, &hub));
+        *listening = Some(Listening::start(listener, &self.plan.door, &hub));
         *self.lock_hub() = hub;
         Ok(())
     }
@@ -180,7 +187,8 @@ impl Plan {
         let journal = journal.transpose()?;
         let (clock, keys, faults) =
             (Arc::clone(&self.clock), Arc::clone(&self.keys), Arc::clone(&self.faults));
-        Ok(Arc::new(Hub::new(broker, journal, clock, keys, faults)))
+        let hub = Hub::new(broker, journal, clock, keys, faults);
+        Ok(Arc::new(hub.detaching_idle_links(self.idle_links)))
     }
 }
 

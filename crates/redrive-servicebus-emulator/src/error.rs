@@ -21,7 +21,18 @@ pub enum StartError {
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] StoreError),
+    /// The certificate or its key cannot be used.
+    #[cfg(feature = "tls")]
+    #[error("TLS: {0}. Give both as PEM, as `openssl req -x509 -newkey rsa -nodes` writes them.")]
+    Tls(Box<dyn std::error::Error + Send + Sync>),
     /// The system has no more threads.
     #[error("cannot start the thread that writes the state file: {0}")]
     Thread(io::Error),
+}
+
+#[cfg(feature = "tls")]
+impl From<crate::server::tls::IdentityError> for StartError {
+    fn from(error: crate::server::tls::IdentityError) -> Self {
+        Self::Tls(error.into())
+    }
 }

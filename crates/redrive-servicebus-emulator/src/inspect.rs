@@ -30,6 +30,11 @@ impl EntityView {
         self.hub.with(|broker, _| broker.tally(self.entity))
     }
 
+    /// How many receivers wait here for a message, or for a session.
+    pub fn waiting(&self) -> usize {
+        self.hub.waiting(self.entity)
+    }
+
     /// Ends the lock on a message now, as if its time had come: one more failed delivery.
     ///
     /// # Errors

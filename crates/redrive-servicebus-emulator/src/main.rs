@@ -3,11 +3,15 @@
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use redrive_servicebus_emulator::config::Config;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+
+/// As in Azure.
+const IDLE_LINKS: Duration = Duration::from_secs(600);
 
 /// An Azure Service Bus for tests and laptops.
 #[derive(Debug, Parser)]
@@ -31,6 +35,12 @@ struct Arguments {
     /// From now on tokens must be signed by such a key. Repeatable. Without one every token is good.
     #[arg(long, value_name = "NAME=KEY")]
     key: Vec<String>,
+    /// Takes clients by TLS, too, on the same port: a certificate in PEM, followed by those that sign it.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -38,13 +48,41 @@ async fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let emulator = start(Arguments::parse()).await?;
+    let told_to_end = told_to_end().context("cannot wait for a signal")?;
     // Whoever started this waits for this line: out at once, even into a pipe.
     let mut out = std::io::stdout();
     writeln!(out, "listening on {}", emulator.address())?;
     out.flush()?;
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    told_to_end.await;
     emulator.stop().await;
     Ok(())
+}
+
+/// Resolves when a person says so (Ctrl-C), or whatever runs it: Docker, systemd and CI send SIGTERM. Listens for that from
+/// now on, before anybody is told that it runs.
+#[cfg(unix)]
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+#[cfg(windows)]
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut pressed, mut shutdown) =
+        (tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_break()?);
+    Ok(async move {
+        tokio::select! {
+            _ = pressed.recv() => {}
+            _ = shutdown.recv() => {}
+        }
+    })
 }
 
 async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
@@ -53,7 +91,7 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     }
     // A client may still hold tokens of an earlier run.
     let seed = std::hash::RandomState::new().build_hasher().finish();
-    let mut builder = Emulator::builder().listen(arguments.listen).seed(seed);
+    let mut builder = Emulator::builder().listen(arguments.listen).seed(seed).detach_idle_links(IDLE_LINKS);
     if let Some(path) = arguments.state {
         builder = builder.state_file(path);
     }
@@ -70,7 +108,14 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
         let Some((name, key)) = key.split_once('=') else { bail!("--key: write NAME=KEY") };
         builder = builder.key(name, key);
     }
-    Ok(builder.start().await?)
+    if let (Some(certificates), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
+        builder = builder.tls(bytes_of(certificates)?, bytes_of(key)?);
+    }
+    Ok(builder.websockets().start().await?)
+}
+
+fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn read(path: &Path) -> anyhow::Result<Config> {

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Map, Value};
+use super::{Fields, Map, Value};
 
 /// How deep values may be nested. Service Bus needs 4.
 pub const MAX_DEPTH: u8 = 32;
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
             0xc0 | 0xd0 => self.compound(code)?,
             _ => return Err(DecodeError::Expected("a list")),
         };
-        Ok(Fields { left: count, reader: Reader::new(body) })
+        Ok(Fields::new(count, Reader::new(body)))
     }
 
     fn skip_body(&mut self, code: u8) -> Result<(), DecodeError> {
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         self.take(length).map(|_| ())
     }
 
-    fn value_at(&mut self, depth: u8) -> Result<Value, DecodeError> {
+    pub(super) fn value_at(&mut self, depth: u8) -> Result<Value, DecodeError> {
         match self.u8()? {
             0x00 if depth >= MAX_DEPTH => Err(DecodeError::TooDeep),
             0x00 => {
@@ -256,67 +256,6 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.bytes.split_at_checked(length).ok_or(DecodeError::UnexpectedEnd)?;
         self.bytes = rest;
         Ok(taken)
-    }
-}
-
-/// The fields of a performative or a section, in their order. Fields that are left out at the end are null.
-#[derive(Debug)]
-pub struct Fields<'a> {
-    left: usize,
-    reader: Reader<'a>,
-}
-
-impl Fields<'_> {
-    /// The next field.
-    pub fn value(&mut self) -> Result<Value, DecodeError> {
-        if self.left == 0 {
-            return Ok(Value::Null);
-        }
-        self.left -= 1;
-        self.reader.value_at(2)
-    }
-
-    /// The next field, a number up to 2^32 - 1.
-    pub fn u32(&mut self) -> Result<Option<u32>, DecodeError> {
-        match self.value()? {
-            Value::Null => Ok(None),
-            value => value.as_u32().map(Some).ok_or(DecodeError::Expected("an unsigned number")),
-        }
-    }
-
-    /// The next field, true or false.
-    pub fn bool(&mut self) -> Result<Option<bool>, DecodeError> {
-        match self.value()? {
-            Value::Null => Ok(None),
-            value => value.as_bool().map(Some).ok_or(DecodeError::Expected("a boolean")),
-        }
-    }
-
-    /// The next field, a string or a symbol.
-    pub fn text(&mut self) -> Result<Option<String>, DecodeError> {
-        match self.value()? {
-            Value::Null => Ok(None),
-            Value::String(text) | Value::Symbol(text) => Ok(Some(text)),
-            _ => Err(DecodeError::Expected("text")),
-        }
-    }
-
-    /// The next field, bytes.
-    pub fn binary(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        match self.value()? {
-            Value::Null => Ok(None),
-            Value::Binary(bytes) => Ok(Some(bytes)),
-            _ => Err(DecodeError::Expected("binary")),
-        }
-    }
-
-    /// The next field, a map; null is an empty one.
-    pub fn map(&mut self) -> Result<Map, DecodeError> {
-        match self.value()? {
-            Value::Null => Ok(Map::new()),
-            Value::Map(map) => Ok(map),
-            _ => Err(DecodeError::Expected("a map")),
-        }
     }
 }
 

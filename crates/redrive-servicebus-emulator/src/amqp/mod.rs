@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod fields;
 pub(crate) mod frame;
 mod map;
 mod message;
@@ -15,8 +16,9 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{DecodeError, Fields, MAX_DEPTH, Reader};
+pub use decode::{DecodeError, MAX_DEPTH, Reader};
 pub use encode::{encode_value, encoded_len};
+pub use fields::Fields;
 pub use map::Map;
 pub use message::{Header, Message, Properties};
 pub use value::Value;

@@ -118,6 +118,12 @@ impl Broker {
         }
     }
 
+    /// Who holds a session, if anybody does.
+    #[must_use]
+    pub fn session_holder(&self, at: EntityId, session: &str) -> Option<ReceiverId> {
+        self.check_held(at, session).ok().map(|lock| lock.receiver)
+    }
+
     /// The state that was set for a session.
     ///
     /// # Errors

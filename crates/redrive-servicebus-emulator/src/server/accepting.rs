@@ -8,8 +8,9 @@ use super::address::with_session;
 use super::attach::mirrored;
 use super::consumer::{Consumer, amqp_error};
 use super::context::Context;
+use super::link::Link;
 use super::mailbox::LinkKey;
-use super::session::{Link, Session};
+use super::session::Session;
 use crate::amqp::performative::{Attach, Flow};
 use crate::amqp::state::AmqpError;
 use crate::amqp::{Map, Value};
@@ -84,6 +85,7 @@ impl Session {
         answer.max_message_size = Some(u64::MAX >> 1);
         self.answer_attach(context, answer);
         self.links.insert(handle, Link::Consumer(consumer));
+        self.touch(context, handle);
         self.serve(context, handle);
     }
 

@@ -5,8 +5,9 @@ use super::address::{Address, address_of, is_coordinator, session_filter};
 use super::consumer::{Consumer, amqp_error};
 use super::context::Context;
 use super::inlet::{Inlet, Purpose};
+use super::link::Link;
 use super::replies::Replies;
-use super::session::{Link, Session};
+use super::session::Session;
 use crate::amqp::Value;
 use crate::amqp::performative::{Attach, Detach, Performative};
 use crate::amqp::state::AmqpError;
@@ -31,6 +32,7 @@ impl Session {
                 self.answer_attach(context, answer(attach, &link));
                 let sends = matches!(link, Link::Inlet(_));
                 self.links.insert(handle, link);
+                self.touch(context, handle);
                 if sends {
                     self.send_flow(context, Some(handle));
                 }

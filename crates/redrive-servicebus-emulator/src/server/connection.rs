@@ -1,4 +1,4 @@
-//! One connection without its socket: bytes in, bytes out, and time handed in.
+//! One connection without its socket: bytes in, bytes out, and time handed in. `opening` is its beginning.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use super::context::Context;
 use super::hub::Hub;
 use super::mailbox::{LinkKey, Mail, Mailbox};
 use super::session::Session;
-use crate::amqp::frame::{AMQP_HEADER, Frame, FrameKind, SASL_HEADER, put_frame, take_frame};
-use crate::amqp::performative::{Begin, Open, Performative};
-use crate::amqp::state::{AmqpError, sasl_init, sasl_mechanisms, sasl_outcome};
+use crate::amqp::frame::{Frame, FrameKind, put_frame, take_frame};
+use crate::amqp::performative::{Begin, Performative};
+use crate::amqp::state::AmqpError;
 use crate::amqp::{DecodeError, Reader};
 
 /// The largest frame that we take, and the largest that we send.
-const MAX_FRAME: u32 = 64 * 1024;
+pub(super) const MAX_FRAME: u32 = 64 * 1024;
 /// As Azure says it; a client may open this many sessions, less one.
-const CHANNEL_MAX: u16 = 4999;
+pub(super) const CHANNEL_MAX: u16 = 4999;
 /// Each keeps what its client said when it attached: up to a frame.
 const MAX_LINKS: usize = 5000;
 /// As Azure says it. A client that is silent for twice as long is gone.
-const IDLE_TIME_OUT: Duration = Duration::from_secs(240);
+pub(super) const IDLE_TIME_OUT: Duration = Duration::from_secs(240);
 /// How long a client may take until it is open.
-const OPEN_TIME_OUT: Duration = Duration::from_secs(60);
+pub(super) const OPEN_TIME_OUT: Duration = Duration::from_secs(60);
 /// With this much to send nothing more is taken in: the rest follows when it is sent.
 const TURN: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Header,
     Sasl,
     HeaderAfterSasl,
@@ -42,12 +42,12 @@ enum Phase {
 /// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    phase: Phase,
+    pub(super) phase: Phase,
     dropped: bool,
     sessions: HashMap<u16, Session>,
-    context: Context,
+    pub(super) context: Context,
     /// How often something must be sent, so that the client does not think us gone.
-    keep_alive: Option<Duration>,
+    pub(super) keep_alive: Option<Duration>,
     last_sent: Instant,
     last_received: Instant,
 }
@@ -105,6 +105,9 @@ impl Connection {
                 session.detach_forced(&mut self.context, &entity);
             }
         }
+        if mail.time_moved {
+            self.detach_idle();
+        }
         for LinkKey { channel, handle } in mail.wake {
             if let Some(session) = self.sessions.get_mut(&channel) {
                 session.serve(&mut self.context, handle);
@@ -133,6 +136,7 @@ impl Connection {
         for session in self.sessions.values_mut() {
             session.on_time(&mut self.context);
         }
+        self.detach_idle();
         self.context.release_delayed();
         if self.keep_alive.is_some_and(|every| now.duration_since(self.last_sent) >= every) {
             put_frame(FrameKind::Amqp, 0, &mut self.context.out, |_| {});
@@ -143,11 +147,13 @@ impl Connection {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let patience = if self.phase == Phase::Open { IDLE_TIME_OUT * 2 } else { OPEN_TIME_OUT };
         let waits = self.sessions.values().filter_map(Session::next_deadline).min();
+        let idle = self.sessions.values().filter_map(|session| session.next_idle(&self.context)).min();
         [
             Some(self.last_received + patience),
             self.keep_alive.map(|every| self.last_sent + every),
             self.context.next_delayed(),
             waits,
+            idle,
         ]
         .into_iter()
         .flatten()
@@ -186,6 +192,12 @@ impl Connection {
         self.phase = Phase::Over;
     }
 
+    fn detach_idle(&mut self) {
+        for session in self.sessions.values_mut() {
+            session.detach_idle(&mut self.context);
+        }
+    }
+
     fn drop_now(&mut self) {
         self.dropped = true;
         self.end();
@@ -198,28 +210,6 @@ impl Connection {
             tracing::debug!(condition = error.condition, description = error.description, "client refused");
         }
         self.end();
-    }
-
-    fn take_header(&mut self, input: &mut BytesMut) -> Result<bool, AmqpError> {
-        let Some(header) = input.first_chunk::<8>().copied() else { return Ok(false) };
-        let _ = input.split_to(8);
-        self.phase = match (header, self.phase) {
-            (SASL_HEADER, Phase::Header) => {
-                self.context.out.extend_from_slice(&SASL_HEADER);
-                put_frame(FrameKind::Sasl, 0, &mut self.context.out, sasl_mechanisms);
-                Phase::Sasl
-            }
-            (AMQP_HEADER, _) => {
-                self.context.out.extend_from_slice(&AMQP_HEADER);
-                Phase::Opening
-            }
-            // What the specification asks for: say what we speak, and hang up.
-            _ => {
-                self.context.out.extend_from_slice(&AMQP_HEADER);
-                Phase::Over
-            }
-        };
-        Ok(true)
     }
 
     fn on_frame(&mut self, frame: &Frame) -> Result<(), AmqpError> {
@@ -242,35 +232,6 @@ impl Connection {
             return Ok(());
         }
         self.on_performative(frame.channel, performative, reader.rest())
-    }
-
-    fn on_sasl(&mut self, frame: &Frame) -> Result<(), DecodeError> {
-        let (mechanism, response) = sasl_init(&frame.body)?;
-        let accepted = mechanism != "PLAIN" || self.context.hub.keys.admits_plain(&response);
-        if mechanism == "PLAIN" && accepted {
-            self.context.authorised.plain();
-        }
-        put_frame(FrameKind::Sasl, 0, &mut self.context.out, |to| sasl_outcome(u8::from(!accepted), to));
-        self.phase = if accepted { Phase::HeaderAfterSasl } else { Phase::Over };
-        Ok(())
-    }
-
-    fn on_open(&mut self, open: &Open) {
-        // The least that the specification allows is 512.
-        self.context.max_frame = open.max_frame_size.clamp(512, MAX_FRAME) as usize;
-        // Clients give up at the time that they say; some at half of it.
-        self.keep_alive = open.idle_time_out.map(|ms| Duration::from_millis(u64::from(ms.max(100))) * 2 / 5);
-        self.context.send(
-            0,
-            &Performative::Open(Open {
-                container_id: "redrive-servicebus-emulator".to_owned(),
-                hostname: None,
-                max_frame_size: MAX_FRAME,
-                channel_max: CHANNEL_MAX,
-                idle_time_out: u32::try_from(IDLE_TIME_OUT.as_millis()).ok(),
-            }),
-        );
-        self.phase = Phase::Open;
     }
 
     fn on_performative(

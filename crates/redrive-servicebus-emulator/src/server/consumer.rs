@@ -4,9 +4,10 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::context::Context;
+use super::link::Link;
 use super::mailbox::LinkKey;
 use super::replies::credit;
-use super::session::{Link, Session, Unsettled, session_lock_lost};
+use super::session::{Session, Unsettled, session_lock_lost};
 use crate::amqp::Map;
 use crate::amqp::performative::{Disposition, Flow, Performative};
 use crate::amqp::state::{AmqpError, DeliveryState};
@@ -137,6 +138,9 @@ impl Session {
         settled: bool,
         state: &DeliveryState,
     ) {
+        if let Some((_, unsettled)) = held.first() {
+            self.touch(context, unsettled.handle);
+        }
         let mut answered: Option<(u32, u32, DeliveryState, Option<Effect>)> = None;
         for (delivery_id, unsettled) in held {
             self.unsettled.remove(delivery_id);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -20,6 +21,8 @@ pub(crate) struct Hub {
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
+    /// After how long links are detached that nobody uses; `None`: never.
+    pub(crate) idle_links: Option<Duration>,
     /// Where changes are written; `None` when nothing outlives a restart.
     journal: Option<Journal>,
     /// The next deadline may be another one now.
@@ -59,10 +62,15 @@ impl Hub {
             clock,
             keys,
             faults,
+            idle_links: None,
             journal,
             deadline_moved: Notify::new(),
             next_id: AtomicU64::new(1),
         }
+    }
+
+    pub(crate) fn detaching_idle_links(self, after: Option<Duration>) -> Self {
+        Self { idle_links: after, ..self }
     }
 
     /// A number that nobody else has.
@@ -165,6 +173,19 @@ impl Hub {
     pub(crate) fn release(&self, receiver: ReceiverId) {
         self.lock().receivers.remove(&receiver);
         self.with(|broker, now| broker.release_receiver(receiver, now));
+    }
+
+    /// Whether a link of this connection holds the session.
+    pub(crate) fn holds_session(&self, connection: u64, entity: EntityId, session: &str) -> bool {
+        let state = self.lock();
+        let link =
+            state.broker.session_holder(entity, session).and_then(|holder| state.receivers.get(&holder));
+        link.is_some_and(|(holder, _)| *holder == connection)
+    }
+
+    /// How many links wait for something of this entity.
+    pub(crate) fn waiting(&self, entity: EntityId) -> usize {
+        self.lock().waiting.get(&entity).map_or(0, |waiting| waiting.links.len())
     }
 
     /// Tells every connection.

@@ -4,8 +4,9 @@ use bytes::BytesMut;
 
 use super::address::Address;
 use super::context::Context;
+use super::link::Link;
 use super::requests::Request;
-use super::session::{Link, Session};
+use super::session::Session;
 use super::{cbs, coordinator, management, producer};
 use crate::amqp::performative::{Disposition, Performative, Transfer};
 use crate::amqp::state::{AmqpError, DeliveryState};
@@ -140,6 +141,7 @@ impl Session {
         payload: &[u8],
     ) -> Result<(), AmqpError> {
         let handle = transfer.handle;
+        self.touch(context, handle);
         // Said before the client heard that its link is detached.
         let Some(Link::Inlet(inlet)) = self.links.get_mut(&handle) else { return Ok(()) };
         let Some(delivery) = inlet.take(context, transfer, payload)? else { return Ok(()) };

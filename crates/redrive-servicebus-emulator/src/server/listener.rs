@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, sleep};
 
+use super::door::Door;
 use super::hub::Hub;
 use super::socket::serve;
 
@@ -24,10 +25,10 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn start(listener: TcpListener, hub: &Arc<Hub>) -> Self {
+    pub(crate) fn start(listener: TcpListener, door: &Arc<Door>, hub: &Arc<Hub>) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self {
-            accepting: tokio::spawn(accept(listener, Arc::clone(hub), stopped)),
+            accepting: tokio::spawn(accept(listener, Arc::clone(door), Arc::clone(hub), stopped)),
             time: tokio::spawn(pass_time(Arc::clone(hub))),
             stop,
         }
@@ -48,13 +49,13 @@ impl Listening {
     }
 }
 
-async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
+async fn accept(listener: TcpListener, door: Arc<Door>, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
     // Dropped with this task, and with it all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&hub)))),
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Arc::clone(&hub)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;

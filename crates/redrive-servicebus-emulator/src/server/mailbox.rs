@@ -21,6 +21,8 @@ pub(crate) struct Mail {
     pub(crate) session_lost: BTreeSet<LinkKey>,
     /// Detach the links to these entities by force.
     pub(crate) detach: Vec<String>,
+    /// The clock was put forward: links may be idle by now.
+    pub(crate) time_moved: bool,
     /// Vanish without a word.
     pub(crate) drop: bool,
     /// Say goodbye: the emulator ends.

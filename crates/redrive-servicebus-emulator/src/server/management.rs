@@ -150,6 +150,9 @@ impl Call<'_> {
             _ => ReceiveMode::PeekLock,
         };
         let session = self.text("session-id");
+        if self.context.hub.with(|broker, _| broker.settings(self.entity).requires_session) {
+            self.check_holds(session.unwrap_or_default())?;
+        }
         let messages = self
             .context
             .hub
@@ -194,19 +197,19 @@ impl Call<'_> {
     }
 
     fn renew_session_lock(&self) -> Result<Answer, Refusal> {
-        let session = self.session()?;
+        let session = self.held_session()?;
         let until = self.context.hub.with(|broker, now| broker.renew_session(self.entity, session, now))?;
         Ok(Answer::ok(Map::new().with("expiration", timestamp(until))))
     }
 
     fn session_state(&self) -> Result<Answer, Refusal> {
-        let session = self.session()?;
+        let session = self.held_session()?;
         let state = self.context.hub.with(|broker, now| broker.session_state(self.entity, session, now))?;
         Ok(Answer::ok(Map::new().with("session-state", state)))
     }
 
     fn set_session_state(&self) -> Result<Answer, Refusal> {
-        let session = self.session()?;
+        let session = self.held_session()?;
         let state = self.body.get("session-state").and_then(Value::as_binary).cloned();
         self.context.hub.with(|broker, now| broker.set_session_state(self.entity, session, state, now))?;
         Ok(Answer::ok(Map::new()))
@@ -247,8 +250,20 @@ impl Call<'_> {
             .ok_or_else(|| missing(key))
     }
 
-    fn session(&self) -> Result<&str, AmqpError> {
-        self.text("session-id").ok_or_else(|| missing("session-id"))
+    /// The session that the request is about, which its client must hold: by a link of the same connection.
+    fn held_session(&self) -> Result<&str, Refusal> {
+        let session = self.text("session-id").ok_or_else(|| missing("session-id"))?;
+        self.check_holds(session)?;
+        Ok(session)
+    }
+
+    fn check_holds(&self, session: &str) -> Result<(), BrokerError> {
+        let hub = &self.context.hub;
+        if hub.holds_session(self.context.mailbox.id, self.entity, session) {
+            return Ok(());
+        }
+        let path = hub.with(|broker, _| broker.path(self.entity).to_owned());
+        Err(BrokerError::SessionLockLost { path, session: session.to_owned() })
     }
 
     pub(super) fn text(&self, key: &str) -> Option<&str> {

@@ -1,5 +1,5 @@
 //! From sockets to the broker: what clients say becomes calls of [`Broker`](crate::broker::Broker), and what it answers
-//! becomes frames. Read it in the order of a frame's way: `listener`, `socket`, `connection`, `session`, and then the
+//! becomes frames. Read it in the order of a frame's way: `listener`, `socket`, `door`, `connection`, `session`, and then the
 //! link that it is for.
 
 mod accepting;
@@ -11,12 +11,17 @@ mod connection;
 mod consumer;
 mod context;
 mod coordinator;
+pub(crate) mod door;
 pub(crate) mod hub;
+mod idle;
 mod inlet;
 pub(crate) mod keys;
+mod link;
 pub(crate) mod listener;
 mod mailbox;
 mod management;
+mod opening;
+mod outgoing;
 mod producer;
 pub(crate) mod replay;
 mod replies;
@@ -24,6 +29,10 @@ mod requests;
 mod rules;
 mod session;
 mod socket;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(feature = "websockets")]
+mod websocket;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::context::Context;
-use super::session::{Link, Session};
+use super::link::Link;
+use super::session::Session;
 use crate::amqp::performative::Flow;
 
 /// Of so many answers that a client does not take, the oldest is dropped: its request has timed out long ago.

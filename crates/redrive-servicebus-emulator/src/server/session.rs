@@ -1,57 +1,40 @@
-//! One AMQP session: its windows, its links by handle, and the transfers on their way to the client.
+//! One AMQP session: its windows, and its links by handle. `outgoing` is what is on its way to the client.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::{BufMut as _, Bytes};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::accepting::Accepting;
-use super::consumer::Consumer;
 use super::context::Context;
-use super::inlet::Inlet;
+use super::idle::LastUsed;
+use super::link::Link;
 use super::mailbox::LinkKey;
-use super::replies::Replies;
-use crate::amqp::frame::{FrameKind, put_frame};
-use crate::amqp::performative::{Begin, Detach, Flow, Performative, Transfer};
+use super::outgoing::Outgoing;
+use crate::amqp::performative::{Begin, Detach, Flow, Performative};
 use crate::amqp::state::AmqpError;
 
 /// How many transfers the client may send. What it sends is taken in at once, so this never closes.
 const INCOMING_WINDOW: u32 = i32::MAX as u32;
 /// Azure's: a session has at most 256 links.
 const HANDLE_MAX: u32 = 255;
-/// The most that a transfer's frame has beside the payload.
-const TRANSFER_OVERHEAD: usize = 64;
 /// A client that never settles and takes ever more: of so many deliveries we know which is which.
-const MAX_UNSETTLED: usize = 1 << 16;
+pub(super) const MAX_UNSETTLED: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) channel: u16,
     next_incoming_id: u32,
-    next_outgoing_id: u32,
+    pub(super) next_outgoing_id: u32,
     /// How many transfers the client takes.
-    window: u32,
-    next_delivery_id: u32,
+    pub(super) window: u32,
+    pub(super) next_delivery_id: u32,
     pub(super) links: BTreeMap<u32, Link>,
     /// What was handed out through this session, by delivery id.
     pub(super) unsettled: BTreeMap<u32, Unsettled>,
     /// Deliveries of sessions whose lock was lost: the client may settle them before it reads of the loss.
     pub(super) lost: BTreeSet<u32>,
-    outgoing: VecDeque<Outgoing>,
-}
-
-/// One link, by what it is for.
-#[derive(Debug)]
-pub(super) enum Link {
-    /// The client sends.
-    Inlet(Inlet),
-    /// The client receives messages.
-    Consumer(Consumer),
-    /// The client receives answers to requests.
-    Replies(Replies),
-    /// The client waits for a session.
-    Accepting(Box<Accepting>),
+    pub(super) outgoing: VecDeque<Outgoing>,
+    pub(super) last_used: LastUsed,
 }
 
 /// A delivery that the client has not settled.
@@ -59,17 +42,6 @@ pub(super) enum Link {
 pub(super) struct Unsettled {
     pub(super) handle: u32,
     pub(super) token: Uuid,
-}
-
-/// A delivery on its way, perhaps in several frames.
-#[derive(Debug)]
-struct Outgoing {
-    handle: u32,
-    delivery_id: u32,
-    tag: Bytes,
-    settled: bool,
-    payload: Bytes,
-    begun: bool,
 }
 
 impl Session {
@@ -84,6 +56,7 @@ impl Session {
             unsettled: BTreeMap::new(),
             lost: BTreeSet::new(),
             outgoing: VecDeque::new(),
+            last_used: LastUsed::default(),
         }
     }
 
@@ -146,6 +119,9 @@ impl Session {
             Some(Link::Accepting(accepting)) => accepting.on_flow(flow),
             Some(Link::Inlet(_)) | None => {}
         }
+        if let Some(handle) = flow.handle {
+            self.touch(context, handle);
+        }
         self.serve_all(context);
         if flow.echo {
             self.send_flow(context, flow.handle);
@@ -169,6 +145,7 @@ impl Session {
 
     fn remove_link(&mut self, context: &mut Context, handle: u32) -> Option<Link> {
         let mut link = self.links.remove(&handle)?;
+        self.last_used.forget(handle);
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
         // A delivery of which the client has a part goes on only with its link.
         self.outgoing.retain(|outgoing| outgoing.handle != handle);
@@ -246,61 +223,6 @@ impl Session {
         self.links.values().filter_map(Link::deadline).min()
     }
 
-    /// Whether a delivery that is begun now would go out.
-    pub(super) fn has_room(&self, context: &mut Context) -> bool {
-        self.window > 0 && self.outgoing.is_empty() && !context.has_enough_to_send()
-    }
-
-    /// Begins a delivery. With a token the client has to settle it.
-    pub(super) fn deliver(
-        &mut self,
-        context: &mut Context,
-        handle: u32,
-        tag: Bytes,
-        token: Option<Uuid>,
-        payload: Bytes,
-    ) {
-        let delivery_id = self.next_delivery_id;
-        self.next_delivery_id = delivery_id.wrapping_add(1);
-        if let Some(token) = token {
-            self.unsettled.insert(delivery_id, Unsettled { handle, token });
-            if self.unsettled.len() > MAX_UNSETTLED {
-                self.unsettled.pop_first();
-            }
-        }
-        let settled = token.is_none();
-        self.outgoing.push_back(Outgoing { handle, delivery_id, tag, settled, payload, begun: false });
-        self.send_outgoing(context);
-    }
-
-    fn send_outgoing(&mut self, context: &mut Context) {
-        while self.window > 0
-            && let Some(outgoing) = self.outgoing.front_mut()
-        {
-            let room = context.max_frame - TRANSFER_OVERHEAD;
-            let chunk = outgoing.payload.split_to(outgoing.payload.len().min(room));
-            let more = !outgoing.payload.is_empty();
-            let transfer = Performative::Transfer(Transfer {
-                handle: outgoing.handle,
-                delivery_id: Some(outgoing.delivery_id),
-                delivery_tag: (!outgoing.begun).then(|| outgoing.tag.clone()),
-                settled: outgoing.settled,
-                more,
-                ..Transfer::default()
-            });
-            outgoing.begun = true;
-            put_frame(FrameKind::Amqp, self.channel, &mut context.out, |to| {
-                transfer.encode(to);
-                to.put_slice(&chunk);
-            });
-            self.window -= 1;
-            self.next_outgoing_id = self.next_outgoing_id.wrapping_add(1);
-            if !more {
-                self.outgoing.pop_front();
-            }
-        }
-    }
-
     /// Says where the session, and one link of it, stand.
     pub(super) fn send_flow(&self, context: &mut Context, handle: Option<u32>) {
         let mut flow = Flow {
@@ -329,24 +251,4 @@ impl Session {
 pub(super) fn session_lock_lost() -> AmqpError {
     let text = "The session lock has expired. Accept the session again.";
     AmqpError::new("com.microsoft:session-lock-lost", text)
-}
-
-impl Link {
-    /// The entity that it sends to or receives from.
-    fn entity(&self) -> Option<&str> {
-        match self {
-            Self::Inlet(inlet) => inlet.entity(),
-            Self::Consumer(consumer) => Some(&consumer.path),
-            Self::Accepting(accepting) => Some(&accepting.path),
-            Self::Replies(_) => None,
-        }
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self {
-            Self::Accepting(accepting) => Some(accepting.deadline),
-            Self::Replies(replies) => replies.next_due(),
-            Self::Inlet(_) | Self::Consumer(_) => None,
-        }
-    }
 }

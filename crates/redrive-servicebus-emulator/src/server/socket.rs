@@ -2,15 +2,17 @@
 //! in [`Connection`].
 
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connection::Connection;
+use super::connection::{Connection, OPEN_TIME_OUT};
+use super::door::{Door, Halves};
 use super::hub::Hub;
 use super::mailbox::Mailbox;
 
@@ -24,29 +26,61 @@ const UNSENT_LIMIT: usize = 4 * 1024 * 1024;
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves one client until either side ends it. What it held is given back at the end.
-pub(crate) async fn serve(mut stream: TcpStream, hub: Arc<Hub>) {
+pub(crate) async fn serve(stream: TcpStream, door: Arc<Door>, hub: Arc<Hub>) {
     let mailbox = hub.connect();
-    let mut connection = Connection::new(Arc::clone(&hub), Arc::clone(&mailbox), Instant::now());
-    let ended = exchange(&mut stream, &mut connection, &mailbox, &hub).await;
-    connection.end();
+    let ended = match let_in(stream, &door, &mailbox).await {
+        Ok(Some(halves)) => converse(halves, &mailbox, &hub).await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
     hub.disconnect(mailbox.id);
     if let Err(error) = ended {
         tracing::debug!(connection = mailbox.id, %error, "connection ended");
     }
 }
 
+/// `None`: the emulator ended first.
+async fn let_in(stream: TcpStream, door: &Door, mailbox: &Mailbox) -> io::Result<Option<Halves>> {
+    stream.set_nodelay(true)?;
+    tokio::select! {
+        halves = timeout(OPEN_TIME_OUT, door.open(stream)) => match halves {
+            Ok(halves) => halves.map(Some),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not come in")),
+        },
+        () = told_to_end(mailbox) => Ok(None),
+    }
+}
+
+/// Of no other mail is there any use before the client is in.
+async fn told_to_end(mailbox: &Mailbox) {
+    loop {
+        mailbox.changed().await;
+        let mail = mailbox.take();
+        if mail.close || mail.drop {
+            return;
+        }
+    }
+}
+
+async fn converse(halves: Halves, mailbox: &Arc<Mailbox>, hub: &Arc<Hub>) -> io::Result<()> {
+    let mut connection = Connection::new(Arc::clone(hub), Arc::clone(mailbox), Instant::now());
+    let ended = exchange(halves, &mut connection, mailbox, hub).await;
+    connection.end();
+    ended
+}
+
 async fn exchange(
-    stream: &mut TcpStream,
+    (mut reading, mut writing): Halves,
     connection: &mut Connection,
     mailbox: &Mailbox,
     hub: &Hub,
-) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let (mut reading, mut writing) = stream.split();
+) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_BUFFER);
     let mut output = BytesMut::new();
     // What must be on disk before the output may leave: an answer that a crash could make untrue is none.
     let mut unwritten = None;
+    // TLS and WebSockets may keep what they took until they are told to send it.
+    let mut unflushed = false;
     while !connection.is_over() {
         if output.is_empty() && connection.has_output() {
             output = connection.take_output();
@@ -66,8 +100,10 @@ async fn exchange(
                 written?;
                 unwritten = None;
             }
-            written = writing.write_buf(&mut output), if !output.is_empty() && unwritten.is_none() => {
-                written?;
+            sent = send(&mut writing, &mut output, &mut unflushed),
+                if unwritten.is_none() && (unflushed || !output.is_empty()) =>
+            {
+                sent?;
                 if output.is_empty() {
                     connection.receive(&mut input, Instant::now());
                     connection.serve();
@@ -82,9 +118,32 @@ async fn exchange(
         let farewell = async {
             hub.written(hub.ticket()).await?;
             writing.write_all(&output).await?;
-            writing.shutdown().await
+            writing.flush().await?;
+            writing.shutdown().await?;
+            // A socket that is closed while the client still says something takes our last words back: it hangs up first.
+            while reading.read_buf(&mut input).await? > 0 {
+                input.clear();
+            }
+            io::Result::Ok(())
         };
-        tokio::time::timeout(CLOSE_PATIENCE, farewell).await.unwrap_or(Ok(()))?;
+        timeout(CLOSE_PATIENCE, farewell).await.unwrap_or(Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Sends some of it, or all. Cancel safe.
+async fn send(
+    writing: &mut (impl AsyncWrite + Unpin),
+    output: &mut BytesMut,
+    unflushed: &mut bool,
+) -> io::Result<()> {
+    if !output.is_empty() {
+        writing.write_buf(output).await?;
+        *unflushed = true;
+    }
+    if output.is_empty() {
+        writing.flush().await?;
+        *unflushed = false;
     }
     Ok(())
 }

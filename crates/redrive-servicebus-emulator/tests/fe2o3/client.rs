@@ -12,6 +12,7 @@ use fe2o3_amqp_types::messaging::{
 use fe2o3_amqp_types::primitives::{Array, Binary, OrderedMap, SimpleValue, Uuid, Value};
 use redrive_servicebus_emulator::Emulator;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// How long something may take that is expected to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,13 +35,38 @@ impl Client {
     }
 
     pub(crate) async fn connect_with_frames_of(emulator: &Emulator, bytes: u32) -> Self {
-        let url = format!("amqp://{}", emulator.address());
+        Self::open(&emulator.address().to_string(), bytes).await
+    }
+
+    pub(crate) async fn connect_to(address: &str) -> Self {
+        Self::open(address, 65_536).await
+    }
+
+    async fn open(address: &str, bytes: u32) -> Self {
+        let stream = tokio::net::TcpStream::connect(address).await.expect("somebody listens");
+        Self::open_on(stream, bytes).await
+    }
+
+    /// On a stream of the test's own: within TLS, or WebSockets.
+    pub(crate) async fn connect_on<S>(stream: S) -> Self
+    where
+        S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin + 'static,
+    {
+        Self::open_on(stream, 65_536).await
+    }
+
+    async fn open_on<S>(stream: S, bytes: u32) -> Self
+    where
+        S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin + 'static,
+    {
         let opening = Connection::builder()
             .container_id("fe2o3")
+            .hostname("localhost")
+            .scheme("amqp")
             .max_frame_size(bytes)
             .idle_time_out(30_000u32)
             .sasl_profile(SaslProfile::Anonymous)
-            .open(url.as_str());
+            .open_with_stream(stream);
         let mut connection = opening.await.expect("a connection");
         let session = Session::begin(&mut connection).await.expect("a session");
         Self { connection, session, links: 0 }

@@ -12,6 +12,7 @@ use fe2o3_amqp_types::messaging::{
     ApplicationProperties, Body, Data, Header, Message, Modified, Outcome, Properties,
 };
 use fe2o3_amqp_types::primitives::{Binary, OrderedMap, SimpleValue, Symbol, Value};
+use redrive_servicebus_emulator::{Emulator, Settings};
 use std::collections::BTreeSet;
 
 #[tokio::test]
@@ -267,4 +268,26 @@ async fn a_duplicate_is_swallowed() {
 fn encode(message: Message<Data>) -> Binary {
     let message = message.map_body(Body::<Value>::from);
     Binary::from(serde_amqp::to_vec(&Serializable(message)).expect("a message can be encoded"))
+}
+
+#[tokio::test]
+async fn what_was_handed_on_too_often_rests_in_the_transfer_dead_letter_queue() {
+    // Four hops are the most; the fifth is from q4 to q5.
+    let builder = (0..5).fold(Emulator::builder(), |builder, number| {
+        let mut onward = Settings::default();
+        onward.forward_to = Some(format!("q{}", number + 1));
+        builder.queue(format!("q{number}"), onward)
+    });
+    let emulator = builder.queue("q5", Settings::default()).start().await.expect("the emulator starts");
+    let mut client = Client::connect(&emulator).await;
+    client.send("q0", &["x"]).await;
+    let mut receiver = client.receiver("q4/$Transfer/$DeadLetterQueue", 1).await;
+    let dead = one(&mut receiver).await;
+    assert_eq!(text(&dead), "x");
+    let properties = &dead.message().application_properties.as_ref().expect("application properties").0;
+    let reason = SimpleValue::String("MaxTransferHopCountExceeded".to_owned());
+    assert_eq!(properties.get("DeadLetterReason"), Some(&reason));
+    receiver.accept(&dead).await.expect("the link is open");
+    until("it is removed", || count(&emulator, "q4/$Transfer/$DeadLetterQueue") == 0).await;
+    assert_eq!(count(&emulator, "q5"), 0);
 }

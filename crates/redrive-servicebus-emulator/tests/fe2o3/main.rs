@@ -2,8 +2,10 @@
 //! show, such as transactions, credit, and answers to nonsense.
 
 mod client;
+mod doors;
 mod links;
 mod management;
+mod process;
 mod transactions;
 
 use redrive_servicebus_emulator::{Emulator, Settings};

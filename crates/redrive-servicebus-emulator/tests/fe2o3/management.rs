@@ -4,8 +4,9 @@ use crate::client::{Client, PATIENCE, Requests, delivery_count, many, one, text,
 use crate::{HALF_A_MINUTE, count, emulator, with_key, with_queue};
 use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
 use fe2o3_amqp_types::definitions::ErrorCondition;
-use fe2o3_amqp_types::messaging::{Body, Source};
-use fe2o3_amqp_types::primitives::{Array, Symbol, Value};
+use fe2o3_amqp_types::messaging::{ApplicationProperties, Body, Message, Source};
+use fe2o3_amqp_types::primitives::{Array, Binary, SimpleValue, Symbol, Value};
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use std::time::Duration;
 
 const SESSION_FILTER: &str = "com.microsoft:session-filter";
@@ -173,6 +174,61 @@ async fn who_asks_for_any_session_gets_the_one_with_messages() {
     sender.send(message).await.expect("an outcome");
     let mut receiver = client.try_receiver(session("s", None), 1).await.expect("a session");
     assert_eq!(text(&one(&mut receiver).await), "x");
+}
+
+#[tokio::test]
+async fn a_sessions_state_belongs_to_who_holds_it() {
+    let emulator = with_queue("s", |queue| queue.requires_session = true).await;
+    let (mut holder, mut other) = (Client::connect(&emulator).await, Client::connect(&emulator).await);
+    let _link = holder.try_receiver(session("s", Some("a")), 0).await.expect("a session");
+    let mut of_holder = Requests::open(&mut holder, "s/$management").await;
+    let mut of_other = Requests::open(&mut other, "s/$management").await;
+    let id = || ("session-id", Value::from("a".to_owned()));
+    let state = Value::Binary(Binary::from(b"mine".to_vec()));
+    let set =
+        of_holder.ask("com.microsoft:set-session-state", vec![id(), ("session-state", state.clone())]).await;
+    assert_eq!(set.status, 200, "{set:?}");
+    for operation in ["get-session-state", "set-session-state", "renew-session-lock"] {
+        let reply = of_other.ask(&format!("com.microsoft:{operation}"), vec![id()]).await;
+        assert_eq!(reply.status, 410, "{operation}: {reply:?}");
+        assert_eq!(reply.condition.as_deref(), Some("com.microsoft:session-lock-lost"), "{operation}");
+    }
+    let got = of_holder.ask("com.microsoft:get-session-state", vec![id()]).await;
+    assert_eq!(got.value("session-state"), &state);
+}
+
+#[tokio::test]
+async fn a_rule_with_an_action_changes_its_copy() {
+    let topic = Topic::new("t", Settings::default()).subscription("one", Settings::default());
+    let emulator = Emulator::builder().topic(topic).start().await.expect("the emulator starts");
+    let mut client = Client::connect(&emulator).await;
+    let mut requests = Requests::open(&mut client, "t/Subscriptions/one/$management").await;
+    let name = |name: &str| ("rule-name", Value::from(name.to_owned()));
+    let removed = requests.ask("com.microsoft:remove-rule", vec![name("$Default")]).await;
+    assert_eq!(removed.status, 200, "{removed:?}");
+    let sql = |text: &str| map([("expression", Value::from(text.to_owned()))]);
+    let description =
+        map([("sql-filter", sql("n > 1")), ("sql-rule-action", sql("SET twice = n * 2; REMOVE secret"))]);
+    let added =
+        requests.ask("com.microsoft:add-rule", vec![name("big"), ("rule-description", description)]).await;
+    assert_eq!(added.status, 200, "{added:?}");
+    let mut sender = client.sender("t").await;
+    for n in [1i64, 2] {
+        let properties = ApplicationProperties::builder().insert("n", n).insert("secret", "s").build();
+        let message = Message::builder().application_properties(properties);
+        sender.send(message.data(Binary::from(b"x".to_vec())).build()).await.expect("an outcome");
+    }
+    let mut receiver = client.receiver("t/Subscriptions/one", 5).await;
+    let copy = one(&mut receiver).await;
+    let properties = &copy.message().application_properties.as_ref().expect("application properties").0;
+    assert_eq!(properties.get("n"), Some(&SimpleValue::Long(2)));
+    assert_eq!(properties.get("twice"), Some(&SimpleValue::Long(4)));
+    assert_eq!(properties.get("RuleName"), Some(&SimpleValue::String("big".to_owned())));
+    assert_eq!(properties.get("secret"), None);
+}
+
+fn map<const N: usize>(pairs: [(&str, Value); N]) -> Value {
+    Value::Map(pairs.into_iter().map(|(key, value)| (Value::from(key.to_owned()), value)).collect())
 }
 
 fn session(entity: &str, id: Option<&str>) -> Source {

@@ -1,6 +1,7 @@
 //! The server without sockets: a client that speaks in performatives.
 
 mod crash;
+mod idle;
 mod limits;
 mod links;
 mod settling;

@@ -1,0 +1,65 @@
+//! Links by which nothing came or went for too long are detached, as Azure does after ten minutes. Whoever uses them next
+//! attaches again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::context::Context;
+use super::link::Link;
+use super::session::Session;
+use crate::amqp::state::AmqpError;
+use crate::broker::Timestamp;
+
+/// When the links of a session to entities were last used, by handle. Empty where idle links are left alone.
+#[derive(Debug, Default)]
+pub(super) struct LastUsed(BTreeMap<u32, Timestamp>);
+
+impl LastUsed {
+    pub(super) fn forget(&mut self, handle: u32) {
+        self.0.remove(&handle);
+    }
+}
+
+impl Session {
+    /// Something came or went by this link.
+    pub(super) fn touch(&mut self, context: &Context, handle: u32) {
+        let is_watched = |link: &Link| match link {
+            Link::Inlet(inlet) => inlet.entity().is_some(),
+            Link::Consumer(_) => true,
+            Link::Replies(_) | Link::Accepting(_) => false,
+        };
+        if context.hub.idle_links.is_some() && self.links.get(&handle).is_some_and(is_watched) {
+            self.last_used.0.insert(handle, context.hub.clock.now());
+        }
+    }
+
+    pub(super) fn detach_idle(&mut self, context: &mut Context) {
+        let Some(patience) = context.hub.idle_links else { return };
+        let now = context.hub.clock.now();
+        let idle = self.last_used.0.iter().filter(|(_, used)| now.since(**used) >= patience);
+        let idle: Vec<u32> = idle.map(|(handle, _)| *handle).collect();
+        for handle in idle {
+            let error = AmqpError::new("amqp:link:detach-forced", reason(&self.links, handle, patience));
+            self.detach(context, handle, error);
+        }
+    }
+
+    /// When, by the machine's clock, the next link may be idle; `None` also where time moves only when it is told to.
+    pub(super) fn next_idle(&self, context: &Context) -> Option<Instant> {
+        let patience = context.hub.idle_links.filter(|_| context.hub.clock.runs())?;
+        let oldest = self.last_used.0.values().min()?;
+        Some(Instant::now() + (*oldest + patience).since(context.hub.clock.now()))
+    }
+}
+
+/// In the words of Azure: people look for them.
+fn reason(links: &BTreeMap<u32, Link>, handle: u32, patience: Duration) -> String {
+    let who = if matches!(links.get(&handle), Some(Link::Inlet(_))) { "Publisher" } else { "Consumer" };
+    let (seconds, minutes) = (patience.as_secs() % 60, patience.as_secs() / 60);
+    let (minutes, hours) = (minutes % 60, minutes / 60);
+    format!(
+        "The link is force detached. Details: AmqpMessage{who}.IdleTimerExpired: Idle timeout: {hours:02}:{minutes:02}:{seconds:02}."
+    )
+}

@@ -1,0 +1,74 @@
+//! AMQP over WebSockets, as Azure has it on port 443 for networks that let nothing else out: each binary message is a
+//! piece of the stream of bytes, cut anywhere.
+
+use std::future::ready;
+use std::io;
+
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::accept_hdr_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+
+use super::door::Halves;
+
+/// Where clients of Service Bus ask for a WebSocket.
+const PATH: &str = "/$servicebus/websocket";
+/// The name of AMQP as a subprotocol: the registered one, and the one that Microsoft's clients ask for.
+const SUBPROTOCOLS: [&str; 2] = ["amqp", "AMQPWSB10"];
+const SUBPROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
+
+/// Answers the client's request for a WebSocket.
+pub(super) async fn accept<S>(stream: S) -> io::Result<Halves>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let socket = accept_hdr_async(stream, agree).await.map_err(io::Error::other)?;
+    let (sink, stream) = socket.split();
+    let reading = StreamReader::new(stream.filter_map(|message| ready(bytes(message))));
+    let messages =
+        sink.sink_map_err(io::Error::other).with(|bytes| ready(io::Result::Ok(Message::Binary(bytes))));
+    Ok((Box::new(reading), Box::new(SinkWriter::new(CopyToBytes::new(messages)))))
+}
+
+/// The bytes of a message, if it is one of AMQP's. What else WebSockets say to each other is answered below.
+fn bytes(message: Result<Message, tokio_tungstenite::tungstenite::Error>) -> Option<io::Result<Bytes>> {
+    match message {
+        Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
+        Ok(Message::Text(_)) => {
+            Some(Err(io::Error::new(io::ErrorKind::InvalidData, "AMQP is in binary messages; this is text")))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Err(io::Error::other(error))),
+    }
+}
+
+// The trait of the library wants the large error by value.
+#[expect(clippy::result_large_err)]
+fn agree(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
+    if request.uri().path().trim_end_matches('/') != PATH {
+        return Err(refusal(StatusCode::NOT_FOUND, format!("There is a WebSocket at {PATH} only.")));
+    }
+    let Some(name) = subprotocol(request) else {
+        let text = "Ask for the subprotocol `amqp` or `AMQPWSB10`.".to_owned();
+        return Err(refusal(StatusCode::BAD_REQUEST, text));
+    };
+    response.headers_mut().insert(SUBPROTOCOL_HEADER, HeaderValue::from_static(name));
+    Ok(response)
+}
+
+/// The first one asked for that is AMQP.
+fn subprotocol(request: &Request) -> Option<&'static str> {
+    let asked = request.headers().get_all(SUBPROTOCOL_HEADER).into_iter();
+    let mut names = asked.filter_map(|value| value.to_str().ok()).flat_map(|names| names.split(','));
+    names.find_map(|asked| SUBPROTOCOLS.into_iter().find(|known| known.eq_ignore_ascii_case(asked.trim())))
+}
+
+fn refusal(status: StatusCode, text: String) -> ErrorResponse {
+    let mut refusal = ErrorResponse::new(Some(text));
+    *refusal.status_mut() = status;
+    refusal
+}
