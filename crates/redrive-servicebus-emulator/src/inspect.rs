@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::broker::{BrokerError, Counts, Delivered, EntityId, SequenceNumber, Tally};
+use crate::broker::{BrokerError, Counts, Delivered, EntityId, SequenceNumber, Tally, Timestamp};
 use crate::server::hub::Hub;
 
 /// One entity, seen from outside: no client notices that somebody looks.
@@ -58,5 +58,10 @@ impl EntityView {
     /// Nobody holds it.
     pub fn expire_session_lock(&self, session: &str) -> Result<(), BrokerError> {
         self.hub.with(|broker, _| broker.expire_session_lock(self.entity, session))
+    }
+
+    /// Until when the lock on a session holds; `None` when nobody holds it.
+    pub fn session_locked_until(&self, session: &str) -> Option<Timestamp> {
+        self.hub.with(|broker, _| broker.session_locked_until(self.entity, session))
     }
 }

@@ -15,7 +15,11 @@ pub struct Sessions {
     pub(crate) concurrent: u32,
     pub(crate) accepting: u32,
     pub(crate) idle: Duration,
+    pub(crate) wait: Duration,
 }
+
+/// How long the broker looks for a free session before it says that there is none.
+const WAIT: Duration = Duration::from_secs(60);
 
 impl Sessions {
     /// Up to so many sessions are held at a time. Of each, one message is in hand: messages are handled at once across
@@ -23,7 +27,7 @@ impl Sessions {
     #[must_use]
     pub fn concurrent(count: u32) -> Self {
         let concurrent = count.max(1);
-        Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1) }
+        Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1), wait: WAIT }
     }
 
     /// After how long without a message a session is let go, and the next one accepted; 1 s unless said otherwise. Longer
@@ -39,6 +43,13 @@ impl Sessions {
     #[must_use]
     pub fn accepting(mut self, count: u32) -> Self {
         self.accepting = count.clamp(1, self.concurrent);
+        self
+    }
+    /// For tests: how long the broker looks for a free session before it is asked again.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn looking_for(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
     }
 }

@@ -21,9 +21,6 @@ use crate::session::{Left, Session, is_loss};
 use crate::sessions::Sessions;
 use crate::wire::{Accepted, Arrived, Disposal, InSession, Wire, WireReceiver};
 
-/// How long the broker looks for a free session before it says that there is none.
-const ACCEPT_WAIT: Duration = Duration::from_secs(60);
-
 /// Holds one session at a time.
 pub(crate) struct Slot {
     broker: Arc<Broker>,
@@ -132,11 +129,11 @@ impl Slot {
     async fn take(&mut self, pace: &mut Pace) -> Result<(), WireError> {
         let asked = Instant::now();
         let (broker, path) = (Arc::clone(&self.broker), Arc::clone(&self.path));
-        let accepting = Arc::clone(&self.accepting);
+        let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
         let accepted = async move {
             let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
             let wire = broker.link.live().await?;
-            let accepted = wire.accept(&path, ACCEPT_WAIT).await?;
+            let accepted = wire.accept(&path, wait).await?;
             Ok(accepted.map(|accepted| (turn, wire, accepted)))
         };
         let accepted = tokio::select! {
@@ -150,7 +147,7 @@ impl Slot {
                 self.hold(wire, accepted, turn).await
             }
             // None is free. It should have taken its time to say so.
-            None if asked.elapsed() < ACCEPT_WAIT / 2 => {
+            None if asked.elapsed() < wait / 2 => {
                 Err(WireError::new(Refusal::NoSession, "no session was free, said at once"))
             }
             None => Ok(()),

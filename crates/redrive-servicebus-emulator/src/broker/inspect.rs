@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::stored::{Place, SequenceNumber};
-use super::{Broker, BrokerError, Delivered, EntityId, ReceiverId, Tally};
+use super::{Broker, BrokerError, Delivered, EntityId, ReceiverId, Tally, Timestamp};
 
 /// How many messages an entity has, by what can be done with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,6 +75,12 @@ impl Broker {
         self.unlock_session(at, &session.into(), true);
         self.effects.wake(super::Wake::SessionLost(lock.receiver));
         Ok(())
+    }
+
+    /// Until when the lock on a session holds; `None` when nobody holds it.
+    #[must_use]
+    pub fn session_locked_until(&self, at: EntityId, session: &str) -> Option<Timestamp> {
+        self.check_held(at, session).ok().map(|lock| lock.until)
     }
 
     /// The message that a lock is on.

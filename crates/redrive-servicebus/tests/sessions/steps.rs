@@ -1,0 +1,134 @@
+//! The steps that the tests are made of.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Message, Needs, Planning, Received,
+    Settlement, Transport, TransportErrorKind,
+};
+use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
+use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
+use tokio::time::timeout;
+
+pub(crate) const QUEUE: &str = "orders";
+/// How long anything may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long nothing must arrive where nothing may. Too short can only hide a fault.
+const QUIET: Duration = Duration::from_millis(200);
+/// A wait that no test waits for.
+pub(crate) const FAR: Duration = Duration::from_secs(240);
+
+pub(crate) fn sessions() -> Settings {
+    let mut settings = Settings::default();
+    settings.requires_session = true;
+    settings
+}
+
+pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
+    Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
+}
+
+/// Up to so many sessions, in the order of their oldest messages.
+pub(crate) fn concurrent(count: u32) -> Options {
+    let sessions = Sessions::concurrent(count).accepting(1).idle(Duration::from_millis(50));
+    ServiceBus::options(QUEUE).sessions(sessions)
+}
+
+pub(crate) async fn started(emulator: &Emulator, options: Options) -> Result<ServiceBus, BoxError> {
+    let transport = options.connect(&emulator.connection_string()).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 10;
+    transport.start(&needs).await?;
+    Ok(transport)
+}
+
+/// Publishes messages in this order; the first letter of each id is its session.
+pub(crate) async fn publish(transport: &ServiceBus, ids: &[&str]) -> Result<(), BoxError> {
+    for id in ids {
+        transport.publish(message(id)).await?;
+    }
+    Ok(())
+}
+
+pub(crate) fn message(id: &str) -> Message {
+    let mut message = Message::new(format!("body of {id}")).with_id(id);
+    message.properties_mut().session_id = Some(id[..1].to_owned());
+    message
+}
+
+pub(crate) async fn next(transport: &ServiceBus) -> Received<Receipt> {
+    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving goes on").expect("there is one")
+}
+
+pub(crate) async fn next_is(transport: &ServiceBus, id: &str, attempt: u32) -> Received<Receipt> {
+    let received = next(transport).await;
+    assert_eq!((received.delivery.id(), received.delivery.attempt()), (id, attempt));
+    received
+}
+
+/// The next one, which must be this one, and completes it.
+pub(crate) async fn complete_is(transport: &ServiceBus, id: &str, attempt: u32) -> Result<(), BoxError> {
+    let received = next_is(transport, id, attempt).await;
+    complete(transport, received).await
+}
+
+pub(crate) async fn nothing_comes(transport: &ServiceBus) {
+    if let Ok(received) = timeout(QUIET, transport.receive()).await {
+        let id = received.map(|received| received.map(|received| received.delivery.id().to_owned()));
+        panic!("something came: {id:?}");
+    }
+}
+
+pub(crate) async fn settle(
+    transport: &ServiceBus,
+    receipt: Receipt,
+    settlement: Settlement,
+) -> Result<(), BoxError> {
+    Ok(transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?)
+}
+
+/// Settles, which must be answered with the loss of the delivery.
+pub(crate) async fn settle_is_lost(transport: &ServiceBus, receipt: Receipt, settlement: Settlement) {
+    let refused = transport.settle(receipt, settlement).await.expect_err("the session is lost");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
+    assert!(refused.receipt.is_none(), "a lost delivery's receipt is given back");
+}
+
+pub(crate) async fn complete(transport: &ServiceBus, received: Received<Receipt>) -> Result<(), BoxError> {
+    settle(transport, received.receipt, Settlement::Complete).await
+}
+
+/// Lets it come again after this wait.
+pub(crate) async fn retry(
+    transport: &ServiceBus,
+    received: Received<Receipt>,
+    wait: Duration,
+) -> Result<(), BoxError> {
+    let settlement = plan(transport, &received.delivery, Disposition::Retry(wait, failure()));
+    settle(transport, received.receipt, settlement).await
+}
+
+pub(crate) fn failure() -> Failure {
+    Failure::custom("Broken", "it does not work")
+}
+
+pub(crate) fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let capabilities = transport.capabilities();
+    let planning =
+        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    Settlement::plan(delivery, disposition, &planning)
+}
+
+pub(crate) fn view(emulator: &Emulator) -> EntityView {
+    emulator.entity(QUEUE).expect("it is there")
+}
+
+pub(crate) async fn eventually(what: &str, so: impl Fn() -> bool) {
+    let asked = timeout(PATIENCE, async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    asked.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
