@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use redrive_core::{BoxError, Needs, Transport as _, TransportErrorKind};
-use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -59,16 +59,14 @@ impl TokenCredential for Identity {
 /// An emulator that takes any token.
 async fn secured() -> Result<Secured, BoxError> {
     log();
-    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
-    Secured::in_front_of(emulator, "localhost").await
+    Secured::start(Emulator::builder(), "localhost").await
 }
 
 #[tokio::test]
 async fn an_identity_consumes() -> Result<(), BoxError> {
     let secured = secured().await?;
     let identity = Identity::new(Duration::from_secs(3600), true);
-    let host = format!("localhost:{}", secured.port);
-    let transport = secured.options().connect_with(&host, identity.clone()).await?;
+    let transport = secured.options().connect_with(&secured.host(), identity.clone()).await?;
     a_message_goes_round(&transport, "of an identity").await?;
     assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
     let scopes = identity.scopes.lock().expect("not poisoned").clone();
@@ -84,8 +82,7 @@ async fn an_identity_consumes() -> Result<(), BoxError> {
 async fn a_token_is_renewed_before_it_runs_out() -> Result<(), BoxError> {
     let secured = secured().await?;
     let identity = Identity::new(Duration::from_secs(4), true);
-    let host = format!("localhost:{}", secured.port);
-    let transport = secured.options().connect_with(&host, identity.clone()).await?;
+    let transport = secured.options().connect_with(&secured.host(), identity.clone()).await?;
     transport.start(&Needs::none()).await?;
     let before = *identity.given.borrow();
     identity.has_given(before + 2).await;
@@ -107,8 +104,7 @@ async fn a_token_that_is_refused_says_what_to_do() -> Result<(), BoxError> {
     let secured = secured().await?;
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::unauthorized()).times(u32::MAX));
     let identity = Identity::new(Duration::from_secs(3600), true);
-    let host = format!("localhost:{}", secured.port);
-    let transport = secured.options().connect_with(&host, identity).await?;
+    let transport = secured.options().connect_with(&secured.host(), identity).await?;
     let error = transport.start(&Needs::none()).await.expect_err("the token is refused");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized);
     assert!(error.to_string().contains("Azure Service Bus Data Receiver"), "{error}");
@@ -119,8 +115,8 @@ async fn a_token_that_is_refused_says_what_to_do() -> Result<(), BoxError> {
 #[tokio::test]
 async fn an_identity_that_gives_no_token_says_why() -> Result<(), BoxError> {
     let secured = secured().await?;
-    let host = format!("localhost:{}", secured.port);
-    let transport = secured.options().connect_with(&host, Identity::new(Duration::ZERO, false)).await?;
+    let transport =
+        secured.options().connect_with(&secured.host(), Identity::new(Duration::ZERO, false)).await?;
     let error = transport.start(&Needs::none()).await.expect_err("there is no token");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized);
     assert!(error.to_string().contains("no managed identity endpoint was found"), "{error}");
@@ -131,10 +127,10 @@ async fn an_identity_that_gives_no_token_says_why() -> Result<(), BoxError> {
 async fn an_identity_is_never_shown_to_who_is_not_trusted() -> Result<(), BoxError> {
     let secured = secured().await?;
     let identity = Identity::new(Duration::from_secs(3600), true);
-    let host = format!("localhost:{}", secured.port);
     let options = redrive_servicebus::ServiceBus::options(QUEUE)
         .ca_certificates(crate::secured::authority("another")?.pem());
-    let error = options.connect_with(&host, identity.clone()).await.expect_err("nobody vouches for it");
+    let error =
+        options.connect_with(&secured.host(), identity.clone()).await.expect_err("nobody vouches for it");
     assert_eq!(error.kind(), TransportErrorKind::Unreachable);
     assert_eq!(*identity.given.borrow(), 0);
     Ok(())

@@ -4,3 +4,5 @@
 mod entra;
 mod secured;
 mod tls;
+#[cfg(feature = "websockets")]
+mod websockets;

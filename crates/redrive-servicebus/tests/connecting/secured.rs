@@ -1,78 +1,59 @@
 //! An emulator behind TLS, and what is done on it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redrive_core::{BoxError, Message, Needs, Received, Settlement, Transport as _};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
-use redrive_servicebus_emulator::{Emulator, Settings};
-use rustls::pki_types::PrivateKeyDer;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use redrive_servicebus_emulator::{Builder, Emulator, Settings};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 pub(crate) const QUEUE: &str = "orders";
 /// What must be in no error.
 pub(crate) const KEY: &str = "very-secret";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An emulator that is reached by TLS, with a certificate from an authority of its own.
+/// An emulator that is reached by TLS, with a certificate from an authority of its own, and in WebSockets.
 pub(crate) struct Secured {
     pub(crate) emulator: Emulator,
-    pub(crate) port: u16,
     /// The authority's certificate.
     pub(crate) ca: String,
-    _relay: JoinSet<()>,
 }
 
 impl Secured {
     /// With a certificate for a host of this name.
     pub(crate) async fn named(host: &str) -> Result<Self, BoxError> {
-        let emulator = Emulator::builder().key("app", KEY).queue(QUEUE, Settings::default()).start().await?;
-        Self::in_front_of(emulator, host).await
+        Self::start(Emulator::builder().key("app", KEY), host).await
     }
 
-    /// In front of an emulator that stands.
-    pub(crate) async fn in_front_of(emulator: Emulator, host: &str) -> Result<Self, BoxError> {
+    pub(crate) async fn start(emulator: Builder, host: &str) -> Result<Self, BoxError> {
         let authority = authority("ours")?;
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec![host.to_owned()])?.signed_by(&key, &authority)?;
-        let key = PrivateKeyDer::try_from(key.serialize_der())?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)?;
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
-        let behind = emulator.address();
-        let mut relay = JoinSet::new();
-        relay.spawn(async move {
-            let acceptor = TlsAcceptor::from(Arc::new(config));
-            // Ends with this task, and with it all of them.
-            let mut connections = JoinSet::new();
-            while let Ok((tcp, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                connections.spawn(async move {
-                    let Ok(mut client) = acceptor.accept(tcp).await else { return };
-                    let Ok(mut server) = TcpStream::connect(behind).await else { return };
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                });
-            }
-        });
-        Ok(Self { emulator, port, ca: authority.pem(), _relay: relay })
+        let emulator = emulator.queue(QUEUE, settings()).tls(certificate.pem(), key.serialize_pem());
+        let emulator = emulator.websockets().start().await?;
+        Ok(Self { emulator, ca: authority.pem() })
+    }
+
+    /// What the certificate may be good for.
+    pub(crate) fn host(&self) -> String {
+        format!("localhost:{}", self.emulator.address().port())
     }
 
     pub(crate) fn connection_string(&self) -> String {
-        format!("Endpoint=sb://localhost:{};SharedAccessKeyName=app;SharedAccessKey={KEY}", self.port)
+        format!("Endpoint=sb://{};SharedAccessKeyName=app;SharedAccessKey={KEY}", self.host())
     }
 
     /// For a client that trusts the authority.
     pub(crate) fn options(&self) -> Options {
         ServiceBus::options(QUEUE).ca_certificates(self.ca.clone())
     }
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.max_message_size = 4 << 20;
+    settings
 }
 
 /// Somebody who signs certificates.

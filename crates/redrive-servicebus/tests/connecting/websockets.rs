@@ -1,0 +1,62 @@
+//! AMQP in WebSockets, on TLS and without.
+
+use std::time::Duration;
+
+use redrive_core::{BoxError, Transport as _, TransportErrorKind};
+use redrive_servicebus::{ServiceBus, TransportType};
+use redrive_servicebus_emulator::{Emulator, Settings};
+
+use tokio::time::timeout;
+
+use crate::secured::{KEY, PATIENCE, QUEUE, Secured, a_message_goes_round};
+
+#[tokio::test]
+async fn messages_go_round_in_websockets_on_tls() -> Result<(), BoxError> {
+    let secured = Secured::named("localhost").await?;
+    let options = secured.options().transport(TransportType::AmqpWebSockets);
+    let transport = options.connect(&secured.connection_string()).await?;
+    // More than one frame of AMQP, and more than is read or written at once.
+    a_message_goes_round(&transport, &"0123456789abcdef".repeat(64 * 1024)).await?;
+    assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).websockets().start().await?;
+    let asked = format!("{};TransportType=AmqpWebSockets", emulator.connection_string());
+    let transport = ServiceBus::connect(&asked, QUEUE).await?;
+    a_message_goes_round(&transport, "in a WebSocket").await?;
+    // Lost, and had again.
+    emulator.drop_connections();
+    let noticed = timeout(PATIENCE, async {
+        while transport.interrupted_at().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    noticed.await.expect("that it is lost is noticed");
+    a_message_goes_round(&transport, "in another WebSocket").await?;
+    transport.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_speaks_no_websockets_is_told_apart() -> Result<(), BoxError> {
+    // What listens there speaks AMQP only.
+    let emulator = Emulator::builder().key("app", KEY).queue(QUEUE, Settings::default()).start().await?;
+    let options = ServiceBus::options(QUEUE).transport(TransportType::AmqpWebSockets);
+    let error = options.connect(&emulator.connection_string()).await.expect_err("it speaks none");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable);
+    let said = error.to_string();
+    assert!(said.contains("no WebSocket at /$servicebus/websocket"), "{said}");
+    assert!(!said.contains(KEY), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_option_goes_before_the_connection_string() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let asked = format!("{};TransportType=AmqpWebSockets", emulator.connection_string());
+    let options = ServiceBus::options(QUEUE).transport(TransportType::AmqpTcp);
+    a_message_goes_round(&options.connect(&asked).await?, "on plain TCP").await
+}
