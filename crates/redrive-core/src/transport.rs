@@ -118,6 +118,17 @@ pub trait Transport: Send + Sync + 'static {
         std::future::pending()
     }
 
+    /// Resolves when this delivery is no longer ours to settle while its connection lives: when its lock ran out, for
+    /// example. The consumer then drops its handler, and the receipt; no attempt is charged, and the message comes again by
+    /// itself. Asked for once, before the handler begins.
+    ///
+    /// Cancel safe. Never resolves where nothing tells, as by default: the handler then runs to its end, and settling answers
+    /// [`TransportErrorKind::Lost`]. Must not resolve for a delivery that can still be settled.
+    fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        let _ = receipt;
+        std::future::pending()
+    }
+
     /// The time, for everything that is written on messages. A transport on virtual time answers with that.
     fn now(&self) -> SystemTime {
         SystemTime::now()

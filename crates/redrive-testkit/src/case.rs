@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redrive_core::{Message, Needs, Shelf, Transport};
+use redrive_core::{Delivery, Message, Needs, Shelf, Transport};
 use tokio::time::timeout;
 
 use crate::harness::{Bench, Harness, TransportOf};
@@ -123,6 +123,12 @@ impl<H: Harness> Case<H> {
     pub(crate) async fn set_shelf_writable(&self, shelf: Shelf, writable: bool) -> bool {
         let set = self.bench.set_shelf_writable(shelf, writable).await;
         set.unwrap_or_else(|error| panic!("the harness does not change the {shelf} shelf: {error}"))
+    }
+
+    /// Takes a delivery out of the hand of a transport that lives on; false where the harness cannot.
+    pub(crate) async fn lose(&self, transport: &TransportOf<H>, delivery: &Delivery) -> bool {
+        let lost = self.bench.lose(transport, delivery).await;
+        lost.unwrap_or_else(|error| panic!("the harness does not lose a delivery: {error}"))
     }
 
     pub(crate) async fn kill(&self, transport: &TransportOf<H>) {

@@ -274,6 +274,16 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.recovered()
     }
 
+    fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        let inner = receipt.inner.as_ref().map(|inner| self.inner.lost(inner));
+        async move {
+            match inner {
+                Some(lost) => lost.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     fn now(&self) -> SystemTime {
         self.inner.now()
     }

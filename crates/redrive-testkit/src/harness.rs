@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use redrive_core::{BoxError, Message, Shelf, Shelves, Transport, Value};
+use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, Transport, Value};
 
 /// One kind of broker, as it is configured: `RabbitMQ 4.3 with quorum queues`, for example. Made anew for every
 /// clause; gives each clause a [`Bench`] of its own.
@@ -68,6 +68,21 @@ pub trait Bench: Send + Sync + 'static {
     ///
     /// When that cannot be done; the clause then fails.
     fn kill(&self, transport: &Self::Transport) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Takes a delivery out of the hand of a transport that lives on, as a lock does that runs out: the broker hands the
+    /// message out again. `false` where that does not happen on this broker: the clauses are then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// When it should work and does not; the clause then fails.
+    fn lose(
+        &self,
+        transport: &Self::Transport,
+        delivery: &Delivery,
+    ) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = (transport, delivery);
+        async { Ok(false) }
+    }
 
     /// Everything that rests on a shelf; it stays there.
     ///

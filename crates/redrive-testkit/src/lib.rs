@@ -1,5 +1,5 @@
 //! The contract of a redrive transport as a suite: one named test per clause, and transports that fail on purpose
-//! ([`Faulty`]) or remember what was settled ([`Recording`]).
+//! ([`Faulty`]), lose what is in hand ([`Losing`]) or remember what was settled ([`Recording`]).
 //!
 //! A transport's tests implement [`Harness`] and call [`conformance!`]; how that goes stands in
 //! `docs/writing-a-transport.md`.
@@ -11,6 +11,7 @@ pub mod clauses;
 mod faulty;
 mod harness;
 mod looks;
+mod losing;
 mod planning;
 mod recording;
 mod run;
@@ -21,6 +22,7 @@ mod suite;
 pub use case::Case;
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt};
 pub use harness::{Bench, Harness, ReceiptOf, TransportOf};
+pub use losing::{InHand, Losing, LosingReceipt};
 pub use recording::{Log, Recorded, Recording, RecordingReceipt};
 pub use run::{Clock, Verdict, run, run_all};
 pub use suite::CLAUSES;

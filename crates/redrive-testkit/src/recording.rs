@@ -166,6 +166,10 @@ impl<T: Transport> Transport for Recording<T> {
         self.inner.recovered()
     }
 
+    fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        self.inner.lost(&receipt.inner)
+    }
+
     fn now(&self) -> SystemTime {
         self.inner.now()
     }

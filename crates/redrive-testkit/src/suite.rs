@@ -39,6 +39,8 @@ macro_rules! __with_clauses {
             process_death_costs_no_attempt
             settling_after_death_answers_lost
             a_dead_receipt_harms_no_other
+            a_lost_delivery_says_so
+            losing_one_leaves_the_others
             a_message_at_the_hand_out_limit_is_shelved
             the_first_arrival_is_the_first
             attempt_and_hop_grow_with_every_retry

@@ -1,12 +1,12 @@
-//! The faulty transport fails as it was told, and the recording one misses nothing; without faults both keep the
-//! contract of the transport inside.
+//! The faulty transport fails as it was told, the losing one loses what it is told to, and the recording one misses nothing;
+//! without faults all keep the contract of the transport inside.
 
 use redrive_core::{
     BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, Transport, TransportError,
     TransportErrorKind,
 };
 use redrive_memory::{Memory, MemoryBroker};
-use redrive_testkit::{Bench, Fault, Faulty, Harness, Recording, conformance};
+use redrive_testkit::{Bench, Fault, Faulty, Harness, Losing, Recording, conformance};
 
 struct Wrapped;
 
@@ -21,10 +21,10 @@ impl Harness for Wrapped {
 }
 
 impl Bench for Queue {
-    type Transport = Recording<Faulty<Memory>>;
+    type Transport = Recording<Faulty<Losing<Memory>>>;
 
     async fn transport(&self) -> Result<Self::Transport, BoxError> {
-        Ok(Recording::new(Faulty::new(self.0.transport("orders"))))
+        Ok(Recording::new(Faulty::new(Losing::new(self.0.transport("orders")))))
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
@@ -32,8 +32,12 @@ impl Bench for Queue {
     }
 
     async fn kill(&self, transport: &Self::Transport) -> Result<(), BoxError> {
-        transport.inner().inner().crash();
+        transport.inner().inner().inner().crash();
         Ok(())
+    }
+
+    async fn lose(&self, transport: &Self::Transport, delivery: &Delivery) -> Result<bool, BoxError> {
+        Ok(transport.inner().inner().in_hand().lose(delivery.id()))
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
@@ -50,7 +54,7 @@ impl Bench for Queue {
     }
 }
 
-conformance!(recording_and_faulty, Wrapped, paused);
+conformance!(recording_faulty_and_losing, Wrapped, paused);
 
 async fn started(transport: Faulty<Memory>) -> Faulty<Memory> {
     transport.start(&Needs::none()).await.expect("it starts");

@@ -91,6 +91,10 @@ impl<T: Transport> Transport for Shared<T> {
         self.inner.recovered()
     }
 
+    fn lost(&self, receipt: &T::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        self.inner.lost(receipt)
+    }
+
     fn interrupted_at(&self) -> Option<SystemTime> {
         self.inner.interrupted_at()
     }

@@ -74,6 +74,13 @@ pub enum Event<'a> {
         /// True when the delivery is still in hand, and the settlement is tried again; false when it comes again.
         held: bool,
     },
+    /// A delivery is no longer in hand, and comes again, uncharged: its lock ran out, or its connection was lost. Where that
+    /// was told while the handler ran, the handler was dropped; else what it decided was not carried out, or is not known to
+    /// be ([`NotSettled`](Self::NotSettled) was told before).
+    Lost {
+        /// The delivery.
+        delivery: &'a Delivery,
+    },
     /// A delivery arrived that was handed out before without coming to an end: a process may have died of it. From now on
     /// deliveries are handled one at a time, with nothing else in hand.
     IsolationBegan {

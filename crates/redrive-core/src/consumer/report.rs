@@ -25,7 +25,7 @@ pub struct Report {
     pub released: u64,
     /// Settled on sight, because they had been settled before.
     pub settled_on_sight: u64,
-    /// Not settled: lost with a connection, to come again.
+    /// Not settled: lost with a connection, or when a lock ran out; to come again.
     pub lost: u64,
     /// Handled alone, because a process may have died of them; they are among the others too.
     pub suspects: u64,

@@ -1,7 +1,10 @@
 //! One delivery, from received to settled.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
@@ -88,7 +91,18 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::Received { delivery: &delivery });
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
-        let disposition = self.redacted(self.decide(service, &delivery).await);
+        let lost = self.transport.lost(&receipt);
+        let Some(disposition) = self.decide(service, &delivery, lost).await else {
+            if let Some(begun) = &mut begun {
+                begun.give_back();
+            }
+            tracing::warn!(
+                "lost while it was handled: the handler was dropped, and the message comes again, uncharged"
+            );
+            drop(receipt);
+            return self.lost(&delivery);
+        };
+        let disposition = self.redacted(disposition);
         if let Some(began) = began {
             let elapsed = began.elapsed();
             self.tell(&Event::Decided { delivery: &delivery, disposition: &disposition, elapsed });
@@ -123,31 +137,43 @@ impl<T: Transport> Context<T> {
         self.carry_out(&delivery, receipt, Disposition::Release).await;
     }
 
-    async fn decide(&self, mut service: ErasedService, delivery: &Delivery) -> Disposition {
+    /// What becomes of it; `None` when it is lost before that is decided: its handler is dropped then.
+    async fn decide(
+        &self,
+        mut service: ErasedService,
+        delivery: &Delivery,
+        lost: impl Future<Output = ()>,
+    ) -> Option<Disposition> {
+        let mut lost = pin!(lost);
+        if lost.as_mut().now_or_never().is_some() {
+            return None;
+        }
         let unreadable = delivery.story().unreadable();
         // (An empty list takes no memory.)
         if !unreadable.is_empty() {
             let text = format!("no count can be read from: {}", unreadable.join(", "));
-            return Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text));
+            return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text)));
         }
         if *self.over.borrow() {
-            return Disposition::Release;
+            return Some(Disposition::Release);
         }
-        // The handler first: one that is done at once does not wait for the end.
+        // The handler first: one that is done at once does not wait for the end, and what it came to is remembered also
+        // where the delivery is lost.
         let outcome = tokio::select! {
             biased;
             outcome = service.call(delivery.clone()) => outcome,
-            () = self.over() => return Disposition::Release,
+            () = &mut lost => return None,
+            () = self.over() => return Some(Disposition::Release),
         };
         if outcome.is_ok() {
             self.lock_spare().push(service);
         }
         // Without a layer that decides about errors nothing says that another attempt would go better.
-        outcome.unwrap_or_else(|error| {
+        Some(outcome.unwrap_or_else(|error| {
             let failure = panic::caught(|| Failure::from_error(Reason::Undecided, &*error));
             let cannot_be_shown = |_| Failure::new(Reason::Undecided, "the error panics when it is shown");
             Disposition::DeadLetter(failure.unwrap_or_else(cannot_be_shown))
-        })
+        }))
     }
 
     async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
@@ -173,8 +199,13 @@ impl<T: Transport> Context<T> {
                 self.counters.settled(&Disposition::Release);
                 self.tell(&Event::Settled { delivery, disposition: &Disposition::Release });
             }
-            Ended::Lost => self.counters.lost(),
+            Ended::Lost => self.lost(delivery),
         }
+    }
+
+    fn lost(&self, delivery: &Delivery) {
+        self.counters.lost();
+        self.tell(&Event::Lost { delivery });
     }
 
     /// Resolves once the grace period of the shutdown is over.

@@ -44,8 +44,8 @@ use crate::stage::Stage;
 ///
 /// Functions implement it by themselves. Where a type does, its [`Future`](Self::Future) must have a name: a boxed one will do.
 ///
-/// A handler may be dropped at any await when the consumer shuts down and its grace period is over. The message then
-/// goes back to the broker and no attempt is charged.
+/// A handler may be dropped at any await: when the consumer shuts down and its grace period is over, and when the delivery is
+/// lost, as with a lock that ran out. The message then comes again, and no attempt is charged.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of deliveries",
     label = "not a handler",

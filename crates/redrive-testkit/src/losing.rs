@@ -1,0 +1,209 @@
+//! A transport that loses deliveries while they are in hand.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
+
+use redrive_core::{
+    Capabilities, Needs, Received, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
+};
+use tokio::sync::watch;
+
+/// A transport that does what the one inside does, until a test takes a delivery out of its hand, as a lock does that runs out.
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use redrive_core::{Message, Needs, Transport};
+/// use redrive_memory::Memory;
+/// use redrive_testkit::Losing;
+///
+/// let transport = Losing::new(Memory::new("orders"));
+/// let in_hand = transport.in_hand();
+/// transport.start(&Needs::none()).await?;
+/// transport.inner().publish(Message::new("one").with_id("order-1"))?;
+/// let received = transport.receive().await?.unwrap();
+/// assert!(in_hand.lose("order-1"));
+/// transport.lost(&received.receipt).await;
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+/// ```
+pub struct Losing<T: Transport> {
+    inner: T,
+    in_hand: InHand<T::Receipt>,
+}
+
+/// What is in hand of a [`Losing`] transport. Clones are the same: keep one when the transport goes to a consumer.
+pub struct InHand<R> {
+    holds: Arc<Mutex<Vec<Weak<Hold<R>>>>>,
+}
+
+/// The right to settle a delivery of a [`Losing`] transport.
+pub struct LosingReceipt<R> {
+    hold: Arc<Hold<R>>,
+}
+
+struct Hold<R> {
+    id: String,
+    /// `None`: lost, or being settled.
+    receipt: Mutex<Option<R>>,
+    lost: watch::Sender<bool>,
+}
+
+impl<T: Transport> Losing<T> {
+    /// A transport that has lost nothing yet.
+    #[must_use]
+    pub fn new(inner: T) -> Self {
+        Self { inner, in_hand: InHand { holds: Arc::default() } }
+    }
+
+    /// The transport inside.
+    #[must_use]
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// What is in hand.
+    #[must_use]
+    pub fn in_hand(&self) -> InHand<T::Receipt> {
+        self.in_hand.clone()
+    }
+}
+
+impl<R> InHand<R> {
+    /// Loses the delivery with this id: it goes back to the broker as it does when a receipt is dropped, and whoever waits for
+    /// it to be lost is told. False when it is not in hand, or being settled.
+    #[must_use]
+    pub fn lose(&self, id: &str) -> bool {
+        let holds: Vec<_> = self.holds().iter().filter_map(Weak::upgrade).collect();
+        for hold in holds.iter().filter(|hold| hold.id == id) {
+            if let Some(receipt) = hold.take() {
+                drop(receipt);
+                hold.lost.send_replace(true);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn enter(&self, id: &str, receipt: R) -> LosingReceipt<R> {
+        let hold = Arc::new(Hold {
+            id: id.to_owned(),
+            receipt: Mutex::new(Some(receipt)),
+            lost: watch::Sender::new(false),
+        });
+        let mut holds = self.holds();
+        holds.retain(|hold| hold.strong_count() > 0);
+        holds.push(Arc::downgrade(&hold));
+        LosingReceipt { hold }
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Vec<Weak<Hold<R>>>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R> Hold<R> {
+    fn take(&self) -> Option<R> {
+        self.receipt.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T: Transport> Transport for Losing<T> {
+    type Receipt = LosingReceipt<T::Receipt>;
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+        self.inner.start(needs).await
+    }
+
+    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
+        let received = self.inner.receive().await?;
+        Ok(received.map(|Received { delivery, receipt }| Received {
+            receipt: self.in_hand.enter(delivery.id(), receipt),
+            delivery,
+        }))
+    }
+
+    async fn settle(
+        &self,
+        receipt: Self::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<Self::Receipt>> {
+        let LosingReceipt { hold } = receipt;
+        let Some(inner) = hold.take() else {
+            let message = format!("`{}` cannot be settled: it was lost on purpose", hold.id);
+            return Err(SettleError::lost(TransportError::new(TransportErrorKind::Lost, message)));
+        };
+        self.inner.settle(inner, settlement).await.map_err(|SettleError { error, receipt, copy_stored }| {
+            let receipt = receipt.map(|inner| self.in_hand.enter(&hold.id, inner));
+            SettleError { error, receipt, copy_stored }
+        })
+    }
+
+    async fn pause(&self) -> Result<(), TransportError> {
+        self.inner.pause().await
+    }
+
+    async fn resume(&self) -> Result<(), TransportError> {
+        self.inner.resume().await
+    }
+
+    fn narrow(&self, most: Option<u32>) {
+        self.inner.narrow(most);
+    }
+
+    fn interrupted_at(&self) -> Option<SystemTime> {
+        self.inner.interrupted_at()
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn recovered(&self) -> impl Future<Output = ()> + Send {
+        self.inner.recovered()
+    }
+
+    fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        let mut lost = receipt.hold.lost.subscribe();
+        async move {
+            if lost.wait_for(|lost| *lost).await.is_err() {
+                // It came to its end.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
+
+impl<R> Clone for InHand<R> {
+    fn clone(&self) -> Self {
+        Self { holds: Arc::clone(&self.holds) }
+    }
+}
+
+impl<T: Transport + fmt::Debug> fmt::Debug for Losing<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Losing").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<R> fmt::Debug for InHand<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InHand").finish_non_exhaustive()
+    }
+}
+
+impl<R> fmt::Debug for LosingReceipt<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LosingReceipt").field("id", &self.hold.id).finish_non_exhaustive()
+    }
+}
