@@ -100,7 +100,9 @@ impl Broker {
         *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
     }
 
+    /// When deliveries in hand were last lost: with their connection, or with their locks.
     pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
-        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner)
+        let interrupted_at = *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner);
+        interrupted_at.max(self.locks.last_loss())
     }
 }

@@ -172,6 +172,7 @@ impl Intake {
             Arc::clone(&self.path),
             tag.clone(),
             Arc::clone(&handle),
+            incoming.sequence_number,
             incoming.locked_until,
             longest,
         );
@@ -191,6 +192,10 @@ impl Intake {
             session: None,
             delivery_count: count,
         });
+        if count > 0 {
+            // Whoever holds it from before has lost it.
+            self.broker.locks.lose_earlier(&self.path, incoming.sequence_number);
+        }
         self.broker.locks.enter(lock, held);
         let handed_out = count.saturating_add(1);
         let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out)

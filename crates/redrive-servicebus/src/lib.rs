@@ -26,6 +26,7 @@ mod error;
 mod inbox;
 mod intake;
 mod locks;
+mod lost;
 mod options;
 mod receipt;
 mod session;

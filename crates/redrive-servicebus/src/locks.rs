@@ -1,10 +1,11 @@
 //! The locks of all deliveries in hand, renewed until they are settled.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
@@ -12,12 +13,15 @@ use uuid::Uuid;
 
 use crate::connection::Link;
 use crate::error::Refusal;
+use crate::lost::Lost;
 use crate::wire::{Handle, Tag};
 
 /// How many locks are renewed by one request.
 const AT_ONCE: usize = 100;
 /// How long a lock holds where the broker does not say: the shortest that Azure gives.
 const UNKNOWN: Duration = Duration::from_secs(5);
+/// So long the broker's word is waited for at least, where by our clock a lock has run out: the clocks may differ.
+const LEAST: Duration = Duration::from_secs(1);
 /// When to try again where the broker could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -26,6 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
     changed: Notify,
+    last_loss: Mutex<Option<SystemTime>>,
 }
 
 /// A lock, and how to give its message back.
@@ -34,9 +39,11 @@ pub(crate) struct Held {
     pub(crate) entity: Arc<str>,
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
-    pub(crate) lost: Arc<AtomicBool>,
-    /// None: not any more, it may run out.
-    renew_at: Option<Instant>,
+    pub(crate) lost: Arc<Lost>,
+    sequence_number: i64,
+    renew_at: Instant,
+    /// The broker was asked, and has not answered yet.
+    renewing: bool,
     runs_out: Instant,
     renew_until: Instant,
 }
@@ -46,6 +53,7 @@ impl Held {
         entity: Arc<str>,
         tag: Tag,
         handle: Arc<dyn Handle>,
+        sequence_number: i64,
         locked_until: Option<SystemTime>,
         longest_renewal: Duration,
     ) -> Self {
@@ -56,10 +64,22 @@ impl Held {
             tag,
             handle,
             lost: Arc::default(),
-            renew_at: Some(now + lasts / 2),
-            runs_out: now + lasts,
+            sequence_number,
+            renew_at: now + lasts / 2,
+            renewing: false,
+            runs_out: now + lasts.max(LEAST),
             renew_until: now + longest_renewal,
         }
+    }
+
+    /// Whether it is to be renewed at all.
+    fn waits_to_be_renewed(&self) -> bool {
+        !self.renewing && self.renew_at < self.renew_until
+    }
+
+    /// When something is to be done for it.
+    fn due_at(&self) -> Instant {
+        if self.waits_to_be_renewed() { self.renew_at } else { self.runs_out }
     }
 }
 
@@ -78,46 +98,65 @@ impl Locks {
     pub(crate) fn take_all(&self) -> Vec<(Uuid, Held)> {
         let all: Vec<_> = self.held().drain().collect();
         for (_, held) in &all {
-            held.lost.store(true, Ordering::Release);
+            held.lost.say();
         }
         all
     }
 
-    /// Renews what is due, for ever.
+    /// The message was handed out again: what was in hand of it before is lost.
+    pub(crate) fn lose_earlier(&self, entity: &str, sequence_number: i64) {
+        let is_it = |held: &Held| held.sequence_number == sequence_number && &*held.entity == entity;
+        let earlier: Vec<_> = {
+            let all = self.held();
+            all.iter().filter(|(_, held)| is_it(held)).map(|(lock, _)| *lock).collect()
+        };
+        for lock in earlier {
+            self.lose(&lock);
+        }
+    }
+
+    /// When a lock was last lost.
+    pub(crate) fn last_loss(&self) -> Option<SystemTime> {
+        *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews what is due, and says what ran out, for ever.
     pub(crate) async fn keep(&self, link: &Link) {
+        let mut renewals = FuturesUnordered::new();
         loop {
-            let next = self.held().values().filter_map(|held| held.renew_at).min();
-            match next {
-                None => self.changed.notified().await,
-                Some(next) if next > Instant::now() => tokio::select! {
-                    () = self.changed.notified() => {}
-                    () = sleep_until(next) => {}
-                },
-                Some(_) => {
+            let next = self.held().values().map(Held::due_at).min();
+            tokio::select! {
+                () = self.changed.notified() => {}
+                Some(()) = renewals.next() => {}
+                // An answer that does not come must not keep the others from being renewed, nor from being lost.
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for (entity, locks) in self.take_due(Instant::now()) {
-                        for some in locks.chunks(AT_ONCE) {
-                            self.renew(link, &entity, some).await;
-                        }
+                        let some = locks.chunks(AT_ONCE).map(|some| (Arc::clone(&entity), some.to_vec()));
+                        renewals.extend(some.map(|(entity, some)| async move {
+                            self.renew(link, &entity, &some).await;
+                        }));
                     }
                 }
             }
         }
     }
 
-    /// What is due, by entity; not due again until it is known how that went.
+    /// What is to be renewed now, by entity. What ran out is lost.
     fn take_due(&self, now: Instant) -> HashMap<Arc<str>, Vec<Uuid>> {
         let mut due: HashMap<Arc<str>, Vec<Uuid>> = HashMap::new();
+        let mut ran_out = Vec::new();
         for (lock, held) in self.held().iter_mut() {
             // A little ahead, so that those which came together stay together.
-            if held.renew_at.is_none_or(|at| at > now + (held.runs_out - now) / 8) {
-                continue;
-            }
-            held.renew_at = None;
-            if now < held.renew_until {
+            let soon = now + (held.runs_out - now) / 8;
+            if held.runs_out <= now {
+                ran_out.push(*lock);
+            } else if held.waits_to_be_renewed() && held.renew_at <= soon {
+                held.renewing = true;
                 due.entry(Arc::clone(&held.entity)).or_default().push(*lock);
-            } else {
-                debug!(%lock, "a lock is not renewed any more: its delivery takes longer than `max_lock_renewal`");
             }
+        }
+        for lock in ran_out {
+            self.lose(&lock);
         }
         due
     }
@@ -152,8 +191,9 @@ impl Locks {
     fn holds_until(&self, lock: &Uuid, until: SystemTime) {
         if let Some(held) = self.held().get_mut(lock) {
             let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), Some(until)));
-            held.renew_at = Some(now + lasts / 2);
-            held.runs_out = now + lasts;
+            held.renew_at = now + lasts / 2;
+            held.renewing = false;
+            held.runs_out = now + lasts.max(LEAST);
         }
     }
 
@@ -166,15 +206,26 @@ impl Locks {
                 drop(all);
                 self.lose(lock);
             } else {
-                held.renew_at = Some((now + AGAIN).min(held.runs_out));
+                held.renew_at = (now + AGAIN).min(held.runs_out);
+                held.renewing = false;
             }
         }
     }
 
     fn lose(&self, lock: &Uuid) {
-        if let Some(held) = self.held().remove(lock) {
-            held.lost.store(true, Ordering::Release);
-            debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");
+        let lost = self.held().remove(lock);
+        if let Some(held) = lost {
+            // First: who hears of it may ask at once.
+            *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
+            held.lost.say();
+            if Instant::now() < held.renew_until {
+                debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");
+            } else {
+                warn!(
+                    %lock, entity = %held.entity,
+                    "a lock ran out, and its message comes again: it took longer than `max_lock_renewal`"
+                );
+            }
         }
     }
 

@@ -1,13 +1,14 @@
 //! The right to settle one delivery.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use redrive_core::Headers;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::broker::Broker;
+use crate::lost::Lost;
 use crate::session::Session;
 use crate::wire::{Handle, InSession, Tag};
 
@@ -23,7 +24,7 @@ pub struct Receipt {
     pub(crate) sequence_number: i64,
     /// The headers as they were delivered: a native dead-lettering says what changed.
     pub(crate) delivered: Headers,
-    pub(crate) lost: Arc<AtomicBool>,
+    pub(crate) lost: Arc<Lost>,
     pub(crate) room: Arc<Room>,
     /// The session that it was handed out in.
     pub(crate) session: Option<Arc<Session>>,
@@ -56,7 +57,7 @@ pub(crate) struct Parts {
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
     pub(crate) delivered: Headers,
-    pub(crate) lost: Arc<AtomicBool>,
+    pub(crate) lost: Arc<Lost>,
     pub(crate) room: Arc<Room>,
     pub(crate) session: Option<Arc<Session>>,
     pub(crate) delivery_count: u32,
@@ -90,7 +91,7 @@ impl Receipt {
 
     /// Whether the message is not ours any more.
     pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        self.lost.is_said()
     }
 
     /// The broker has settled it: nothing is to be given back.

@@ -1,6 +1,5 @@
 //! A session that is held: what its slot and the receipts of its messages share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +10,7 @@ use uuid::Uuid;
 
 use crate::error::Refusal;
 use crate::locks::lasts;
+use crate::lost::Lost;
 use crate::wire::{InSession, Wire};
 
 /// When to try again to renew a lock that could not be, and to look again whether it may be.
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: InSession,
-    pub(crate) lost: Arc<AtomicBool>,
+    pub(crate) lost: Arc<Lost>,
     gone: Notify,
     hand: Mutex<Hand>,
     freed: Notify,
@@ -83,7 +83,7 @@ impl Session {
 
     /// Neither it nor what is in hand of it is ours any more.
     pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+        self.lost.say();
         self.gone.notify_one();
     }
 

@@ -82,6 +82,8 @@ async fn complete(receipt: Receipt) -> Settled {
 
 /// Uncounted, by the link that it came on. Where that is gone only giving back that counts is left.
 async fn release(receipt: Receipt) -> Settled {
+    // It may be back at once: then it is not lost.
+    receipt.broker.locks.leave(&receipt.lock);
     if receipt.handle.release(&receipt.tag).await {
         fail_point(FailPoint::NackHandedOver);
         receipt.settled();
@@ -122,6 +124,7 @@ async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled
 fn hold_back(receipt: Receipt, wait: Duration) {
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
+        receipt.broker.locks.leave(&receipt.lock);
         // Only once it is back is there room for another one: it keeps its place.
         if !receipt.is_lost() && receipt.broker.settler.give_back(&receipt.entity, receipt.lock).await.is_ok()
         {

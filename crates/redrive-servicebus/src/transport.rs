@@ -247,6 +247,10 @@ impl Transport for ServiceBus {
         self.broker.interrupted_at()
     }
 
+    fn lost(&self, receipt: &Receipt) -> impl Future<Output = ()> + Send + 'static {
+        Arc::clone(&receipt.lost).heard()
+    }
+
     async fn close(&self) {
         self.want(Wanted::Close);
         for intake in self.take_intakes() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redrive_core::{BoxError, Message, Shelf, Shelves};
+use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use redrive_testkit::{Bench, Harness};
@@ -166,6 +166,23 @@ impl Bench for Place {
             self.emulator.entity(&entity)?.expire_locks();
         }
         Ok(())
+    }
+
+    async fn lose(&self, _transport: &ServiceBus, delivery: &Delivery) -> Result<bool, BoxError> {
+        for path in self.entities() {
+            let entity = self.emulator.entity(&path)?;
+            if let Some(session) = &delivery.message().properties().session_id {
+                entity.expire_session_lock(session)?;
+                return Ok(true);
+            }
+            let messages = entity.messages();
+            let is_it = |id: &redrive_servicebus_emulator::amqp::Value| id.as_text() == Some(delivery.id());
+            if let Some(found) = messages.iter().find(|found| is_it(&found.message.properties.message_id)) {
+                entity.expire_lock(found.sequence_number)?;
+                return Ok(true);
+            }
+        }
+        Err("the delivery is not on the emulator".into())
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
