@@ -19,7 +19,7 @@ pub enum Step {
     Settle,
     /// A request to `$management`.
     Request,
-    /// A transaction ends.
+    /// A transaction is committed.
     Commit,
 }
 

@@ -33,7 +33,7 @@ fn command(
         Ok((Some(DISCHARGE), fields)) => {
             let id = fields.first().and_then(Value::as_binary).cloned().unwrap_or_default();
             let fail = fields.get(1).and_then(Value::as_bool).unwrap_or(false);
-            *fault = context.fault(Step::Commit, "");
+            *fault = if fail { None } else { context.fault(Step::Commit, "") };
             discharge(context, &id, fail, fault.as_ref())
         }
         _ => Err(AmqpError::new("amqp:not-implemented", "A coordinator takes declare and discharge.")),

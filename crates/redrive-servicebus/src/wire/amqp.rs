@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use fe2o3_amqp::transaction::{Transaction, TransactionDischarge as _, TransactionPosting as _};
+use fe2o3_amqp::transaction::{Transaction, TransactionDischarge as _};
 use fe2o3_amqp::{Sendable, Sender};
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::Mutex;
@@ -14,7 +14,9 @@ use uuid::Uuid;
 use super::connection::{AmqpConnection, Ask, OPEN_WAIT, no_transactions, slow};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
-use super::{Accepted, Disposal, InSession, Swap, Wire, WireReceiver, management, read_error, session};
+use super::{
+    Accepted, Disposal, InSession, Swap, Wire, WireReceiver, management, read_error, sending, session,
+};
 use crate::address::Address;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
@@ -61,11 +63,11 @@ impl Wire for Amqp {
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
         let sender = self.connection.sender(target).await?;
         let sendable = Sendable::builder().message(message).build();
-        let handed_over = sender.lock().await.send_batchable(sendable).await;
+        let handed_over = sending::send(&mut *sender.lock().await, &sendable).await;
         fail_point(FailPoint::CopyHandedOver);
         let stored = match handed_over {
             Ok(stored) => self.connection.answered(async { stored.await.map_err(read_error::send) }).await,
-            Err(error) => Err(read_error::send(error)),
+            Err(error) => Err(error),
         };
         match stored {
             Ok(outcome) => read_error::outcome(outcome),
@@ -152,6 +154,10 @@ impl AmqpConnection {
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
                 let committed = self.answered(committed).await;
                 fail_point(FailPoint::AckWritten);
+                if committed.is_err() {
+                    // Dropped, the transaction is rolled back with a delivery tag that the link uses a second time.
+                    self.controller.lock().await.take();
+                }
                 committed
             }
             Err(error) => {
@@ -176,10 +182,7 @@ impl AmqpConnection {
         swap: &Swap,
     ) -> Result<(), WireError> {
         let sendable = Sendable::builder().message(swap.message.clone()).build();
-        let stored = transaction
-            .post_batchable(&mut *sender.lock().await, sendable)
-            .await
-            .map_err(read_error::post)?;
+        let stored = sending::post(transaction, &mut *sender.lock().await, &sendable).await?;
         fail_point(FailPoint::CopyHandedOver);
         // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
         let complete = Disposal::complete().within(swap.session.as_ref());

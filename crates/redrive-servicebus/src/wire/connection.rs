@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::requests::{REPLY_WAIT, Requests};
 use super::tokens::Tokens;
-use super::{read_error, stream};
+use super::{read_error, sending, stream};
 use crate::address::Address;
 use crate::error::{Refusal, WireError};
 
@@ -33,7 +33,7 @@ const CHANNELS: u16 = 4999;
 /// A connection: its session, what it may, and its links.
 pub(super) struct AmqpConnection {
     address: Arc<Address>,
-    pub(super) session: Mutex<SessionHandle<()>>,
+    pub(super) session: Arc<Mutex<SessionHandle<()>>>,
     pub(super) tokens: Arc<Tokens>,
     management: Mutex<HashMap<String, Arc<Requests>>>,
     senders: Mutex<HashMap<String, Arc<Mutex<Sender>>>>,
@@ -79,10 +79,11 @@ impl AmqpConnection {
         let (ended, watched) = watch::channel(false);
         let (ask, asked) = mpsc::unbounded_channel();
         tokio::spawn(hold(connection, asked, ended));
+        let session = Arc::new(Mutex::new(session));
         Ok(Arc::new(Self {
-            tokens: Tokens::start(Arc::clone(&address), cbs, watched.clone()),
+            tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), cbs, watched.clone()),
             address,
-            session: Mutex::new(session),
+            session,
             management: Mutex::default(),
             senders: Mutex::default(),
             controller: Mutex::default(),
@@ -152,6 +153,7 @@ impl AmqpConnection {
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
         let attached = attached.map_err(|_| slow("the transaction coordinator"))?;
         let attached = attached.map_err(|error| no_transactions(read_error::attach_sender(error)))?;
+        self.answered(sending::try_out(&attached)).await.map_err(no_transactions)?;
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
     }
 
@@ -174,6 +176,12 @@ impl AmqpConnection {
     }
 
     pub(super) fn is_live(&self) -> bool {
+        // The client library ends the session by itself where something comes for a link that was given up. On a connection
+        // without it nothing can be settled.
+        if self.session.try_lock().is_ok_and(|session| session.is_ended()) {
+            let _ = self.ask.send(Ask::Abort);
+            return false;
+        }
         !*self.ended.borrow()
     }
 }

@@ -6,6 +6,7 @@ mod management;
 mod read_error;
 mod receiver;
 mod requests;
+mod sending;
 mod session;
 mod stream;
 mod tls;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fe2o3_amqp::link::receiver::CreditMode;
-use fe2o3_amqp::transaction::{Transaction, TransactionPosting};
+use fe2o3_amqp::transaction::Transaction;
 use fe2o3_amqp::{Receiver, Sendable, Sender, session::SessionHandle};
 use fe2o3_amqp_types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source, Target,
@@ -17,7 +17,7 @@ use serde_amqp::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::read_error;
+use super::{read_error, sending};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
@@ -117,11 +117,14 @@ impl Requests {
         {
             let mut sender = self.sender.lock().await;
             // Whether the request was stored says nothing: the answer does.
-            match transaction {
-                None => drop(sender.send_batchable(sendable).await.map_err(read_error::send)?),
-                Some(transaction) => {
-                    drop(transaction.post_batchable(&mut sender, sendable).await.map_err(read_error::post)?);
-                }
+            let handed_over = match transaction {
+                None => sending::send(&mut sender, &sendable).await.map(drop),
+                Some(transaction) => sending::post(transaction, &mut sender, &sendable).await.map(drop),
+            };
+            if let Err(error) = handed_over {
+                // The next one who asks attaches anew.
+                self.waiting.end();
+                return Err(error);
             }
         }
         match tokio::time::timeout(REPLY_WAIT, answered).await {

@@ -5,11 +5,14 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
 use serde_amqp::Value;
 use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::connection::{OPEN_WAIT, slow};
 use super::requests::Requests;
 use crate::address::Address;
 use crate::error::WireError;
@@ -24,7 +27,8 @@ const LATEST: Duration = Duration::from_secs(60);
 /// What a connection has shown of us.
 pub(super) struct Tokens {
     address: Arc<Address>,
-    cbs: Requests,
+    session: Arc<Mutex<SessionHandle<()>>>,
+    cbs: Mutex<Arc<Requests>>,
     /// The audiences that have a token, and when they need a new one.
     renewals: Mutex<HashMap<String, Option<SystemTime>>>,
     /// Another audience has one.
@@ -33,9 +37,15 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// Puts tokens by this node, and renews them until the connection ends or nobody holds them.
-    pub(super) fn start(address: Arc<Address>, cbs: Requests, ended: watch::Receiver<bool>) -> Arc<Self> {
+    pub(super) fn start(
+        address: Arc<Address>,
+        session: Arc<Mutex<SessionHandle<()>>>,
+        cbs: Requests,
+        ended: watch::Receiver<bool>,
+    ) -> Arc<Self> {
         let added = Arc::new(Notify::new());
-        let tokens = Self { address, cbs, renewals: Mutex::default(), added: Arc::clone(&added) };
+        let cbs = Mutex::new(Arc::new(cbs));
+        let tokens = Self { address, session, cbs, renewals: Mutex::default(), added: Arc::clone(&added) };
         let tokens = Arc::new(tokens);
         tokio::spawn(keep(Arc::downgrade(&tokens), added, ended));
         tokens
@@ -64,8 +74,20 @@ impl Tokens {
         for (name, value) in [("operation", "put-token"), ("type", token.kind), ("name", audience)] {
             properties.insert(name.to_owned(), SimpleValue::String(value.to_owned()));
         }
-        self.cbs.request(properties, Value::String(token.text), None).await?.check()?;
+        self.cbs().await?.request(properties, Value::String(token.text), None).await?.check()?;
         Ok(token.renew_at)
+    }
+
+    /// The node, attached anew where it ended: by a broker that ends links on which nothing happens.
+    async fn cbs(&self) -> Result<Arc<Requests>, WireError> {
+        let mut cbs = self.cbs.lock().await;
+        if !cbs.is_live() {
+            let mut session = self.session.lock().await;
+            let name = format!("cbs-{:016x}", fastrand::u64(..));
+            let attached = timeout(OPEN_WAIT, Requests::attach(&mut session, "$cbs", &name)).await;
+            *cbs = Arc::new(attached.map_err(|_| slow("$cbs"))??);
+        }
+        Ok(Arc::clone(&cbs))
     }
 
     /// How long nothing needs to be renewed.

@@ -1,0 +1,162 @@
+//! Handing messages over to the client library.
+//!
+//! It waits until the broker gives credit, and can miss the word of it: it looks whether there is credit, and only then begins
+//! to listen; word that comes in between is lost. On a link that was just attached that is the moment at which credit comes,
+//! and whoever sends then would wait for ever. So nobody waits for long: asked again, it looks again.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use fe2o3_amqp::Sender;
+use fe2o3_amqp::link::SendError;
+use fe2o3_amqp::link::delivery::{DeliveryFut, Sendable};
+use fe2o3_amqp::transaction::{
+    Controller, PostError, Transaction, TransactionDischarge as _, TransactionPosting as _,
+};
+use fe2o3_amqp_types::messaging::{AmqpValue, Body, Data, Outcome};
+use serde_amqp::Value;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, timeout_at};
+
+use super::read_error;
+use super::requests::REPLY_WAIT;
+use crate::error::WireError;
+
+/// When to look again for the first time, and at most how long to wait between two looks.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+/// A message with a body of so many bytes goes in one frame.
+const IN_ONE_FRAME: usize = 8 * 1024;
+
+/// Hands a message over. Answers what will tell what became of it. After an error the link is not to be used again.
+pub(super) async fn send(
+    sender: &mut Sender,
+    message: &Sendable<Body<Value>>,
+) -> Result<DeliveryFut<Result<Outcome, SendError>>, WireError> {
+    let mut patience = Patience::new(SHORTEST);
+    loop {
+        let attempt = sender.send_batchable_ref(message);
+        if let Some(sent) = patience.with(attempt, || goes_in_one_frame(message)).await? {
+            return sent.map_err(read_error::send);
+        }
+    }
+}
+
+/// The same, as a part of a transaction.
+pub(super) async fn post(
+    transaction: &Transaction<'_>,
+    sender: &mut Sender,
+    message: &Sendable<Body<Value>>,
+) -> Result<DeliveryFut<Result<Outcome, PostError>>, WireError> {
+    let mut patience = Patience::new(SHORTEST);
+    loop {
+        let attempt = transaction.post_batchable_ref(sender, message);
+        if let Some(posted) = patience.with(attempt, || goes_in_one_frame(message)).await? {
+            return posted.map_err(read_error::post);
+        }
+    }
+}
+
+/// Declares a first transaction and takes it back: from here on there is credit.
+pub(super) async fn try_out(controller: &Controller) -> Result<(), WireError> {
+    // What is given up may have been declared all the same: not so often.
+    let mut patience = Patience::new(LONGEST);
+    loop {
+        if let Some(declared) = patience.with(Transaction::declare(controller, None), || true).await? {
+            return declared.map_err(read_error::control)?.rollback().await.map_err(read_error::control);
+        }
+    }
+}
+
+/// How long to wait for credit.
+struct Patience {
+    until: Instant,
+    look_again: Duration,
+}
+
+impl Patience {
+    fn new(look_again: Duration) -> Self {
+        Self { until: Instant::now() + REPLY_WAIT, look_again }
+    }
+
+    /// Waits for an attempt; none where it is to be made anew. What goes in several frames may be handed over in part when it
+    /// is given up, and that would spoil what is sent next: it is waited for until the end, and its link is given up then.
+    async fn with<T>(
+        &mut self,
+        attempt: impl Future<Output = T>,
+        goes_in_one_frame: impl Fn() -> bool,
+    ) -> Result<Option<T>, WireError> {
+        // Whatever this task's budget: that it ran out is no reason to make the attempt anew.
+        let mut attempt = pin!(unconstrained(attempt));
+        loop {
+            let now = Instant::now();
+            if let Ok(done) = timeout_at(self.until.min(now + self.look_again), attempt.as_mut()).await {
+                return Ok(Some(done));
+            }
+            if Instant::now() >= self.until {
+                return Err(WireError::interrupted(format!(
+                    "the broker gave no credit within {REPLY_WAIT:?}"
+                )));
+            }
+            self.look_again = (self.look_again * 2).min(LONGEST.max(self.look_again));
+            if goes_in_one_frame() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn goes_in_one_frame(message: &Sendable<Body<Value>>) -> bool {
+    let bytes = match &message.message.body {
+        Body::Data(sections) => sections.iter().map(|Data(bytes)| bytes.len()).sum(),
+        Body::Value(AmqpValue(value)) => serde_amqp::serialized_size(value).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    bytes <= IN_ONE_FRAME
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_missed_the_word_of_credit_is_made_anew() {
+        let mut patience = Patience::new(SHORTEST);
+        assert_eq!(patience.with(pending::<()>(), || true).await.ok(), Some(None));
+        assert_eq!(patience.with(ready(7), || true).await.ok(), Some(Some(7)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gets_no_credit_is_told_so_in_the_end() {
+        let start = Instant::now();
+        let mut patience = Patience::new(SHORTEST);
+        let error = loop {
+            match patience.with(pending::<()>(), || true).await {
+                Ok(done) => assert_eq!(done, None),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("no credit"), "{error}");
+        assert_eq!(start.elapsed(), REPLY_WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_in_several_frames_is_handed_over_whole_or_its_link_is_given_up() {
+        let mut patience = Patience::new(SHORTEST);
+        let slow = tokio::time::sleep(REPLY_WAIT / 2);
+        assert_eq!(patience.with(slow, || false).await.ok(), Some(Some(())));
+        assert!(patience.with(pending::<()>(), || false).await.is_err());
+    }
+
+    #[test]
+    fn only_small_messages_are_known_to_go_in_one_frame() {
+        let data = |bytes: usize| {
+            let body = Body::Data(vec![Data(vec![0; bytes].into())].into());
+            Sendable::builder().message(fe2o3_amqp_types::messaging::Message::from(body)).build()
+        };
+        assert!(goes_in_one_frame(&data(100)));
+        assert!(!goes_in_one_frame(&data(IN_ONE_FRAME + 1)));
+    }
+}
