@@ -66,6 +66,15 @@ impl<J> State<J> {
     fn some_wait(&self) -> bool {
         self.waiting > 0 && self.jobs.len() > self.called
     }
+
+    /// Whether one more worker is to be engaged: there is one for each job, should they all have to wait for something. It is
+    /// counted, and comes by itself.
+    fn lacks_one(&mut self, most: usize) -> bool {
+        let lacks = self.alive < self.open.min(most);
+        self.alive += usize::from(lacks);
+        self.called += usize::from(lacks);
+        lacks
+    }
 }
 
 impl<J: Send + 'static> Workers<J> {
@@ -121,11 +130,7 @@ impl<J: Send + 'static> Workers<J> {
             let mut state = self.hall.state();
             state.jobs.push_back(job);
             state.open += 1;
-            // There is one for each job, should they all have to wait for something. It comes by itself.
-            let engage = state.alive < state.open.min(self.most);
-            state.alive += usize::from(engage);
-            state.called += usize::from(engage);
-            engage
+            state.lacks_one(self.most)
         };
         if engage {
             (self.engage)(&mut self.tasks, &self.hall);
@@ -150,7 +155,12 @@ impl<J: Send + 'static> Workers<J> {
         loop {
             tokio::select! {
                 () = self.hall.done.notified() => return,
-                Some(task) = self.tasks.join_next() => return ended(task),
+                Some(task) = self.tasks.join_next() => {
+                    if task.as_ref().is_err_and(JoinError::is_panic) {
+                        self.replace();
+                    }
+                    return ended(task);
+                }
                 () = &mut self.look, if self.watching => self.look_after(),
             }
         }
@@ -168,6 +178,15 @@ impl<J: Send + 'static> Workers<J> {
     /// Drops what is being done, at its next await.
     pub(crate) fn abort_all(&mut self) {
         self.tasks.abort_all();
+    }
+
+    /// Engages another in place of one that panicked: more jobs may be open than there is room for, and nobody else comes for
+    /// the one that waits.
+    fn replace(&mut self) {
+        let engage = self.hall.state().lacks_one(self.most);
+        if engage {
+            (self.engage)(&mut self.tasks, &self.hall);
+        }
     }
 
     fn look_after(&mut self) {

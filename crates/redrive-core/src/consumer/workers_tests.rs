@@ -34,6 +34,24 @@ async fn a_job_that_panics_leaves_its_place_to_the_next() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_that_panics_takes_nobody_along_for_whom_there_was_no_room() {
+    let (done, mut told) = mpsc::unbounded_channel();
+    let mut workers = Workers::new(1, move |job: u32| {
+        let done = done.clone();
+        async move {
+            tokio::task::yield_now().await;
+            assert_ne!(job, 0, "the first");
+            done.send(job).unwrap();
+        }
+    });
+    // The second comes beside the first, as a suspect does beside a handler that is overdue.
+    (0..2).for_each(|job| workers.hand(job));
+    let all_done = tokio::time::timeout(Duration::from_secs(60), workers.all_done(|_| {})).await;
+    all_done.expect("nobody takes up the second");
+    assert_eq!(told.recv().await, Some(1));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_that_wait_for_each_other_are_all_taken_up() {
     let (done, mut told) = mpsc::unbounded_channel();
