@@ -1,4 +1,4 @@
-//! The two connections of a transport, or of many.
+//! The connections of a transport, or of many.
 
 use std::fmt;
 use std::sync::Arc;

@@ -78,9 +78,10 @@ impl fmt::Debug for Credentials {
 /// ```
 #[async_trait]
 pub trait CredentialsProvider: Send + Sync + 'static {
-    /// The credentials of now. Asked before each connection (there are two, and one more after each interruption), before
-    /// those given out expire, and when the broker refuses access to something. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is
-    /// dropped after that.
+    /// The credentials of now. Asked before each connection (there are two, three where they are
+    /// [shared](crate::Connections), and new ones after each interruption), before those given out expire, and when the broker
+    /// refuses access to something. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is dropped
+    /// after that.
     ///
     /// # Errors
     ///

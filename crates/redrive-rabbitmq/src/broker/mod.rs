@@ -1,4 +1,4 @@
-//! What all parts of one transport share: the two connections, the queues, and what is known of the broker.
+//! What all parts of one transport share: the connections, the queues, and what is known of the broker.
 
 mod known;
 mod storing;

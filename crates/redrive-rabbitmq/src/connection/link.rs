@@ -46,7 +46,7 @@ impl Role {
     }
 }
 
-/// One of the two connections, whichever epoch it is in.
+/// The connection of one role, whichever epoch it is in.
 pub(crate) struct Link {
     role: Role,
     addresses: Addresses,
