@@ -70,6 +70,22 @@ pub(crate) async fn within_unblocked<T>(
     }
 }
 
+/// What comes before the broker is `blocked`, or `None`: on a connection that publishes it answers nothing until it is over.
+pub(crate) async fn unless_blocked<T>(
+    blocked: impl Fn() -> bool,
+    coming: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::pin!(coming);
+    loop {
+        if let Ok(come) = timeout(LOOK_EVERY, &mut coming).await {
+            return Some(come);
+        }
+        if blocked() {
+            return None;
+        }
+    }
+}
+
 pub(super) async fn answered_within_reason<T>(
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
@@ -103,5 +119,15 @@ mod tests {
         assert!((61..=63).contains(&waited), "{waited} s");
         let late = tokio::time::sleep(Duration::from_secs(100));
         assert_eq!(within_unblocked(Duration::from_secs(3), || true, late).await, Some(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_answered_during_an_alarm_does_not_wait_for_its_end() {
+        let began = tokio::time::Instant::now();
+        let alarm = || began.elapsed() >= Duration::from_secs(5);
+        let soon = tokio::time::sleep(Duration::from_secs(3));
+        assert_eq!(unless_blocked(alarm, soon).await, Some(()));
+        assert_eq!(unless_blocked(alarm, std::future::pending::<()>()).await, None);
+        assert!(began.elapsed() < Duration::from_secs(6));
     }
 }

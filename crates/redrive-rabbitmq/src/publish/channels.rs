@@ -7,8 +7,8 @@ use lapin::options::ConfirmSelectOptions;
 use redrive_core::{TransportError, TransportErrorKind};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
-use super::not_stored;
-use crate::connection::{Backoff, Link, Live, answered};
+use super::blocked_by_the_broker;
+use crate::connection::{Backoff, Link, Live, answered, unless_blocked};
 use crate::error;
 
 #[derive(Debug)]
@@ -49,9 +49,11 @@ impl Channels {
     ) -> Result<(Arc<Live>, Slot), TransportError> {
         let live = self.connected(is_wanted).await?;
         if live.is_blocked() {
-            return Err(not_stored("RabbitMQ takes no messages: its memory or disk is full".to_owned()));
+            return Err(blocked_by_the_broker());
         }
-        let slot = self.slot(&live).await?;
+        // A new channel is not opened during an alarm that the broker has not announced yet.
+        let slot = unless_blocked(|| live.is_blocked(), self.slot(&live)).await;
+        let slot = slot.unwrap_or_else(|| Err(blocked_by_the_broker()))?;
         Ok((live, slot))
     }
 

@@ -78,7 +78,7 @@ impl Publisher {
         if shared.waiting().push(way, bytes, Job { message, persistent, answer }) {
             tokio::spawn(lane::run(Arc::clone(shared), way.clone()));
         }
-        match within_unblocked(shared.confirm_timeout, || self.link().is_blocked(), answered).await {
+        match within_unblocked(shared.confirm_timeout, || shared.is_blocked(), answered).await {
             Some(Ok(answer)) => answer,
             // Nobody carries it: the lane broke, or its runtime ended.
             Some(Err(_)) => Err(not_stored(format!("the copy for `{way}` was given up unanswered"))),
@@ -96,6 +96,16 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// True while the broker takes no messages. What waits for a lane is then refused, as what comes now is: a lane may be
+    /// busy until the alarm is over.
+    fn is_blocked(&self) -> bool {
+        let blocked = self.channels.link().is_blocked();
+        if blocked {
+            self.waiting().take_all().into_iter().for_each(|job| job.answer(Err(blocked_by_the_broker())));
+        }
+        blocked
+    }
+
     fn too_late(&self, way: &Way) -> TransportError {
         let within = humantime::format_duration(self.confirm_timeout);
         not_stored(format!("RabbitMQ did not confirm the copy for `{way}` within {within}"))
@@ -111,6 +121,10 @@ impl Job {
         // Who no longer waits does not want to know.
         let _ = self.answer.send(answer);
     }
+}
+
+fn blocked_by_the_broker() -> TransportError {
+    not_stored("RabbitMQ takes no messages: its memory or disk is full".to_owned())
 }
 
 fn not_stored(message: String) -> TransportError {

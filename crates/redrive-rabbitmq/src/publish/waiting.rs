@@ -61,6 +61,12 @@ impl<J> Waiting<J> {
         batch
     }
 
+    /// All that no lane has taken. Lanes that find nothing end by themselves.
+    pub(crate) fn take_all(&mut self) -> Vec<J> {
+        let lanes = self.lanes.values_mut();
+        lanes.flat_map(|lanes| lanes.jobs.drain(..)).map(|(_, job)| job).collect()
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
@@ -115,6 +121,24 @@ mod tests {
             [waiting.next(&queue("a")), waiting.next(&queue("a")), waiting.next(&queue("a"))],
             [[1], [2], [3]]
         );
+    }
+
+    #[test]
+    fn what_waits_is_taken_from_lanes_that_are_busy() {
+        let mut waiting = Waiting::default();
+        for job in 0..3 {
+            waiting.push(&queue("a"), 10, job);
+        }
+        assert_eq!(waiting.next(&queue("a")), [0, 1, 2]);
+        assert!(!waiting.push(&queue("a"), 10, 3));
+        waiting.push(&queue("b"), 10, 4);
+        let mut taken = waiting.take_all();
+        taken.sort_unstable();
+        assert_eq!(taken, [3, 4]);
+        for way in ["a", "a", "b"] {
+            assert!(waiting.next(&queue(way)).is_empty());
+        }
+        assert!(waiting.is_empty(), "nothing is kept of lanes that have ended");
     }
 
     #[test]
