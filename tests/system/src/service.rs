@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use redrive::rabbitmq::RabbitMq;
 use redrive::{
-    BoxError, Consumer, ConsumerHandle, Delivery, Event, MarkError as _, Message, Report, Shelf,
-    Shelves as _, State,
+    BoxError, Consumer, Delivery, Event, MarkError as _, Message, Report, Shelf, Shelves as _, State,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::fate::{self, Fate};
@@ -19,7 +18,6 @@ use crate::rabbit::publish_all;
 #[derive(Debug)]
 pub struct Service {
     handled: Handled,
-    handle: ConsumerHandle,
     resting: watch::Receiver<bool>,
     leash: oneshot::Sender<()>,
     running: JoinHandle<Result<Report, redrive::ConsumerError>>,
@@ -32,6 +30,22 @@ struct Handled {
     changed: watch::Sender<()>,
     /// How many handlers run.
     running: watch::Sender<usize>,
+    turns: Turns,
+}
+
+/// Each attempt takes one before it is done.
+#[derive(Clone, Debug)]
+struct Turns(Arc<Semaphore>);
+
+impl Turns {
+    /// More attempts than there are in any test.
+    const ENOUGH: usize = 1 << 24;
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(Self::ENOUGH)))
+    }
 }
 
 impl Service {
@@ -50,9 +64,8 @@ impl Service {
             .with_dead_letter_backoff(fate::policy())
             .handler_with(handled.clone(), handle);
         let (leash, end) = oneshot::channel();
-        let handle = runner.handle();
         let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
-        Self { handled, handle, resting, leash, running }
+        Self { handled, resting, leash, running }
     }
 
     /// Waits until so many different messages were handled with success; answers when.
@@ -70,14 +83,19 @@ impl Service {
         Instant::now()
     }
 
-    /// Takes no more messages until [`resume`](Self::resume).
-    pub fn pause(&self) {
-        self.handle.pause();
+    /// From now on handlers do not come to their end, and what is in hand stays there.
+    pub fn hold(&self) {
+        self.handled.turns.0.forget_permits(Turns::ENOUGH);
     }
 
-    /// Takes messages again.
-    pub fn resume(&self) {
-        self.handle.resume();
+    /// So many handlers more come to their end.
+    pub fn let_end(&self, handlers: usize) {
+        self.handled.turns.0.add_permits(handlers);
+    }
+
+    /// All of them do, as before [`hold`](Self::hold).
+    pub fn let_all_end(&self) {
+        self.let_end(Turns::ENOUGH);
     }
 
     /// Waits until the consumer takes no more messages because copies cannot be stored, or until it takes them again;
@@ -149,6 +167,7 @@ async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<()
     handled.running.send_modify(|running| *running += 1);
     let _running = Running(&handled);
     tokio::time::sleep(fate::duration(id, attempt)).await;
+    handled.turns.0.acquire().await?.forget();
     match Fate::of(id, attempt) {
         Fate::Done => {
             *handled.times.lock().unwrap().entry(id.to_owned()).or_default() += 1;

@@ -12,18 +12,22 @@ use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
+use tokio::time::timeout;
 
 on_both_versions!(240;
     a_memory_alarm_lets_the_intake_rest,
     a_disk_alarm_lets_the_intake_rest,
     acknowledgements_go_on_while_the_alarm_lasts,
     a_copy_on_its_way_when_the_alarm_begins_is_stored_once,
+    what_is_not_on_its_way_when_the_alarm_begins_is_refused,
 );
 
 const QUEUE: &str = "alarm";
 const MESSAGES: usize = 3000;
 /// How long the alarm lasts after the intake came to rest.
 const ALARM: Duration = Duration::from_secs(4);
+/// How long it is waited before the next message may need a copy.
+const TURN: Duration = Duration::from_millis(200);
 
 /// What a node runs out of.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +61,22 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     let operator = on.options(QUEUE).connect(&node.url()).await.unwrap();
     let ids = publish(&operator, 0, MESSAGES).await;
     let mut service = Service::run(on.options(QUEUE).connect(&node.url()).await.unwrap());
-    service.handled(100).await;
+    // However long it takes to set the alarm, and however fast the service is, there is something left to be handled.
+    service.hold();
+    service.let_end(MESSAGES / 10);
+    service.handled(MESSAGES / 20).await;
 
     alarm.set(&node, true).await;
-    service.rests(true).await;
+    // One at a time: the broker announces the alarm with the first copy, and others may follow that one until it is heard.
+    // With as many on their way as may be in hand nothing more would be taken, but none was refused.
+    while timeout(TURN, service.rests(true)).await.is_err() {
+        service.let_end(1);
+    }
     // What is in hand is handled to its end.
+    service.let_all_end();
     service.idle().await;
     let before = service.handled_now();
-    assert!(before < good(&ids), "all was handled before the alarm: publish more");
+    assert!(before < good(&ids), "nothing is left to be handled");
     tokio::time::sleep(ALARM).await;
     assert_eq!(service.handled_now(), before, "the intake rests");
 
@@ -87,21 +99,21 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     // One copy before the alarm: the connection that publishes is the one that the broker blocks.
     let mended = |id: &String| Fate::of(id, 1) == Fate::Transient && Fate::of(id, 2) == Fate::Done;
     let first = (0..).map(id).find(mended).expect("some are mended");
-    let good: Vec<String> =
-        (0..).map(id).filter(|id| Fate::of(id, 1) == Fate::Done).take(3 * MESSAGES).collect();
+    let good: Vec<String> = (0..).map(id).filter(|id| Fate::of(id, 1) == Fate::Done).take(MESSAGES).collect();
     let message = |id: &String| Message::new("an order").with_id(id);
     publish_all(&operator, [message(&first)]).await;
     let mut service = Service::run(on.options(QUEUE).connect(&node.url()).await.unwrap());
     service.handled(1).await;
-    // However long that takes, they are there when the alarm begins.
-    service.pause();
+    // However long that takes, they are not handled before the alarm.
+    service.hold();
     publish_all(&operator, good.iter().map(message)).await;
-    service.resume();
+    let others = on.options("others").connect(&node.url()).await.unwrap();
+    publish_all(&others, [Message::new("the first of others")]).await;
 
     Alarm::Memory.set(&node, true).await;
-    refused(&operator).await;
-    let at_alarm = service.handled_now();
-    assert!(at_alarm <= good.len(), "all was handled before the alarm: publish more");
+    refused(&others).await;
+    assert_eq!(service.handled_now(), 1);
+    service.let_all_end();
     service.handled(1 + good.len()).await;
     // By the broker's count, ready and handed out. The limit of the test is what ends this when they do not arrive.
     loop {
@@ -112,7 +124,7 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
         }
         tokio::time::sleep(millis(100)).await;
     }
-    refused(&operator).await;
+    refused(&others).await;
 
     Alarm::Memory.set(&node, false).await;
     let mut ids = good.clone();
@@ -121,14 +133,15 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     let (again, _) = service.to_the_end(&ids, &operator).await;
     report(&format!(
         "memory alarm on {on}: {} messages handled and acknowledged while it lasted, {again} ended more than once",
-        1 + good.len() - at_alarm
+        good.len()
     ));
 }
 
 /// What was sent before the broker said that it takes no more is stored after the alarm, however long that lasts: whoever
 /// gives it up before stores it twice.
 async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination) {
-    const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+    // A busy machine confirms within it.
+    const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let publisher = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
     publish_all(&publisher, [Message::new("the first")]).await;
@@ -157,7 +170,7 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
             // Whether any is refused then depends on how many were on their way: perhaps all.
             let (mut before, mut now) = (u32::MAX, stored.load(Ordering::SeqCst));
             while now != before {
-                tokio::time::sleep(CONFIRM_TIMEOUT).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
                 (before, now) = (now, stored.load(Ordering::SeqCst));
             }
             tokio::time::sleep(2 * CONFIRM_TIMEOUT).await;
@@ -185,14 +198,40 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
     ));
 }
 
+/// Whoever waits behind copies that are on their way when the alarm begins is told of it: a consumer would not rest, and take
+/// messages that it cannot copy, until it has no room for more.
+async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination) {
+    /// As many as can be on their way to one queue.
+    const ON_THEIR_WAY: usize = 2 * 256;
+    const MORE: usize = 100;
+    let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
+    let publisher = on.options(QUEUE).connect(&node.url()).await.unwrap();
+    // Two batches at once: there is a channel for each.
+    publish_all(&publisher, vec![Message::new("a copy"); ON_THEIR_WAY]).await;
+    Alarm::Memory.set(&node, true).await;
+    let mut refused = 0;
+    // Until then the broker is only just telling its connections of the alarm. The limit of the test ends this otherwise.
+    while refused == 0 {
+        let copies = (0..ON_THEIR_WAY + MORE).map(|_| publisher.publish(Message::new("a copy")));
+        let mut answers = copies.collect::<FuturesUnordered<_>>().take(MORE);
+        while let Some(answer) = answers.next().await {
+            if let Err(error) = answer {
+                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                refused += 1;
+            }
+        }
+    }
+}
+
 /// Proves that the alarm is on: nothing can be published. The broker announces it with the first message that comes after it
 /// began, and takes that one in when it is over.
 async fn refused(operator: &RabbitMq) {
     let mut on_their_way = FuturesUnordered::new();
     loop {
         on_their_way.push(operator.publish(Message::new("too much")));
-        if let Ok(Some(answer)) = tokio::time::timeout(millis(200), on_their_way.next()).await {
-            return assert_eq!(answer.expect_err("the alarm is on").kind(), TransportErrorKind::NotStored);
+        // Stored: the broker is only just telling its connections of the alarm.
+        if let Ok(Some(Err(error))) = timeout(millis(200), on_their_way.next()).await {
+            return assert_eq!(error.kind(), TransportErrorKind::NotStored);
         }
     }
 }
