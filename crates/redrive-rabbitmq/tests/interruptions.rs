@@ -158,11 +158,11 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
         let _ = transport.settle(hand.receipt, Settlement::Complete).await;
     }
     // Noticed after 2.5 s, an attempt to connect of 2 s at most, a backoff below 1 s; and a busy machine.
-    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     // Publishing goes on as well.
     let since = Instant::now();
     transport.publish(message("c")).await.expect("published again");
-    assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     producer.close().await;
     transport.close().await;
     scene.tidy_up(&needs).await;

@@ -21,11 +21,11 @@ on_both_versions!(
 );
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// A connection is dead after two heartbeats without a sign of life; then come connecting and the first message. What is
-/// more is for a machine that is busy with other tests.
-const NOTICED_WITHIN: Duration = Duration::from_secs(4 + 4);
+/// A connection is dead after two heartbeats without a sign of life; then come connecting and the first message. Most of it
+/// is for a machine that is busy with other tests; the operating system alone would notice after many minutes.
+const NOTICED_WITHIN: Duration = Duration::from_secs(4 + 30);
 /// Attempts to connect are 10 s apart at most.
-const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(10 + 3);
+const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(10 + 30);
 
 async fn silent_connections_that_wake_up(on: Combination) {
     let scene = Scene::set(on, "wakes-up").await;
@@ -100,11 +100,15 @@ async fn a_broker_that_refuses_connections_for_a_while(on: Combination) {
     let scene = Scene::set(on, "refused").await;
     let proxy = Proxy::start(scene.broker).await.unwrap();
     let mut service = scene.service(proxy.addr()).await;
+    // However fast it is, and however late this comes, there is something left to be handled.
+    service.hold();
     let ids = publish(&scene.operator, 0, 200).await;
+    service.let_end(60);
     service.handled(30).await;
 
     proxy.refuse(true);
     proxy.cut();
+    service.let_all_end();
     tokio::time::sleep(secs(3)).await;
     let before = service.handled_now();
     assert!(before < good(&ids), "the messages were handled before anything was refused");
