@@ -3,6 +3,7 @@
 //!     cargo run --example quickstart
 //!     cargo run --example quickstart --no-default-features --features rabbitmq -- amqp://guest:guest@localhost
 //!     cargo run --example quickstart --no-default-features --features servicebus
+//!     cargo run --example quickstart --no-default-features --features servicebus -- 'Endpoint=sb://…'
 
 #![allow(unreachable_pub)] // Nobody outside of an example sees its modules.
 

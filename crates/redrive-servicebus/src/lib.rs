@@ -40,6 +40,8 @@ mod transport;
 mod values;
 mod wire;
 
+#[cfg(feature = "entra")]
+pub use azure_core::credentials::TokenCredential;
 pub use entity::Entity;
 pub use options::{Options, ReceiveMode, Transactions, TransportType};
 pub use receipt::Receipt;

@@ -50,6 +50,8 @@
 //! | `rabbitmq` | RabbitMQ 3.10 and newer, classic and quorum queues |
 //! | `rabbitmq-management` | compares queues and policies with what redrive needs, through the management API |
 //! | `servicebus` | Azure Service Bus, queues and subscriptions |
+//! | `servicebus-websockets` | the same in WebSockets, for networks that let out port 443 only |
+//! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `json` (default) | the `Json` extractor |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
