@@ -46,15 +46,19 @@ export class Stage {
   }
 
   // Starts the emulator with these entities: `{ name: { LockDuration: "PT30S", … } }`, as in Config.json.
-  async start({ queues = {}, topics = {}, key = null, stored = false }) {
-    this.#port = (await this.ask({ do: "start", config: config(queues, topics), key, stored })).port;
+  // Plans: `key: "…"`, `stored: true`, `idle_links: seconds`, `tls: true`, `websockets: true`.
+  async start({ queues = {}, topics = {}, ...plan }) {
+    const { port, certificate } = await this.ask({ do: "start", config: config(queues, topics), ...plan });
+    this.#port = port;
+    this.certificate = certificate;
   }
 
-  client({ key = "SAS_KEY_VALUE", ...retryOptions } = {}) {
+  // A client of its own connection; closed with the stage.
+  client({ key = "SAS_KEY_VALUE", tls = false, webSocketOptions, ...retryOptions } = {}) {
     const client = new ServiceBusClient(
       `Endpoint=sb://localhost:${this.#port};SharedAccessKeyName=${KEY_NAME};` +
-        `SharedAccessKey=${key};UseDevelopmentEmulator=true;`,
-      { retryOptions: { maxRetries: 0, timeoutInMs: 20_000, retryDelayInMs: 100, ...retryOptions } },
+        `SharedAccessKey=${key};${tls ? "" : "UseDevelopmentEmulator=true;"}`,
+      { webSocketOptions, retryOptions: { maxRetries: 0, timeoutInMs: 20_000, retryDelayInMs: 100, ...retryOptions } },
     );
     this.#clients.push(client);
     return client;

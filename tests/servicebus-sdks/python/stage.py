@@ -22,6 +22,7 @@ class Stage:
         self._turn = asyncio.Lock()
         self._clients = []
         self.port = 0
+        self.certificate = None
 
     @classmethod
     async def open(cls):
@@ -48,17 +49,19 @@ class Stage:
 
     # -- what there is --------------------------------------------------------------------------------------------------
 
-    async def start(self, *, queues=None, topics=None, key=None, stored=False):
-        """Starts the emulator with these entities: `{"name": {"LockDuration": "PT30S", ...}}`, as in Config.json."""
-        config = _config(queues or {}, topics or {})
-        answer = await self.ask(do="start", config=config, key=key, stored=stored)
-        self.port = answer["port"]
+    async def start(self, *, queues=None, topics=None, **plan):
+        """Starts the emulator with these entities: `{"name": {"LockDuration": "PT30S", ...}}`, as in Config.json.
 
-    def connection_string(self, key="SAS_KEY_VALUE"):
-        return (
-            f"Endpoint=sb://localhost:{self.port};SharedAccessKeyName={KEY};"
-            f"SharedAccessKey={key};UseDevelopmentEmulator=true;"
-        )
+        Plans: `key="..."`, `stored=True`, `idle_links=seconds`, `tls=True`, `websockets=True`.
+        """
+        config = _config(queues or {}, topics or {})
+        answer = await self.ask(do="start", config=config, **plan)
+        self.port = answer["port"]
+        self.certificate = answer["certificate"]
+
+    def connection_string(self, key="SAS_KEY_VALUE", *, tls=False):
+        plain = "" if tls else "UseDevelopmentEmulator=true;"
+        return f"Endpoint=sb://localhost:{self.port};SharedAccessKeyName={KEY};SharedAccessKey={key};{plain}"
 
     def client(self, key="SAS_KEY_VALUE", **options):
         """A client of its own connection; closed with the stage."""
@@ -103,6 +106,10 @@ class Stage:
     async def count(self, entity):
         """How many messages the entity holds, in whatever state."""
         return (await self.ask(do="count", entity=entity))["count"]
+
+    async def waiting(self, entity):
+        """How many receivers wait for a message, or for a session, of this entity."""
+        return (await self.ask(do="waiting", entity=entity))["count"]
 
 
 def _config(queues, topics):

@@ -15,6 +15,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+/// The file with the certificate of an emulator that takes TLS.
+const CERTIFICATE: &str = "certificate.pem";
+
 /// Listens for scenarios until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -67,13 +70,8 @@ async fn serve(mut connection: TcpStream) -> Result<()> {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum Request {
-    /// With the entities of a Config.json; with a key, tokens must be signed by it; stored, messages outlive a crash.
-    Start {
-        config: Value,
-        key: Option<String>,
-        #[serde(default)]
-        stored: bool,
-    },
+    /// With the entities of a Config.json.
+    Start(Start),
     Advance {
         seconds: u64,
     },
@@ -105,23 +103,46 @@ enum Request {
     Count {
         entity: String,
     },
+    /// How many receivers wait there.
+    Waiting {
+        entity: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct Start {
+    config: Value,
+    /// Tokens must be signed by it.
+    key: Option<String>,
+    /// Messages outlive a crash.
+    #[serde(default)]
+    stored: bool,
+    /// Links that are idle for so many seconds are detached.
+    idle_links: Option<u64>,
+    /// It takes TLS, too: the answer has the path of the certificate to trust.
+    #[serde(default)]
+    tls: bool,
+    /// It takes AMQP over WebSockets, too.
+    #[serde(default)]
+    websockets: bool,
 }
 
 /// A running emulator, and where its state is.
 #[derive(Debug)]
 struct Running {
     emulator: Emulator,
-    _directory: Option<TempDir>,
+    directory: TempDir,
 }
 
 async fn answer(running: &mut Option<Running>, request: Request) -> Result<Value> {
-    if let Request::Start { config, key, stored } = request {
-        let started = running.insert(start(&config, key, stored).await?);
-        return Ok(json!({ "port": started.emulator.address().port() }));
+    if let Request::Start(plan) = request {
+        let started = running.insert(start(plan).await?);
+        let certificate = started.directory.path().join(CERTIFICATE);
+        return Ok(json!({ "port": started.emulator.address().port(), "certificate": certificate }));
     }
     let emulator = &running.as_ref().context("no emulator was started")?.emulator;
     match request {
-        Request::Start { .. } => {}
+        Request::Start(_) => {}
         Request::Advance { seconds } => emulator.advance(Duration::from_secs(seconds)),
         Request::ExpireLocks { entity } => {
             return Ok(json!({ "count": emulator.entity(&entity)?.expire_locks() }));
@@ -144,20 +165,34 @@ async fn answer(running: &mut Option<Running>, request: Request) -> Result<Value
         Request::Count { entity } => {
             return Ok(json!({ "count": emulator.entity(&entity)?.messages().len() }));
         }
+        Request::Waiting { entity } => {
+            return Ok(json!({ "count": emulator.entity(&entity)?.waiting() }));
+        }
     }
     Ok(json!({}))
 }
 
-async fn start(config: &Value, key: Option<String>, stored: bool) -> Result<Running> {
-    let config = Config::parse(&config.to_string())?;
+async fn start(plan: Start) -> Result<Running> {
+    let config = Config::parse(&plan.config.to_string())?;
     ensure!(config.unknown_keys.is_empty(), "the configuration does not know {:?}", config.unknown_keys);
+    let directory = TempDir::new()?;
     let mut builder = Emulator::builder().namespace(config.namespace);
-    if let Some(key) = key {
+    if let Some(key) = plan.key {
         builder = builder.key("RootManageSharedAccessKey", key);
     }
-    let directory = if stored { Some(TempDir::new()?) } else { None };
-    if let Some(directory) = &directory {
+    if plan.stored {
         builder = builder.state_file(directory.path().join("state"));
     }
-    Ok(Running { emulator: builder.start().await?, _directory: directory })
+    if let Some(seconds) = plan.idle_links {
+        builder = builder.detach_idle_links(Duration::from_secs(seconds));
+    }
+    if plan.tls {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+        std::fs::write(directory.path().join(CERTIFICATE), made.cert.pem())?;
+        builder = builder.tls(made.cert.pem(), made.signing_key.serialize_pem());
+    }
+    if plan.websockets {
+        builder = builder.websockets();
+    }
+    Ok(Running { emulator: builder.start().await?, directory })
 }

@@ -93,3 +93,26 @@ export async function messages_outlive_a_crash(stage) {
   await stage.restart();
   equal(bodies(await collect(receiver, 2)), ["b", "c"]);
 }
+
+export async function links_that_were_idle_for_too_long_are_attached_again(stage) {
+  await stage.start({ queues: { q: {} }, idle_links: 600 });
+  const client = stage.client({ maxRetries: 5 });
+  const [sender, receiver] = [client.createSender("q"), client.createReceiver("q", manual)];
+  await sender.sendMessages({ body: "a" });
+  await receiver.completeMessage(await one(receiver));
+  await stage.advance(601);
+  await sender.sendMessages({ body: "b" });
+  await receiver.completeMessage(await one(receiver));
+  equal(await stage.count("q"), 0, "messages left");
+}
+
+export async function a_settlement_after_the_lock_is_lost_is_refused_also_in_a_session(stage) {
+  await stage.start({ queues: { s: { RequiresSession: true, LockDuration: "PT30S" } } });
+  const client = stage.client();
+  await send(client, "s", { body: "x", sessionId: "a" });
+  const receiver = await client.acceptSession("s", "a", manual);
+  const message = await one(receiver);
+  await stage.advance(31);
+  await refused("SessionLockLost", receiver.completeMessage(message));
+  equal(await stage.count("s"), 1, "messages left");
+}

@@ -67,6 +67,21 @@ async def a_sender_goes_on_after_its_link_is_detached(stage):
     equal(await stage.count("q"), 2, "messages")
 
 
+@scenario
+async def links_that_were_idle_for_too_long_are_attached_again(stage):
+    await stage.start(queues={"q": {}}, idle_links=600)
+    client = stage.client(retry_backoff_factor=0.1)
+    async with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
+        await sender.send_messages(ServiceBusMessage("a"))
+        await receiver.complete_message(await one(receiver))
+        await stage.advance(599)
+        await sender.send_messages(ServiceBusMessage("b"))
+        await stage.advance(601)
+        await sender.send_messages(ServiceBusMessage("c"))
+        seen = bodies(await collect(receiver, 2))
+    equal(seen, ["b", "c"])
+
+
 @scenario(slow=True)
 async def a_send_without_answer_is_sent_again_and_detected(stage):
     await stage.start(queues=DETECTS)

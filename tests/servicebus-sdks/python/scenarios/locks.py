@@ -1,10 +1,12 @@
 """Peek-lock: how long a message is somebody's, and what happens when it no longer is."""
 
+import asyncio
+
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.aio import AutoLockRenewer
 from azure.servicebus.exceptions import MessageLockLostError
 
-from checks import body, bodies, collect, equal, nothing, one, refused, send, until
+from checks import QUIET, body, bodies, collect, equal, nothing, one, refused, send, until
 from suite import scenario
 
 HALF_A_MINUTE = {"LockDuration": "PT30S"}
@@ -22,6 +24,30 @@ async def a_locked_message_is_nobody_elses(stage):
         await nothing(other)
         await holder.complete_message(message)
         await nothing(other)
+
+
+@scenario
+async def two_receivers_share_without_overlap(stage):
+    await stage.start(queues={"q": {}})
+    left, right = stage.client(), stage.client()
+    await send(left, "q", *(str(number) for number in range(60)))
+    seen = []
+
+    async def work(receiver, first):
+        messages = first
+        while True:
+            for message in messages:
+                seen.append(body(message))
+                await receiver.complete_message(message)
+            if await stage.count("q") == 0:
+                return
+            messages = await receiver.receive_messages(5, max_wait_time=QUIET)
+
+    async with left.get_queue_receiver("q") as one_side, right.get_queue_receiver("q") as other:
+        # Both have some before either goes on.
+        first, second = await collect(one_side, 5), await collect(other, 5)
+        await asyncio.gather(work(one_side, first), work(other, second))
+    equal(sorted(seen, key=int), [str(number) for number in range(60)])
 
 
 @scenario

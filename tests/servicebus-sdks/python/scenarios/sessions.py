@@ -10,7 +10,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from checks import bodies, body, collect, equal, one, refused, send, nothing
+from checks import bodies, body, collect, equal, one, refused, send, nothing, until
 from suite import scenario
 
 SESSIONS = {"s": {"RequiresSession": True, "LockDuration": "PT30S"}}
@@ -68,7 +68,7 @@ async def who_waits_for_a_session_gets_the_one_that_comes(stage):
             return receiver.session.session_id, body(await one(receiver))
 
     waiting = asyncio.create_task(waits())
-    await asyncio.sleep(0.5)
+    await until(lambda: stage.waiting("s"), "it waits")
     await send(other, "s", "hello", session_id="new")
     equal(await waiting, ("new", "hello"))
 

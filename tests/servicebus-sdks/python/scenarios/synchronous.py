@@ -6,7 +6,7 @@ import datetime
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageLockLostError, MessagingEntityNotFoundError
 
-from checks import bodies, body, equal, refused
+from checks import PATIENCE, bodies, body, equal, refused
 from suite import scenario
 
 
@@ -30,20 +30,20 @@ async def sync_sends_receives_and_settles_in_each_way(stage):
         with client.get_queue_receiver("q") as receiver:
             messages = []
             while len(messages) < 4:
-                messages += receiver.receive_messages(4 - len(messages), max_wait_time=5)
+                messages += receiver.receive_messages(4 - len(messages), max_wait_time=PATIENCE)
             completed, abandoned, dead, deferred = messages
             receiver.complete_message(completed)
             receiver.abandon_message(abandoned)
             receiver.dead_letter_message(dead, reason="why", error_description="because")
             receiver.defer_message(deferred)
-            (again,) = receiver.receive_messages(1, max_wait_time=5)
+            (again,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
             equal((body(again), again.delivery_count), ("abandon", 1))
             receiver.renew_message_lock(again)
             receiver.complete_message(again)
             (called,) = receiver.receive_deferred_messages(deferred.sequence_number)
             receiver.complete_message(called)
         with client.get_queue_receiver("q", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
-            (message,) = receiver.receive_messages(1, max_wait_time=5)
+            (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
             equal((body(message), message.dead_letter_reason), ("dead", "why"))
             receiver.complete_message(message)
 
@@ -106,7 +106,7 @@ async def sync_errors_are_the_same(stage):
         with client.get_queue_sender("q") as sender:
             sender.send_messages(ServiceBusMessage("x"))
         with client.get_queue_receiver("q") as receiver:
-            (message,) = receiver.receive_messages(1, max_wait_time=5)
+            (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
             asyncio.run_coroutine_threadsafe(stage.advance(31), loop).result()
             with refused(MessageLockLostError):
                 receiver.complete_message(message)

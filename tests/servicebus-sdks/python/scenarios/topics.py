@@ -16,8 +16,9 @@ def correlation(**filter):
     return {"FilterType": "Correlation", "CorrelationFilter": filter}
 
 
-def sql(expression):
-    return {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
+def sql(expression, action=None):
+    rule = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
+    return rule if action is None else {**rule, "Action": {"SqlExpression": action}}
 
 
 @scenario
@@ -142,6 +143,65 @@ async def dead_letters_are_forwarded_with_their_reason(stage):
         equal(dead.dead_letter_error_description, "because")
         equal(dead.dead_letter_source, "q")
     equal(await stage.count("q/$deadletterqueue"), 0, "dead letters left")
+
+
+@scenario
+async def actions_change_the_copy_of_their_rule(stage):
+    action = "SET sys.Label = 'dear'; SET doubled = price * 2; SET color = 'none'; REMOVE secret"
+    rules = {"all": sql("1 = 1"), "dear": sql("price > 10", action)}
+    await stage.start(topics={"t": {"subscriptions": {"one": {"rules": rules}, "other": {}}}})
+    client = stage.client()
+    properties = {"price": 15, "color": "red", "secret": "x"}
+    await publish(client, "t", ServiceBusMessage("m", subject="order", application_properties=properties))
+
+    def told(message):
+        texts = {key.decode(): value for key, value in message.application_properties.items()}
+        return message.subject, {key: v.decode() if isinstance(v, bytes) else v for key, v in texts.items()}
+
+    async with client.get_subscription_receiver("t", "one") as receiver:
+        copies = sorted([told(message) for message in await collect(receiver, 2)], key=lambda copy: copy[0])
+        changed = {"price": 15, "color": "none", "doubled": 30, "RuleName": "dear"}
+        equal(copies, [("dear", changed), ("order", properties)])
+    async with client.get_subscription_receiver("t", "other") as receiver:
+        equal(told(await one(receiver)), ("order", properties))
+
+
+@scenario
+async def what_was_handed_on_too_often_rests_in_the_transfer_dead_letter_queue(stage):
+    # Four hops are the most; the fifth is from 4 to 5.
+    onward = {str(number): {"ForwardTo": str(number + 1)} for number in range(5)}
+    await stage.start(queues={**onward, "5": {}})
+    client = stage.client()
+    await send(client, "0", "x", message_id="m")
+    async with client.get_queue_receiver("4", sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER) as receiver:
+        dead = await one(receiver)
+        equal((body(dead), dead.message_id), ("x", "m"))
+        equal(dead.dead_letter_reason, "MaxTransferHopCountExceeded")
+        await receiver.complete_message(dead)
+    equal(await stage.count("4/$Transfer/$DeadLetterQueue"), 0, "messages left")
+    equal(await stage.count("5"), 0, "messages handed on")
+
+
+@scenario
+async def what_a_full_queue_does_not_take_rests_in_the_transfer_dead_letter_queue(stage):
+    await stage.start(queues={"end": {"MaxSizeInMegabytes": 1}, "q": {"ForwardTo": "end"}})
+    client = stage.client()
+    sent = 0
+    while await stage.count("q/$Transfer/$DeadLetterQueue") == 0:
+        equal(sent < 12, True, "1 MB is full after 12 messages of 200 KB")
+        await send(client, "q", "x" * 200_000, message_id=str(sent))
+        sent += 1
+    async with client.get_queue_receiver("q", sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER) as receiver:
+        dead = await one(receiver)
+        equal(dead.message_id, str(sent - 1), "the last one")
+        equal("size limit" in dead.dead_letter_error_description, True, dead.dead_letter_error_description)
+        # Sent again once there is room.
+        async with client.get_queue_receiver("end") as end:
+            await end.complete_message(await one(end))
+        await send(client, "end", body(dead), message_id=dead.message_id)
+        await receiver.complete_message(dead)
+    equal(await stage.count("end"), sent - 1, "messages of the end")
+    equal(await stage.count("q/$Transfer/$DeadLetterQueue"), 0, "messages left")
 
 
 @scenario
