@@ -216,15 +216,15 @@ export async function an_expired_lock_is_lost(stage) {
 }
 
 export async function a_renewed_lock_holds_from_then_on(stage) {
-  await stage.start({ queues: { q: { LockDuration: "PT30S" } } });
+  await stage.start({ queues: { q: { LockDuration: "PT5M" } } });
   const client = stage.client();
   await send(client, "q", "a");
   const receiver = client.createReceiver("q", manual);
   const message = await one(receiver);
-  await stage.advance(20);
+  await stage.advance(200);
   const until = await receiver.renewMessageLock(message);
-  equal(until > new Date(message.enqueuedTimeUtc.getTime() + 45_000), true, `locked until ${until}`);
-  await stage.advance(20);
+  equal(until > new Date(message.enqueuedTimeUtc.getTime() + 450_000), true, `locked until ${until}`);
+  await stage.advance(200);
   await nothing(client.createReceiver("q", manual));
   await receiver.completeMessage(message);
   equal(await stage.count("q"), 0, "messages left");

@@ -56,15 +56,15 @@ export async function a_session_has_a_state(stage) {
 }
 
 export async function a_renewed_session_lock_holds_from_then_on(stage) {
-  await stage.start({ queues });
+  await stage.start({ queues: { s: { RequiresSession: true, LockDuration: "PT5M" } } });
   const client = stage.client();
   await send(client, "s", { body: "x", sessionId: "a" });
   const receiver = await client.acceptSession("s", "a", manual);
   const message = await one(receiver);
   const before = receiver.sessionLockedUntilUtc;
-  await stage.advance(20);
+  await stage.advance(200);
   equal((await receiver.renewSessionLock()) > before, true, "locked for longer");
-  await stage.advance(20);
+  await stage.advance(200);
   await receiver.completeMessage(message);
   equal(await stage.count("s"), 0, "messages left");
 }

@@ -101,16 +101,16 @@ async def a_session_has_a_state(stage):
 
 @scenario
 async def a_renewed_session_lock_holds_from_then_on(stage):
-    await stage.start(queues=SESSIONS)
+    await stage.start(queues={"s": {"RequiresSession": True, "LockDuration": "PT5M"}})
     client = stage.client(retry_total=0)
     await send(client, "s", "x", session_id="a")
     async with client.get_queue_receiver("s", session_id="a") as receiver:
         message = await one(receiver)
         before = receiver.session.locked_until_utc
-        await stage.advance(20)
+        await stage.advance(200)
         renewed = await receiver.session.renew_lock()
         equal(renewed > before, True, "locked for longer")
-        await stage.advance(20)
+        await stage.advance(200)
         with refused(SessionCannotBeLockedError):
             async with client.get_queue_receiver("s", session_id="a"):
                 pass
