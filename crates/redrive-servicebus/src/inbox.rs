@@ -60,11 +60,12 @@ impl Inbox {
         self.changed.notify_waiters();
     }
 
-    /// More may come, from so many intakes.
-    pub(crate) fn open(&self, intakes: usize) {
+    /// More may come, from so many intakes; `tell` has them begin. In between none of them can say that it is drained.
+    pub(crate) fn open(&self, intakes: usize, tell: impl FnOnce()) {
         let mut state = self.state();
         state.open = vec![true; intakes];
         state.failed = None;
+        tell();
     }
 
     /// No more comes from this intake, until it is opened again: if that is still so, now that nobody can open it.

@@ -60,12 +60,10 @@ impl Intake {
     pub(crate) async fn run(mut self) {
         let mut pace = Pace::default();
         loop {
-            self.say_drained();
-            let wanted = self.wanted.wait_for(|wanted| *wanted != Wanted::Pause).await.map(|wanted| *wanted);
+            let wanted = self.no_pause().await;
             self.close_emptied().await;
-            match wanted {
-                Ok(Wanted::Deliveries) => {}
-                _ => break,
+            if wanted != Wanted::Deliveries {
+                break;
             }
             match self.take(&mut pace).await {
                 Ok(End::Asked) => {}
@@ -89,6 +87,21 @@ impl Intake {
             }
         }
         // What was handed out on the links is given back by the transport: they end with the connection, not before.
+    }
+
+    /// What is wanted, once that is not a pause. A word that is soon followed by another may never be seen: after each change
+    /// it is said anew that nothing comes from here, also where there is a pause again.
+    async fn no_pause(&mut self) -> Wanted {
+        loop {
+            let wanted = *self.wanted.borrow_and_update();
+            self.say_drained();
+            if wanted != Wanted::Pause {
+                return wanted;
+            }
+            if self.wanted.changed().await.is_err() {
+                return Wanted::Close;
+            }
+        }
     }
 
     /// When nothing is wanted, nothing comes from here.

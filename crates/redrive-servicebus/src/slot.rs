@@ -74,10 +74,8 @@ impl Slot {
     pub(crate) async fn run(mut self) {
         let mut pace = Pace::default();
         loop {
-            self.say_drained();
-            match self.wanted.wait_for(|wanted| *wanted != Wanted::Pause).await.map(|wanted| *wanted) {
-                Ok(Wanted::Deliveries) => {}
-                _ => return,
+            if self.no_pause().await != Wanted::Deliveries {
+                return;
             }
             let taken = if self.is_spare() { None } else { Some(self.take(&mut pace).await) };
             let again = match taken {
@@ -106,6 +104,21 @@ impl Slot {
             };
             if changed.is_err() {
                 return;
+            }
+        }
+    }
+
+    /// What is wanted, once that is not a pause. A word that is soon followed by another may never be seen: after each change
+    /// it is said anew that nothing comes from here, also where there is a pause again.
+    async fn no_pause(&mut self) -> Wanted {
+        loop {
+            let wanted = *self.wanted.borrow_and_update();
+            self.say_drained();
+            if wanted != Wanted::Pause {
+                return wanted;
+            }
+            if self.wanted.changed().await.is_err() {
+                return Wanted::Close;
             }
         }
     }

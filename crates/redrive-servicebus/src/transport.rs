@@ -182,8 +182,7 @@ impl Transport for ServiceBus {
         if self.started.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.broker.inbox.open(self.broker.options.intakes());
-        self.want(Wanted::Deliveries);
+        self.broker.inbox.open(self.broker.options.intakes(), || self.want(Wanted::Deliveries));
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for source in sources {
             let number = intakes.len();
@@ -218,7 +217,12 @@ impl Transport for ServiceBus {
             return Ok(());
         }
         self.want(Wanted::Pause);
-        self.broker.inbox.until_drained().await;
+        let mut wanted = self.wanted.subscribe();
+        tokio::select! {
+            () = self.broker.inbox.until_drained() => {}
+            // Somebody else resumed it meanwhile.
+            _ = wanted.wait_for(|wanted| *wanted == Wanted::Deliveries) => {}
+        }
         Ok(())
     }
 
@@ -232,10 +236,10 @@ impl Transport for ServiceBus {
         if *self.wanted.borrow() == Wanted::Deliveries && !self.broker.inbox.has_failed() {
             return Ok(());
         }
-        // Also for an intake that had given up, and waits for this word. In this order: an intake that sees the old word may
-        // still say that it is drained.
-        self.wanted.send_replace(Wanted::Deliveries);
-        self.broker.inbox.open(self.broker.options.intakes());
+        // Also for an intake that had given up, and waits for this word.
+        self.broker.inbox.open(self.broker.options.intakes(), || {
+            self.wanted.send_replace(Wanted::Deliveries);
+        });
         Ok(())
     }
 

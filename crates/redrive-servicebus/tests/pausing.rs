@@ -1,0 +1,63 @@
+//! Pausing and resuming in quick turns, on one thread: nothing that is said is seen before the next word is said.
+
+use std::time::Duration;
+
+use redrive_core::{BoxError, Message, Needs, Settlement, Transport};
+use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_pause_right_after_a_resume_ends_on_every_kind_of_entity() -> Result<(), BoxError> {
+    let mut in_sessions = Settings::default();
+    in_sessions.requires_session = true;
+    let topic = Topic::new("topic", Settings::default()).subscription("one", Settings::default());
+    let emulator = Emulator::builder()
+        .queue("queue", Settings::default())
+        .queue("sessions", in_sessions)
+        .queue("retry", Settings::default())
+        .topic(topic)
+        .start()
+        .await?;
+    for (options, session) in [
+        (ServiceBus::options("queue"), None),
+        (ServiceBus::options(Entity::subscription("topic", "one")).retry_queue("retry"), None),
+        (sessions(), Some("a")),
+    ] {
+        let transport = options.connect(&emulator.connection_string()).await?;
+        let mut needs = Needs::none();
+        needs.prefetch = 4;
+        transport.start(&needs).await?;
+        timeout(PATIENCE, transport.pause()).await.expect("it pauses")?;
+        for _ in 0..3 {
+            transport.resume().await?;
+            timeout(PATIENCE, transport.pause()).await.expect("it pauses again")?;
+            assert!(timeout(PATIENCE, transport.receive()).await.expect("it says so")?.is_none());
+        }
+        transport.resume().await?;
+        let mut message = Message::new("").with_id("a");
+        message.properties_mut().session_id = session.map(str::to_owned);
+        transport.publish(message).await?;
+        let received =
+            timeout(PATIENCE, transport.receive()).await.expect("it goes on")?.expect("it is there");
+        transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    }
+    Ok(())
+}
+
+fn sessions() -> Options {
+    ServiceBus::options("sessions").sessions(Sessions::concurrent(2))
+}
+
+#[tokio::test]
+async fn a_pause_that_somebody_else_takes_back_ends() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
+    transport.start(&Needs::none()).await?;
+    let (paused, resumed) = tokio::join!(timeout(PATIENCE, transport.pause()), transport.resume());
+    paused.expect("nobody waits for a pause that is over")?;
+    resumed?;
+    Ok(())
+}
