@@ -14,7 +14,7 @@ use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
 use tokio::time::timeout;
 
-on_both_versions!(240;
+on_both_versions!(600;
     a_memory_alarm_lets_the_intake_rest,
     a_disk_alarm_lets_the_intake_rest,
     acknowledgements_go_on_while_the_alarm_lasts,
@@ -23,7 +23,7 @@ on_both_versions!(240;
 );
 
 const QUEUE: &str = "alarm";
-const MESSAGES: usize = 3000;
+const MESSAGES: usize = 1000;
 /// How long the alarm lasts after the intake came to rest.
 const ALARM: Duration = Duration::from_secs(4);
 /// How long it is waited before the next message may need a copy.
