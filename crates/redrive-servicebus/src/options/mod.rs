@@ -16,7 +16,7 @@ pub use connection::TransportType;
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 
-/// How a [`ServiceBus`] transport is set up.
+/// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
