@@ -25,6 +25,7 @@ pub struct Delivery {
     origin: Origin,
     received_at: SystemTime,
     handed_out: u32,
+    hand_out_limit: Option<u32>,
     failures_in_place: u32,
     redelivered: bool,
     /// None: nothing is written on the message, as on most.
@@ -44,7 +45,16 @@ impl Delivery {
     pub fn from_origin(message: Message, origin: &Origin, received_at: SystemTime) -> Self {
         let story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
         let origin = origin.clone();
-        Self { message, origin, received_at, handed_out: 1, failures_in_place: 0, redelivered: false, story }
+        Self {
+            message,
+            origin,
+            received_at,
+            handed_out: 1,
+            hand_out_limit: None,
+            failures_in_place: 0,
+            redelivered: false,
+            story,
+        }
     }
 
     /// The same delivery, as published to this exchange with this routing key.
@@ -61,6 +71,14 @@ impl Delivery {
     pub fn handed_out_times(mut self, times: u32) -> Self {
         self.handed_out = times.max(1);
         self.redelivered |= self.handed_out > 1;
+        self
+    }
+
+    /// The same delivery, from a broker that itself takes a message away after so many hand-outs. The consumer says so of
+    /// every delivery, from [`Capabilities::hand_out_limit`](crate::Capabilities::hand_out_limit).
+    #[must_use]
+    pub fn with_hand_out_limit(mut self, limit: Option<u32>) -> Self {
+        self.hand_out_limit = limit;
         self
     }
 
@@ -155,6 +173,12 @@ impl Delivery {
     #[must_use]
     pub fn handed_out(&self) -> u32 {
         self.handed_out.saturating_add(self.story().handed_out_before)
+    }
+
+    /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known.
+    #[must_use]
+    pub fn hand_out_limit(&self) -> Option<u32> {
+        self.hand_out_limit
     }
 
     /// True when the broker says that it may have been handed out before.

@@ -1,9 +1,11 @@
 //! What a configuration asks of its broker, and whether the broker can do it: compared before the
 //! first message is taken.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::layers::below;
 use crate::transport::Capabilities;
 
 /// What a consumer's layers will ask of the transport. Gathered from the layers; the transport
@@ -18,6 +20,9 @@ pub struct Needs {
     pub attempts: Option<u32>,
     /// A message may be handed out this often before the layers turn it away.
     pub hand_outs: Option<u32>,
+    /// [`hand_outs`](Self::hand_outs) was nobody's choice: where the broker takes messages away earlier, the layers stay
+    /// one below it.
+    pub hand_outs_give_way: bool,
     /// How many deliveries to hold at most, being handled or about to be.
     pub prefetch: u32,
     /// How long a delivery is held at most, from its hand-out to its settlement; `None`: not known.
@@ -36,10 +41,24 @@ impl Needs {
     pub fn and(mut self, other: Self) -> Self {
         self.waits.extend(other.waits);
         self.attempts = self.attempts.max(other.attempts);
+        self.hand_outs_give_way = match self.hand_outs.cmp(&other.hand_outs) {
+            Ordering::Less => other.hand_outs_give_way,
+            Ordering::Equal => self.hand_outs_give_way && other.hand_outs_give_way,
+            Ordering::Greater => self.hand_outs_give_way,
+        };
         self.hand_outs = self.hand_outs.max(other.hand_outs);
         self.prefetch = self.prefetch.max(other.prefetch);
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self
+    }
+
+    /// How often a message may be handed out before the layers turn it away, with the limit of this broker.
+    #[must_use]
+    pub fn hand_outs_on(&self, capabilities: &Capabilities) -> Option<u32> {
+        match (self.hand_outs, capabilities.hand_out_limit) {
+            (Some(wanted), Some(limit)) if self.hand_outs_give_way => Some(below(limit, wanted)),
+            (asked, _) => asked,
+        }
     }
 
     /// What of these needs the broker cannot honour: one sentence each, with what to do. Empty when all
@@ -59,7 +78,7 @@ impl Needs {
                 humantime::format_duration(longest),
             ));
         }
-        if let (Some(asked), Some(limit)) = (self.hand_outs, capabilities.hand_out_limit)
+        if let (Some(asked), Some(limit)) = (self.hand_outs_on(capabilities), capabilities.hand_out_limit)
             && asked >= limit
         {
             unmet.push(format!(
@@ -90,11 +109,15 @@ impl Needs {
                  policy's attempts"
             ));
         }
-        if let Some(allowed) = self.hand_outs.filter(|&allowed| attempts > allowed) {
+        if let Some(allowed) = self.hand_outs_on(capabilities).filter(|&allowed| attempts > allowed) {
+            let which = if Some(allowed) == self.hand_outs {
+                "the layers' limit (`poison_after`)"
+            } else {
+                "the queue's delivery limit, which that of the layers stays below"
+            };
             unmet.push(format!(
                 "the retry policy tries a message of queue `{queue}` {asked}, and the layers turn it away after {allowed} \
-                 hand-outs, among which the retries are here: raise the layers' limit (`poison_after`), or lower the \
-                 policy's attempts"
+                 hand-outs, among which the retries are here: raise {which}, or lower the policy's attempts"
             ));
         }
         unmet
@@ -142,6 +165,26 @@ mod tests {
         capabilities.hold_limit = Some(Duration::from_secs(60));
         let said = needs.doubtful(&capabilities).remove(0);
         assert!(said.contains("orders") && said.contains("1m"), "{said}");
+    }
+
+    #[test]
+    fn a_limit_that_nobody_chose_gives_way_to_that_of_the_broker() {
+        let mut capabilities = Capabilities::new("test", "q");
+        capabilities.hand_out_limit = Some(10);
+        let said = Needs { hand_outs: Some(10), ..Needs::none() };
+        let default = Needs { hand_outs_give_way: true, ..said.clone() };
+        assert_eq!(default.hand_outs_on(&capabilities), Some(9));
+        assert!(default.unmet(&capabilities).is_empty());
+        assert_eq!(said.hand_outs_on(&capabilities), Some(10));
+        assert_eq!(said.unmet(&capabilities).len(), 1);
+        // Of two limits the greater counts; where they are equal, somebody said it.
+        assert!(!default.clone().and(said).hand_outs_give_way);
+        assert!(Needs::none().and(default.clone()).and(Needs::none()).hand_outs_give_way);
+        let more = Needs { hand_outs: Some(12), ..Needs::none() };
+        assert!(!default.clone().and(more.clone()).hand_outs_give_way);
+        assert!(!more.and(default.clone()).hand_outs_give_way);
+        capabilities.hand_out_limit = Some(1);
+        assert_eq!(default.unmet(&capabilities).len(), 1, "there is no hand-out left to turn it away");
     }
 
     #[test]

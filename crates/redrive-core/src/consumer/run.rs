@@ -113,10 +113,20 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
         return Err(ConsumerError::Start { queue, error });
     }
     let mut needs = settings.needs.clone();
-    // What the ledger counts need not be counted by the broker.
-    needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
     // Some of it is known only now.
     let capabilities = transport.capabilities();
+    if let (Some(allowed), Some(limit)) = (needs.hand_outs_on(&capabilities), capabilities.hand_out_limit)
+        && needs.hand_outs != Some(allowed)
+    {
+        tracing::info!(
+            queue,
+            allowed,
+            limit,
+            "messages are turned away as poison just before the broker takes them away"
+        );
+    }
+    // What the ledger counts need not be counted by the broker.
+    needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
     needs.longest_hold = settings.longest_hold(capabilities.most_in_hand);
     for doubt in needs.doubtful(&capabilities) {
         tracing::warn!(queue, "{doubt}");

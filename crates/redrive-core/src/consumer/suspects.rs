@@ -85,7 +85,9 @@ impl Rule {
             _ if counts => {
                 let first_evidence = 2 + u32::from(capabilities.release_counts) + u32::from(has_ledger);
                 // Not later than the layers turn it away.
-                needs.hand_outs.map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
+                needs
+                    .hand_outs_on(capabilities)
+                    .map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
             }
             _ => u32::MAX,
         };

@@ -60,6 +60,7 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
+        let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let span = telemetry::span(&delivery, self.capabilities.system);
         if span.is_disabled() {

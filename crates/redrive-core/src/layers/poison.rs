@@ -14,9 +14,15 @@ use crate::stage::Stage;
 ///
 /// It goes by the broker's count ([`Delivery::handed_out`]), which grows even when the process dies at once. On a
 /// queue that does not count (a classic queue of RabbitMQ) it can do nothing; the consumer says so at its start.
+///
+/// A broker that takes messages away by itself after so many hand-outs ([`Delivery::hand_out_limit`]) does so without a
+/// story. [`Poison::default`] stays one below that limit, so that the last hand-out is there to turn the message away.
+/// What was said with [`Poison::after`] holds as it was said, and a consumer that it does not fit does not start.
 #[derive(Clone, Debug)]
 pub struct Poison {
     allowed: u32,
+    /// Nobody chose it: it gives way to the broker's limit.
+    gives_way: bool,
 }
 
 impl Poison {
@@ -27,25 +33,36 @@ impl Poison {
     /// Allows this many hand-outs (at least 1), and turns away the next.
     #[must_use]
     pub fn after(hand_outs: u32) -> Self {
-        Self { allowed: hand_outs.max(1) }
+        Self { allowed: hand_outs.max(1), gives_way: false }
+    }
+
+    fn allowed_on(&self, limit: Option<u32>) -> u32 {
+        match limit {
+            Some(limit) if self.gives_way => below(limit, self.allowed),
+            _ => self.allowed,
+        }
     }
 }
 
 impl Default for Poison {
     fn default() -> Self {
-        Self::after(Self::DEFAULT)
+        Self { gives_way: true, ..Self::after(Self::DEFAULT) }
     }
+}
+
+/// As many hand-outs as wanted, and fewer than the broker's limit.
+pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
+    wanted.min(limit.saturating_sub(1)).max(1)
 }
 
 impl Stage for Poison {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
-        let times = delivery.handed_out();
-        if times <= self.allowed {
+        let (times, allowed) = (delivery.handed_out(), self.allowed_on(delivery.hand_out_limit()));
+        if times <= allowed {
             return ControlFlow::Continue(());
         }
         let text = format!(
-            "handed out {times} times, {} allowed: handling it never came to an end (did it kill its process?)",
-            self.allowed
+            "handed out {times} times, {allowed} allowed: handling it never came to an end (did it kill its process?)"
         );
         ControlFlow::Break(Disposition::DeadLetter(Failure::new(Reason::PoisonMessage, text)))
     }
@@ -53,6 +70,7 @@ impl Stage for Poison {
     fn needs(&self) -> Needs {
         let mut needs = Needs::none();
         needs.hand_outs = Some(self.allowed);
+        needs.hand_outs_give_way = self.gives_way;
         needs
     }
 }
@@ -73,5 +91,23 @@ mod tests {
         };
         assert_eq!(failure.reason(), &Reason::PoisonMessage);
         assert!(failure.text().contains("4 times, 3 allowed"), "{failure}");
+    }
+
+    #[test]
+    fn the_default_stays_below_the_limit_of_the_broker_and_what_was_said_holds() {
+        let delivery = Delivery::new(Message::new(""), "q", UNIX_EPOCH);
+        let turned_away_at = |poison: &Poison, limit| {
+            let turned_away = |&times: &u32| {
+                let delivery = delivery.clone().with_hand_out_limit(limit).handed_out_times(times);
+                poison.admit(&delivery).is_break()
+            };
+            (1..).find(turned_away)
+        };
+        assert_eq!(turned_away_at(&Poison::default(), None), Some(11));
+        assert_eq!(turned_away_at(&Poison::default(), Some(20)), Some(11));
+        assert_eq!(turned_away_at(&Poison::default(), Some(10)), Some(10), "its last hand-out");
+        assert_eq!(turned_away_at(&Poison::default(), Some(2)), Some(2));
+        assert_eq!(turned_away_at(&Poison::default(), Some(1)), Some(2), "too late: the start is refused");
+        assert_eq!(turned_away_at(&Poison::after(10), Some(10)), Some(11));
     }
 }
