@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fe2o3_amqp::connection::ConnectionHandle;
+use fe2o3_amqp::link::SenderAttachError;
 use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp::transaction::Controller;
@@ -18,7 +19,7 @@ use tracing::debug;
 
 use super::requests::{REPLY_WAIT, Requests};
 use super::tokens::Tokens;
-use super::{read_error, sending, stream};
+use super::{read_error, sending, session, stream};
 use crate::address::Address;
 use crate::error::{Refusal, WireError};
 
@@ -130,10 +131,24 @@ impl AmqpConnection {
             .verify_incoming_source(false)
             .verify_incoming_target(false);
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
-        let sender = attached.map_err(|_| slow(target))?.map_err(read_error::attach_sender)?;
+        let sender = match attached.map_err(|_| slow(target))? {
+            Ok(sender) => sender,
+            Err(SenderAttachError::IllegalState) => return Err(self.why_refused(target).await),
+            Err(error) => return Err(read_error::attach_sender(error)),
+        };
         let sender = Arc::new(Mutex::new(sender));
         senders.insert(target.to_owned(), Arc::clone(&sender));
         Ok(sender)
+    }
+
+    /// The client library loses the reason for which a link for sending was refused. One for receiving is told.
+    async fn why_refused(&self, target: &str) -> WireError {
+        let looked =
+            async { session::required(self.begin().await?, target, self.link_name("look")).await.map(drop) };
+        match timeout(OPEN_WAIT, looked).await {
+            Ok(Err(error)) if error.refusal != Refusal::Interrupted => error,
+            _ => WireError::interrupted(format!("a link for sending to `{target}` was refused")),
+        }
     }
 
     /// After it failed: the next one who sends gets a new link.
