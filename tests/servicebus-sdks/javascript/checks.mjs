@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 
 // How long something may take that is expected to come, and nothing must come where nothing is expected.
-const PATIENCE = 30_000;
+const PATIENCE = 60_000;
 const QUIET = 1_000;
 
 export const equal = (actual, expected, what) => assert.deepEqual(actual, expected, what && `${what}: ${JSON.stringify(actual)}, expected ${JSON.stringify(expected)}`);

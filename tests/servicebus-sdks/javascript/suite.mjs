@@ -4,7 +4,7 @@ import { readdirSync } from "node:fs";
 import { Stage } from "./stage.mjs";
 
 const AT_ONCE = 12;
-const LONGEST = 90_000;
+const LONGEST = 180_000;
 
 const chosen = process.argv.slice(2).filter((name) => name !== "--fast");
 const fast = process.argv.includes("--fast");

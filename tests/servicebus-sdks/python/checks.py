@@ -7,7 +7,7 @@ import time
 from azure.servicebus import ServiceBusMessage
 
 #: How long something may take that is expected to come.
-PATIENCE = 30
+PATIENCE = 60
 #: How long nothing must come where nothing is expected.
 QUIET = 1.0
 

@@ -12,7 +12,7 @@ import traceback
 from stage import Stage
 
 AT_ONCE = 16
-LONGEST = 90
+LONGEST = 180
 
 SCENARIOS = {}
 
