@@ -3,11 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use redrive_core::Story;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+use crate::convert::Incoming;
 use crate::error::Refusal;
 use crate::locks::lasts;
 use crate::lost::Lost;
@@ -135,6 +138,42 @@ impl Session {
     }
 }
 
+/// A session, for as long as it is held.
+pub(crate) struct HeldSession {
+    pub(crate) session: Arc<Session>,
+    keeper: JoinHandle<()>,
+}
+
+impl HeldSession {
+    pub(crate) fn begin(
+        place: InSession,
+        wire: &Arc<dyn Wire>,
+        path: &Arc<str>,
+        locked_until: Option<SystemTime>,
+        longest: Duration,
+    ) -> Self {
+        let session = Arc::new(Session::new(place));
+        let (kept, wire, path) = (Arc::clone(&session), Arc::clone(wire), Arc::clone(path));
+        Self { session, keeper: tokio::spawn(kept.keep(wire, path, locked_until, longest)) }
+    }
+}
+
+impl Drop for HeldSession {
+    fn drop(&mut self) {
+        self.keeper.abort();
+        self.session.lose();
+    }
+}
+
+/// How long a message has yet to wait that was given back to wait, and comes early: its session was let go meanwhile. Only
+/// where this adapter itself wrote it on this message: a publisher could hold up the session.
+pub(crate) fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
+    if incoming.counted_before() == 0 {
+        return None;
+    }
+    Story::read(&incoming.message).due_at?.duration_since(now).ok()
+}
+
 /// Whether that means that the session is somebody else's.
 pub(crate) fn is_loss(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::LockLost | Refusal::SessionLockLost)
@@ -149,5 +188,33 @@ impl Lock {
     fn until(until: Option<SystemTime>) -> Self {
         let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), until));
         Self { renew_at: now + lasts / 2, runs_out: now + lasts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::{Message, header_names as names};
+
+    use super::*;
+
+    fn incoming(counted: &str, due_at: &str) -> Incoming {
+        Incoming {
+            message: Message::new("").with_header(names::HOP, 1_i64).with_header(names::DUE_AT, due_at),
+            sequence_number: 7,
+            delivery_count: 2,
+            counted: Some(counted.to_owned()),
+            ..Incoming::default()
+        }
+    }
+
+    #[test]
+    fn only_what_was_given_back_to_wait_is_early() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
+        let soon = "2020-01-01T00:00:05Z";
+        assert_eq!(early(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
+        assert_eq!(early(&incoming("8:1", soon), now), None, "it was written on another message");
+        assert_eq!(early(&incoming("7:3", soon), now), None, "it was not given back so often");
+        assert_eq!(early(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
+        assert_eq!(early(&incoming("7:1", "soon"), now), None);
     }
 }

@@ -1,25 +1,23 @@
 //! Taking deliveries from sessions: accept the next one, hand on its messages one by one, let it go.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use redrive_core::{Received, Story};
+use redrive_core::Received;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use crate::broker::Broker;
 use crate::connection::Pace;
-use crate::convert::Incoming;
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
 use crate::intake::{Wanted, dead_letter_undecodable, delivery, lasting, otherwise};
 use crate::receipt::{Parts, Receipt, Room};
-use crate::session::{Left, Session, is_loss};
+use crate::session::{HeldSession, Left, Session, early, is_loss};
 use crate::sessions::Sessions;
-use crate::wire::{Accepted, Arrived, Disposal, InSession, Wire, WireReceiver};
+use crate::wire::{Accepted, Arrived, Disposal, Wire, WireReceiver};
 
 /// Holds one session at a time.
 pub(crate) struct Slot {
@@ -81,12 +79,10 @@ impl Slot {
             let again = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(error)) if is_loss(&error.refusal) => {
-                    self.broker.note_interruption();
                     info!(entity = %self.path, %error, "a session was lost; accepting another");
                     continue;
                 }
                 Some(Err(error)) if !lasting(&error) => {
-                    self.broker.note_interruption();
                     warn!(entity = %self.path, %error, "a session was interrupted, or none accepted; trying again");
                     true
                 }
@@ -175,8 +171,13 @@ impl Slot {
     ) -> Result<(), WireError> {
         let Accepted { place, mut receiver, locked_until } = accepted;
         debug!(entity = %self.path, session = %place.id, "accepted a session");
-        let held = HeldSession::begin(place, &wire, &self.path, locked_until, &self.broker);
+        let longest = self.broker.options.max_lock_renewal;
+        let held = HeldSession::begin(place, &wire, &self.path, locked_until, longest);
         let served = self.serve(&*wire, &held.session, &mut *receiver, turn).await;
+        if served.is_err() {
+            // First: who hears of the loss may ask at once.
+            self.broker.note_interruption();
+        }
         debug!(entity = %self.path, session = %held.session.place.id, "let a session go");
         // Before the link ends: what is in hand is not ours any more.
         drop(held);
@@ -293,70 +294,5 @@ impl Slot {
     async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
         let how = Disposal::abandon().within(Some(&session.place));
         wire.settle(&self.path, &[lock], &how).await
-    }
-}
-
-/// A session, for as long as it is held.
-struct HeldSession {
-    session: Arc<Session>,
-    keeper: JoinHandle<()>,
-}
-
-impl HeldSession {
-    fn begin(
-        place: InSession,
-        wire: &Arc<dyn Wire>,
-        path: &Arc<str>,
-        locked_until: Option<SystemTime>,
-        broker: &Broker,
-    ) -> Self {
-        let session = Arc::new(Session::new(place));
-        let (kept, wire, path) = (Arc::clone(&session), Arc::clone(wire), Arc::clone(path));
-        let longest = broker.options.max_lock_renewal;
-        Self { session, keeper: tokio::spawn(kept.keep(wire, path, locked_until, longest)) }
-    }
-}
-
-impl Drop for HeldSession {
-    fn drop(&mut self) {
-        self.keeper.abort();
-        self.session.lose();
-    }
-}
-
-/// How long a message has yet to wait that was given back to wait, and comes early: its session was let go meanwhile. Only
-/// where this adapter itself wrote it on this message: a publisher could hold up the session.
-fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
-    if incoming.counted_before() == 0 {
-        return None;
-    }
-    Story::read(&incoming.message).due_at?.duration_since(now).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use redrive_core::{Message, header_names as names};
-
-    use super::*;
-
-    fn incoming(counted: &str, due_at: &str) -> Incoming {
-        Incoming {
-            message: Message::new("").with_header(names::HOP, 1_i64).with_header(names::DUE_AT, due_at),
-            sequence_number: 7,
-            delivery_count: 2,
-            counted: Some(counted.to_owned()),
-            ..Incoming::default()
-        }
-    }
-
-    #[test]
-    fn only_what_was_given_back_to_wait_is_early() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
-        let soon = "2020-01-01T00:00:05Z";
-        assert_eq!(early(&incoming("7:1", soon), now), Some(Duration::from_secs(5)));
-        assert_eq!(early(&incoming("8:1", soon), now), None, "it was written on another message");
-        assert_eq!(early(&incoming("7:3", soon), now), None, "it was not given back so often");
-        assert_eq!(early(&incoming("7:1", "2019-12-31T23:59:59Z"), now), None, "its wait is over");
-        assert_eq!(early(&incoming("7:1", "soon"), now), None);
     }
 }

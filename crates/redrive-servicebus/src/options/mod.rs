@@ -16,6 +16,9 @@ pub use connection::TransportType;
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 
+/// The most sessions that are held over one connection: Azure allows 5000 links on it, and others are needed too.
+const MOST_SESSIONS: usize = 4000;
+
 /// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
 ///
 /// ```no_run
@@ -174,6 +177,13 @@ impl Options {
             return Err(refused(format!(
                 "the connection string is for the entity `{path}` only, and `{entity}` is to be consumed: use the connection \
                  string of the namespace, or that of `{entity}`"
+            )));
+        }
+        if self.sessions.is_some() && self.intakes() > MOST_SESSIONS {
+            return Err(refused(format!(
+                "`{entity}` is to be consumed by {} sessions at a time, and one connection carries {MOST_SESSIONS} at most: \
+                 lower `Sessions::concurrent`, and start more processes",
+                self.intakes()
             )));
         }
         if let (Some(sessions), Some(count)) = (self.sessions, self.prefetch_count)
@@ -378,6 +388,9 @@ mod tests {
         assert!(options.clone().prefetch_count(8).check(&address("")).is_ok());
         let error = options.prefetch_count(7).check(&address("")).expect_err("too few").to_string();
         assert!(error.contains("concurrent(7)"), "{error}");
+        let many = Options::new("orders").sessions(Sessions::concurrent(4001));
+        let error = many.check(&address("")).expect_err("too many").to_string();
+        assert!(error.contains("4000"), "{error}");
     }
 
     #[test]

@@ -5,3 +5,4 @@ mod contract;
 mod namespace;
 mod questions;
 mod raw;
+mod sessions;

@@ -55,13 +55,24 @@ pub(crate) fn on_azure() -> bool {
 impl Place {
     /// On Azure where there is one, else on an emulator.
     pub(crate) async fn new(what: &str) -> Result<Self, BoxError> {
+        Self::made(what, false).await
+    }
+
+    /// A queue that requires sessions.
+    pub(crate) async fn with_sessions(what: &str) -> Result<Self, BoxError> {
+        Self::made(what, true).await
+    }
+
+    async fn made(what: &str, sessions: bool) -> Result<Self, BoxError> {
         if on_azure() {
             let namespace = Namespace::parse(&std::env::var(VARIABLE)?)?;
             let prefix = std::env::var(PREFIX_VARIABLE).unwrap_or_else(|_| "redrive-test".to_owned());
-            return Self::on(namespace, None, format!("{prefix}-{:08x}-{what}", fastrand::u32(..))).await;
+            let name = format!("{prefix}-{:08x}-{what}", fastrand::u32(..));
+            return Self::on(namespace, name, sessions).await;
         }
         let mut settings = Settings::default();
         settings.lock_duration = LOCK;
+        settings.requires_session = sessions;
         let emulator = Emulator::builder().queue(what, settings).start().await?;
         let namespace = Namespace::parse(&emulator.connection_string())?;
         Ok(Self { name: what.to_owned(), namespace, _emulator: Some(Arc::new(emulator)) })
@@ -70,22 +81,18 @@ impl Place {
     /// Another queue beside this one, on Azure.
     pub(crate) async fn beside(&self) -> Result<Self, BoxError> {
         let name = format!("{}-beside", self.name);
-        Self::on(self.namespace.clone(), None, name).await
+        Self::on(self.namespace.clone(), name, false).await
     }
 
-    async fn on(
-        namespace: Namespace,
-        emulator: Option<Arc<Emulator>>,
-        name: String,
-    ) -> Result<Self, BoxError> {
-        namespace.manage("PUT", &name).await?;
-        Ok(Self { name, namespace, _emulator: emulator })
+    async fn on(namespace: Namespace, name: String, sessions: bool) -> Result<Self, BoxError> {
+        namespace.manage(&name, Some(description(sessions))).await?;
+        Ok(Self { name, namespace, _emulator: None })
     }
 
     /// Deletes the queue, where it was made.
     pub(crate) async fn end(&self) {
         if self.namespace.on_azure
-            && let Err(error) = self.namespace.manage("DELETE", &self.name).await
+            && let Err(error) = self.namespace.manage(&self.name, None).await
         {
             report(&format!("left on Azure, delete it by hand: queue {}: {error}", self.name));
         }
@@ -133,29 +140,29 @@ impl Namespace {
         format!("SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={key_name}")
     }
 
-    /// Makes (`PUT`) or deletes a queue.
+    /// Makes a queue of this description, or deletes it.
     /// <https://learn.microsoft.com/rest/api/servicebus/queues>
-    async fn manage(&self, method: &'static str, queue: &str) -> Result<(), BoxError> {
+    async fn manage(&self, queue: &str, description: Option<String>) -> Result<(), BoxError> {
         let url = format!("https://{}/{queue}?api-version=2021-05", self.host);
         let token = self.token("https", queue);
         tokio::task::spawn_blocking(move || {
             let agent = agent();
-            if method == "DELETE" {
+            let Some(description) = description else {
                 agent.delete(&url).header("authorization", token).call()?;
-            } else {
-                let put = agent.put(&url).header("authorization", token);
-                let put = put.header("content-type", "application/atom+xml;type=entry;charset=utf-8");
-                put.send(description())?;
-            }
+                return Ok(());
+            };
+            let put = agent.put(&url).header("authorization", token);
+            let put = put.header("content-type", "application/atom+xml;type=entry;charset=utf-8");
+            put.send(description)?;
             Ok(())
         })
         .await?
     }
 }
 
-fn description() -> String {
+fn description(sessions: bool) -> String {
     format!(
-        r#"<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"><LockDuration>PT{}S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount></QueueDescription></content></entry>"#,
+        r#"<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"><LockDuration>PT{}S</LockDuration><RequiresSession>{sessions}</RequiresSession><MaxDeliveryCount>10</MaxDeliveryCount></QueueDescription></content></entry>"#,
         LOCK.as_secs()
     )
 }

@@ -7,7 +7,7 @@ use redrive_servicebus_emulator::{Effect, Fault, Step};
 
 use crate::steps::{
     FAR, complete, complete_is, concurrent, emulator, eventually, failure, next, next_is, plan, publish,
-    retry, sessions, settle_is_lost, started, view,
+    retry, sessions, settle_is_lost, started, until_lost, view,
 };
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn nothing_is_released_of_a_session_that_is_lost() -> Result<(), BoxError>
     publish(&transport, &["a1"]).await?;
     let held = next_is(&transport, "a1", 1).await;
     view(&emulator).expire_session_lock("a")?;
-    eventually("it noticed", || transport.interrupted_at().is_some()).await;
+    until_lost(&transport, &held.receipt).await;
     settle_is_lost(&transport, held.receipt, Settlement::Release).await;
     complete_is(&transport, "a1", 1).await
 }
@@ -54,7 +54,7 @@ async fn a_lost_connection_costs_no_attempt_and_no_order() -> Result<(), BoxErro
     retry(&transport, received, Duration::ZERO).await?;
     let held = next_is(&transport, "a1", 2).await;
     emulator.drop_connections();
-    eventually("it noticed", || transport.interrupted_at().is_some()).await;
+    until_lost(&transport, &held.receipt).await;
     settle_is_lost(&transport, held.receipt, Settlement::Complete).await;
     for (id, attempt) in [("a1", 2), ("a2", 1)] {
         complete_is(&transport, id, attempt).await?;
@@ -70,7 +70,7 @@ async fn a_link_that_is_detached_is_followed_by_another() -> Result<(), BoxError
     publish(&transport, &["a1", "a2"]).await?;
     let held = next_is(&transport, "a1", 1).await;
     emulator.detach(crate::steps::QUEUE);
-    eventually("it noticed", || transport.interrupted_at().is_some()).await;
+    until_lost(&transport, &held.receipt).await;
     drop(held);
     for id in ["a1", "a2"] {
         complete_is(&transport, id, 1).await?;

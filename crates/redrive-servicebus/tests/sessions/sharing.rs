@@ -107,6 +107,8 @@ async fn a_pause_lets_go_what_is_not_in_hand() -> Result<(), BoxError> {
     publish(&paused, &["a1", "b1"]).await?;
     let a1 = next_is(&paused, "a1", 1).await;
     complete_is(&paused, "b1", 1).await?;
+    // Time enough to ask for the next message of b.
+    nothing_comes(&paused).await;
     paused.pause().await?;
     assert!(paused.receive().await?.is_none());
     eventually("b is let go", || view(&emulator).session_locked_until("b").is_none()).await;

@@ -88,6 +88,11 @@ pub(crate) async fn settle(
     Ok(transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?)
 }
 
+/// Waits until the transport tells that this is no longer in hand.
+pub(crate) async fn until_lost(transport: &ServiceBus, receipt: &Receipt) {
+    timeout(PATIENCE, transport.lost(receipt)).await.expect("the loss is told in time");
+}
+
 /// Settles, which must be answered with the loss of the delivery.
 pub(crate) async fn settle_is_lost(transport: &ServiceBus, receipt: Receipt, settlement: Settlement) {
     let refused = transport.settle(receipt, settlement).await.expect_err("the session is lost");
