@@ -18,6 +18,8 @@ use crate::server::keys::Keys;
 pub struct Builder {
     namespace: Namespace,
     listen: String,
+    #[cfg(feature = "http")]
+    listen_http: Option<String>,
     keys: Vec<(String, String)>,
     virtual_clock: bool,
     seed: u64,
@@ -34,6 +36,8 @@ impl Builder {
         Self {
             namespace: Namespace::default(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
+            #[cfg(feature = "http")]
+            listen_http: None,
             keys: Vec::new(),
             virtual_clock: false,
             seed: 0,
@@ -68,6 +72,14 @@ impl Builder {
     /// Listens there instead of on a free port of 127.0.0.1: `host:port`, where port 0 is any that is free.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
+        self
+    }
+
+    /// Listens there for HTTP, too: the run-time REST API on the same entities. `host:port`, where port 0 is any that is free.
+    /// By itself there is no HTTP.
+    #[cfg(feature = "http")]
+    pub fn listen_http(mut self, address: impl Into<String>) -> Self {
+        self.listen_http = Some(address.into());
         self
     }
 
@@ -138,7 +150,10 @@ impl Builder {
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),
         };
-        Emulator::start(plan, &self.listen).await
+        let emulator = Emulator::start(plan, &self.listen).await?;
+        #[cfg(feature = "http")]
+        let emulator = emulator.with_http(self.listen_http.as_deref()).await?;
+        Ok(emulator)
     }
 
     fn door(&self) -> Result<Door, StartError> {

@@ -25,6 +25,8 @@ pub struct Emulator {
     address: SocketAddr,
     hub: Mutex<Arc<Hub>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
+    #[cfg(feature = "http")]
+    http: crate::server::http::Plane,
 }
 
 /// What stays the same over a crash.
@@ -53,7 +55,14 @@ impl Emulator {
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| refused(listen, source))?;
         let listening = Listening::start(listener, &plan.door, &hub);
-        Ok(Self { plan, address, hub: Mutex::new(hub), listening: tokio::sync::Mutex::new(Some(listening)) })
+        Ok(Self {
+            plan,
+            address,
+            hub: Mutex::new(hub),
+            listening: tokio::sync::Mutex::new(Some(listening)),
+            #[cfg(feature = "http")]
+            http: crate::server::http::Plane::default(),
+        })
     }
 
     /// Where it listens.
@@ -63,12 +72,33 @@ impl Emulator {
 
     /// What SDKs connect with.
     pub fn connection_string(&self) -> String {
+        self.connection_string_for(self.address.port())
+    }
+
+    fn connection_string_for(&self, port: u16) -> String {
         let (name, key) = self.plan.keys.first().unwrap_or(("RootManageSharedAccessKey", "SAS_KEY_VALUE"));
-        let port = self.address.port();
         // SDKs take the host as it is; an address such as 0.0.0.0 is none to connect to.
         format!(
             "Endpoint=sb://localhost:{port};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
         )
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) async fn with_http(self, listen: Option<&str>) -> Result<Self, StartError> {
+        let http = crate::server::http::Plane::start(listen, &self.hub()).await?;
+        Ok(Self { http, ..self })
+    }
+
+    /// Where it listens for HTTP; `None`: nowhere.
+    #[cfg(feature = "http")]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.address()
+    }
+
+    /// What clients of the run-time REST API connect with; `None` where there is no HTTP.
+    #[cfg(feature = "http")]
+    pub fn http_connection_string(&self) -> Option<String> {
+        self.http.address().map(|address| self.connection_string_for(address.port()))
     }
 
     /// Looks at a queue, a subscription (`topic/Subscriptions/name`) or a dead-letter queue (`orders/$DeadLetterQueue`).
@@ -123,6 +153,8 @@ impl Emulator {
 
     /// Ends as a killed process does: no goodbye, and nothing is written any more. The port is free when this returns.
     pub async fn crash(&self) {
+        #[cfg(feature = "http")]
+        self.http.abort().await;
         if let Some(listening) = self.listening.lock().await.take() {
             listening.abort().await;
             self.blocking(Hub::abandon_journal).await;
@@ -140,12 +172,16 @@ impl Emulator {
         let hub = self.plan.hub()?;
         let listener = bind(&self.address.to_string()).await?;
         *listening = Some(Listening::start(listener, &self.plan.door, &hub));
+        #[cfg(feature = "http")]
+        self.http.restart(&hub).await?;
         *self.lock_hub() = hub;
         Ok(())
     }
 
     /// Says goodbye to all clients, and ends. The port is free when this returns.
     pub async fn stop(&self) {
+        #[cfg(feature = "http")]
+        self.http.stop().await;
         if let Some(listening) = self.listening.lock().await.take() {
             listening.stop().await;
             self.blocking(Hub::close_journal).await;

@@ -15,9 +15,11 @@ pub enum Step {
     Attach,
     /// A message, or a batch, is sent.
     Send,
-    /// A delivery is settled on its link.
+    /// A message is asked for by HTTP.
+    Receive,
+    /// A delivery is settled on its link, or by HTTP.
     Settle,
-    /// A request to `$management`.
+    /// A request to `$management`; by HTTP: a lock is renewed.
     Request,
     /// A transaction is committed.
     Commit,

@@ -30,7 +30,7 @@ impl EntityView {
         self.hub.with(|broker, _| broker.tally(self.entity))
     }
 
-    /// How many receivers wait here for a message, or for a session.
+    /// How many receivers wait here for a message, or for a session: links with credit, and requests by HTTP.
     pub fn waiting(&self) -> usize {
         self.hub.waiting(self.entity)
     }

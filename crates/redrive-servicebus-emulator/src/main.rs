@@ -20,6 +20,10 @@ struct Arguments {
     /// Where to listen; port 0 is any that is free.
     #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
     listen: String,
+    /// Where to listen for the run-time REST API, too; port 0 is any that is free. By itself nowhere.
+    #[cfg(feature = "http")]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen_http: Option<String>,
     /// A Config.json of the official emulator.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -51,6 +55,10 @@ async fn main() -> anyhow::Result<()> {
     let told_to_end = told_to_end().context("cannot wait for a signal")?;
     // Whoever started this waits for this line: out at once, even into a pipe.
     let mut out = std::io::stdout();
+    #[cfg(feature = "http")]
+    if let Some(address) = emulator.http_address() {
+        writeln!(out, "listening for HTTP on {address}")?;
+    }
     writeln!(out, "listening on {}", emulator.address())?;
     out.flush()?;
     told_to_end.await;
@@ -94,6 +102,10 @@ async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
     let mut builder = Emulator::builder().listen(arguments.listen).seed(seed).detach_idle_links(IDLE_LINKS);
     if let Some(path) = arguments.state {
         builder = builder.state_file(path);
+    }
+    #[cfg(feature = "http")]
+    if let Some(address) = arguments.listen_http {
+        builder = builder.listen_http(address);
     }
     if let Some(path) = &arguments.config {
         builder = builder.namespace(read(path)?.namespace);

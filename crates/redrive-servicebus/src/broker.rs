@@ -11,7 +11,7 @@ use crate::connection::Link;
 use crate::error::{Refusal, WireError};
 use crate::inbox::Inbox;
 use crate::locks::Locks;
-use crate::options::{Options, Transactions};
+use crate::options::Options;
 use crate::settler::Settler;
 use crate::wire::{Disposal, Swap};
 
@@ -40,7 +40,7 @@ pub(crate) struct NotReplaced {
 
 impl Broker {
     pub(crate) fn new(options: Options, link: Arc<Link>) -> Self {
-        let without_transactions = options.transactions == Transactions::Off;
+        let without_transactions = !options.has_transactions();
         Self {
             settler: Settler::start(Arc::clone(&link)),
             options,

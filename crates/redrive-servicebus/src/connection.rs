@@ -8,19 +8,25 @@ use tokio::sync::Mutex;
 
 use crate::address::Address;
 use crate::error::WireError;
-use crate::wire::{self, Wire};
+use crate::wire::{self, Protocol, Wire};
 
 /// The connection, opened when it is needed.
 #[derive(Debug)]
 pub(crate) struct Link {
     address: Arc<Address>,
+    protocol: Protocol,
     current: Mutex<Option<Arc<dyn Wire>>>,
     closed: AtomicBool,
 }
 
 impl Link {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { address: Arc::new(address), current: Mutex::default(), closed: AtomicBool::new(false) }
+    pub(crate) fn new(address: Address, protocol: Protocol) -> Self {
+        Self {
+            address: Arc::new(address),
+            protocol,
+            current: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// The connection that stands, or a new one.
@@ -33,7 +39,7 @@ impl Link {
         if let Some(wire) = current.as_ref().filter(|wire| wire.is_live()) {
             return Ok(Arc::clone(wire));
         }
-        let wire = wire::open(Arc::clone(&self.address)).await?;
+        let wire = wire::open(Arc::clone(&self.address), self.protocol).await?;
         *current = Some(Arc::clone(&wire));
         Ok(wire)
     }

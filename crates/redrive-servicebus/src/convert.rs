@@ -34,6 +34,15 @@ const CLUSTER_ID: &str = "x-servicebus-cluster-id";
 const PRIORITY: &str = "x-servicebus-priority";
 const REPLY_TO_SESSION: &str = "x-servicebus-reply-to-session-id";
 const PARTITION_KEY: &str = "x-servicebus-partition-key";
+/// What HTTP has no place for: carried as properties, and put back where it came from, whoever reads it.
+pub(crate) mod carried {
+    pub(crate) const CONTENT_TYPE: &str = "x-servicebus-content-type";
+    pub(crate) const CONTENT_ENCODING: &str = "x-servicebus-content-encoding";
+    pub(crate) const TIMESTAMP: &str = "x-servicebus-timestamp";
+    pub(crate) const USER_ID: &str = "x-servicebus-user-id";
+    /// A table of properties whose names no header can have.
+    pub(crate) const TOGETHER: &str = "x-servicebus-properties";
+}
 /// Which kind of body section a message came with, where it is not plain bytes.
 const BODY: &str = "x-servicebus-body";
 /// Service Bus says so where a message has no time to live of its own.
@@ -91,6 +100,12 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
         let value = from_property(value);
         if value.as_str() != Some(REMOVED) {
             headers.insert(name, value);
+        }
+    }
+    if let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() {
+        headers.remove(carried::TOGETHER);
+        for (name, value) in together.iter() {
+            headers.insert(name.to_owned(), value.clone());
         }
     }
     let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
@@ -207,6 +222,7 @@ fn take_own(headers: &mut Headers, properties: &mut Properties) {
         // Dead-lettered under an id that it was given on arrival.
         properties.id = headers.get(names::MESSAGE_ID).and_then(Value::as_str).map(str::to_owned);
     }
+    take_carried(headers, properties);
     properties.app_id = take_text(headers, APP_ID);
     properties.cluster_id = take_text(headers, CLUSTER_ID);
     if let Some(Value::U8(priority)) = headers.get(PRIORITY) {
@@ -216,6 +232,23 @@ fn take_own(headers: &mut Headers, properties: &mut Properties) {
     // Written down by redrive, the publisher's expiration counts by that; what is left is the entity's own.
     if headers.contains(names::EXPIRATION) {
         properties.expiration = None;
+    }
+}
+
+fn take_carried(headers: &mut Headers, properties: &mut Properties) {
+    if let Some(text) = take_text(headers, carried::CONTENT_TYPE) {
+        properties.content_type = Some(text);
+    }
+    if let Some(text) = take_text(headers, carried::CONTENT_ENCODING) {
+        properties.content_encoding = Some(text);
+    }
+    if let Some(Value::Timestamp(time)) = headers.get(carried::TIMESTAMP) {
+        properties.timestamp = Some(*time);
+        headers.remove(carried::TIMESTAMP);
+    }
+    if let Some(Value::Bytes(user)) = headers.get(carried::USER_ID) {
+        properties.user_id = Some(String::from_utf8_lossy(user).into_owned());
+        headers.remove(carried::USER_ID);
     }
 }
 
@@ -236,7 +269,7 @@ fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Heade
 }
 
 /// Handlers see bytes. A body that came as something else is sent on as what it was.
-fn body(body: Body<Amqp>, headers: &mut Headers) -> Bytes {
+pub(crate) fn body(body: Body<Amqp>, headers: &mut Headers) -> Bytes {
     let (kind, bytes) = match body {
         Body::Empty => ("empty", Bytes::new()),
         Body::Data(sections) => {
@@ -296,7 +329,7 @@ fn encoded(value: &Amqp) -> Bytes {
     serde_amqp::to_vec(value).unwrap_or_default().into()
 }
 
-fn id_text(id: MessageId) -> String {
+pub(crate) fn id_text(id: MessageId) -> String {
     match id {
         MessageId::String(text) => text,
         MessageId::Ulong(number) => number.to_string(),

@@ -29,6 +29,8 @@ mod locks;
 mod lost;
 mod options;
 mod receipt;
+#[cfg(feature = "rest")]
+mod rest;
 mod session;
 mod sessions;
 mod settle;
@@ -43,7 +45,7 @@ mod wire;
 #[cfg(feature = "entra")]
 pub use azure_core::credentials::TokenCredential;
 pub use entity::Entity;
-pub use options::{Options, ReceiveMode, Transactions, TransportType};
+pub use options::{Backend, Options, ReceiveMode, Transactions, TransportType};
 pub use receipt::Receipt;
 pub use sessions::Sessions;
 pub use shelves::ServiceBusShelves;

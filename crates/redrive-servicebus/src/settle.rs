@@ -65,7 +65,10 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
         }
         Settlement::Move { shelf, copy } => match (shelf, receipt.broker.options.parking_queue.clone()) {
             (Shelf::Parking, Some(queue)) => replace(receipt, queue, &copy, None).await,
-            (shelf, _) => shelve(receipt, shelf, &copy).await,
+            (shelf, _) => match receipt.broker.options.dead_letter_target().map(str::to_owned) {
+                Some(queue) => replace(receipt, queue, &marked(copy, shelf), None).await,
+                None => shelve(receipt, shelf, &copy).await,
+            },
         },
     }
 }
@@ -142,6 +145,15 @@ async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
             .push((SHELF.to_owned(), fe2o3_amqp_types::primitives::SimpleValue::String(PARKED.to_owned())));
     }
     dead_letter(receipt, reason, description, changes).await
+}
+
+/// As it rests in the queue for dead letters, where there is one: parked messages may rest there too.
+pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
+    match shelf {
+        Shelf::Parking => copy.headers_mut().insert(SHELF, PARKED),
+        _ => copy.headers_mut().remove(SHELF),
+    };
+    copy
 }
 
 async fn dead_letter(

@@ -17,13 +17,15 @@ use crate::broker::{Broker, NotReplaced};
 use crate::convert::{self, Incoming, Outgoing, SHELF};
 use crate::copy_id::copy_id;
 use crate::error::WireError;
-use crate::settle::PARKED;
+use crate::settle::{PARKED, marked};
 use crate::wire::{Arrived, Disposal, DisposalKind, Swap, Wire, WireReceiver};
 
 /// How many messages are looked at by one request.
 const AT_ONCE: i32 = 100;
 /// How many messages are on their way to us at most while a shelf is worked through.
 const CREDIT: u32 = 50;
+/// How many messages are locked at most where one can only look by locking: more would run out of their locks meanwhile.
+const HELD_AT_MOST: usize = 1000;
 /// Where the header stands in which other brokers tell of dead-lettering.
 const DEATHS: &str = "x-death";
 
@@ -61,10 +63,12 @@ impl ServiceBusShelves {
             return vec![(queue.clone(), false)];
         }
         let sources = self.broker.options.sources();
+        let own = self.broker.options.dead_letter_target().filter(|_| !self.transfer);
+        let own = own.map(|queue| (queue.to_owned(), true));
         let path = |source: &crate::Entity| {
             if self.transfer { source.transfer_dead_letter_path() } else { source.dead_letter_path() }
         };
-        sources.iter().map(|source| (path(source), true)).collect()
+        own.into_iter().chain(sources.iter().map(|source| (path(source), true))).collect()
     }
 
     async fn wire(&self) -> Result<Arc<dyn Wire>, TransportError> {
@@ -83,6 +87,14 @@ impl ServiceBusShelves {
         limit: usize,
     ) -> Result<Vec<Looked>, TransportError> {
         let wire = self.wire().await?;
+        let rests = |incoming: &Incoming| !marked || Broker::rests_on(shelf, incoming.shelf.as_deref());
+        if let Some(held) = hold_all(&*wire, place).await? {
+            let seen = held.iter().filter_map(|arrived| arrived.message.as_deref().ok());
+            let found = seen.filter(|incoming| rests(incoming)).take(limit);
+            let found = found.map(|incoming| Looked::new(incoming.clone(), place)).collect();
+            unlock(&*wire, place, held).await;
+            return Ok(found);
+        }
         let mut found = Vec::new();
         let mut from = 1;
         while found.len() < limit {
@@ -94,7 +106,7 @@ impl ServiceBusShelves {
             for message in peeked {
                 let incoming = convert::incoming(message);
                 from = from.max(incoming.sequence_number.saturating_add(1));
-                if !marked || Broker::rests_on(shelf, incoming.shelf.as_deref()) {
+                if rests(&incoming) {
                     found.push(Looked::new(incoming, place));
                 }
             }
@@ -106,6 +118,11 @@ impl ServiceBusShelves {
     async fn work(&self, shelf: Shelf, which: &Selection, work: &Work<'_>) -> Result<u64, TransportError> {
         let mut done = 0;
         for (place, marked) in self.places(shelf) {
+            let wire = self.wire().await?;
+            if let Some(held) = hold_all(&*wire, &place).await? {
+                done += self.work_on_held(&*wire, (&place, marked, shelf), held, which, work).await?;
+                continue;
+            }
             let all = self.look(&place, marked, shelf, usize::MAX).await?;
             let chosen: HashSet<i64> = all
                 .iter()
@@ -168,6 +185,40 @@ impl ServiceBusShelves {
         ended.map(|()| done)
     }
 
+    /// Of messages that had to be locked to be seen: those that are meant, and the others are given back.
+    async fn work_on_held(
+        &self,
+        wire: &dyn Wire,
+        (place, marked, shelf): (&str, bool, Shelf),
+        held: Vec<Arrived>,
+        which: &Selection,
+        work: &Work<'_>,
+    ) -> Result<u64, TransportError> {
+        let mut done = 0;
+        let mut others = Vec::new();
+        let mut ended = Ok(());
+        for arrived in held {
+            let meant = arrived.message.as_deref().is_ok_and(|incoming| {
+                (!marked || Broker::rests_on(shelf, incoming.shelf.as_deref()))
+                    && Looked::new(incoming.clone(), place).is_meant(which)
+            });
+            if ended.is_err() || !meant {
+                others.push(arrived);
+                continue;
+            }
+            fail_point(FailPoint::Taken);
+            match self.one(wire, place, &arrived, work).await {
+                Ok(()) => done += 1,
+                Err(error) => {
+                    others.push(arrived);
+                    ended = Err(error);
+                }
+            }
+        }
+        unlock(wire, place, others).await;
+        ended.map(|()| done)
+    }
+
     async fn one(
         &self,
         wire: &dyn Wire,
@@ -185,6 +236,11 @@ impl ServiceBusShelves {
             Work::Discard => settle(DisposalKind::Complete, Vec::new()).await,
             Work::Park => match &self.broker.options.parking_queue {
                 Some(queue) => self.send_on(place, arrived, incoming, queue, incoming.message.clone()).await,
+                None if self.broker.options.dead_letter_target().is_some() => {
+                    let queue = self.broker.options.dead_letter_target().unwrap_or_default();
+                    let message = marked(incoming.message.clone(), Shelf::Parking);
+                    self.send_on(place, arrived, incoming, queue, message).await
+                }
                 // One cannot dead-letter from there, but one can mark.
                 None => {
                     let mark = vec![(SHELF.to_owned(), SimpleValue::String(PARKED.to_owned()))];
@@ -218,6 +274,20 @@ impl ServiceBusShelves {
             let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
             error.into_error(&format!("{what} `{place}`"))
         })
+    }
+}
+
+/// Everything there, up to a bound, where one can only look by locking.
+async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Vec<Arrived>>, TransportError> {
+    let held = wire.hold_all(place, HELD_AT_MOST).await;
+    held.map_err(|error| error.into_error(&format!("looking into `{place}`")))
+}
+
+/// Gives back what was only looked at.
+async fn unlock(wire: &dyn Wire, place: &str, held: Vec<Arrived>) {
+    let locks: Vec<_> = held.iter().map(|arrived| arrived.lock).collect();
+    if let Err(error) = wire.settle(place, &locks, &Disposal::abandon()).await {
+        debug!(%place, %error, "some of what was looked at was not given back; its locks run out");
     }
 }
 

@@ -45,6 +45,12 @@ impl Token {
         }
     }
 
+    /// As HTTP has it in the header `Authorization`.
+    #[cfg(feature = "rest")]
+    pub(crate) fn for_http(self) -> String {
+        if self.kind == SAS { self.text } else { format!("Bearer {}", self.text) }
+    }
+
     fn signed(key_name: &str, key: &str, audience: &str, now: SystemTime) -> Self {
         Self {
             text: sign(audience, key_name, key, now + LIFETIME),

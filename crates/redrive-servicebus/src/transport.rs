@@ -74,7 +74,7 @@ impl ServiceBus {
         options.check(&address)?;
         let address = address.reached(&options.connection);
         let host = address.host.clone();
-        let link = Arc::new(Link::new(address));
+        let link = Arc::new(Link::new(address, options.protocol()));
         let connected = link.live().await;
         connected.map_err(|error| error.into_error(&format!("connecting to the namespace `{host}`")))?;
         let broker = Arc::new(Broker::new(options, Arc::clone(&link)));

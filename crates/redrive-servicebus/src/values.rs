@@ -89,7 +89,12 @@ fn opaque(table: &Headers) -> Option<SimpleValue> {
 }
 
 fn as_json(value: &Value) -> SimpleValue {
-    SimpleValue::String(format!("{AS_JSON}{}", to_json(value)))
+    SimpleValue::String(as_json_text(value))
+}
+
+/// A header's value as text that says so.
+pub(crate) fn as_json_text(value: &Value) -> String {
+    format!("{AS_JSON}{}", to_json(value))
 }
 
 /// Texts, 64-bit integers, booleans and lists as what they are; everything else as an object whose only key is its type.

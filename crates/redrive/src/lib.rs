@@ -52,6 +52,7 @@
 //! | `servicebus` | Azure Service Bus, queues and subscriptions |
 //! | `servicebus-websockets` | the same in WebSockets, for networks that let out port 443 only |
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
+//! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
 //! | `json` (default) | the `Json` extractor |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |

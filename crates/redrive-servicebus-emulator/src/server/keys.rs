@@ -120,7 +120,7 @@ impl Authorised {
         self.add(Grant { resource: String::new(), expires: None });
     }
 
-    fn covers(&self, path: &str, now: Timestamp) -> bool {
+    pub(super) fn covers(&self, path: &str, now: Timestamp) -> bool {
         let path = path.to_lowercase();
         self.0.iter().any(|grant| {
             let below = path

@@ -12,6 +12,8 @@ mod consumer;
 mod context;
 mod coordinator;
 pub(crate) mod door;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 pub(crate) mod hub;
 mod idle;
 mod inlet;

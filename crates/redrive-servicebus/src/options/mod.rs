@@ -9,6 +9,7 @@ use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorK
 use crate::address::Address;
 use crate::entity::Entity;
 use crate::sessions::Sessions;
+use crate::wire::Protocol;
 
 pub(crate) use connection::ConnectionOptions;
 pub use connection::TransportType;
@@ -47,6 +48,22 @@ pub struct Options {
     pub(crate) transactions: Transactions,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) connection: ConnectionOptions,
+    pub(crate) backend: Backend,
+    #[cfg(feature = "rest")]
+    pub(crate) rest: crate::rest::RestOptions,
+}
+
+/// By which protocol the namespace is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// AMQP 1.0.
+    #[default]
+    Amqp,
+    /// The run-time REST API, by HTTPS: for networks that let nothing else through. It can do less; what, stands in
+    /// `docs/transports/servicebus.md`. Dead letters need a queue of their own (`Options::dead_letter_queue`).
+    #[cfg(feature = "rest")]
+    Rest,
 }
 
 /// How messages are received.
@@ -87,6 +104,9 @@ impl Options {
             transactions: Transactions::Auto,
             sessions: None,
             connection: ConnectionOptions::default(),
+            backend: Backend::Amqp,
+            #[cfg(feature = "rest")]
+            rest: crate::rest::RestOptions::default(),
         }
     }
 
@@ -161,9 +181,17 @@ impl Options {
         self
     }
 
+    /// By which protocol the namespace is spoken to: [`Backend::Amqp`] unless said otherwise.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
     /// Refuses what can be refused without asking the broker.
     pub(crate) fn check(&self, address: &Address) -> Result<(), TransportError> {
         let entity = &self.entity;
+        #[cfg(feature = "rest")]
+        self.check_rest()?;
         if self.receive_mode == ReceiveMode::ReceiveAndDelete {
             return Err(refused(format!(
                 "`{entity}` cannot be consumed by `ReceiveAndDelete`: a message would be gone when its handler fails or the \
@@ -223,6 +251,8 @@ impl Options {
                 self.entity
             ));
         }
+        #[cfg(feature = "rest")]
+        unmet.extend(self.unmet_by_rest());
         if unmet.is_empty() { Ok(()) } else { Err(refused(unmet.join("; "))) }
     }
 
@@ -256,6 +286,8 @@ impl Options {
             // A session that ends with its connection, as with that of a dead process, counts nothing.
             capabilities.counts_hand_outs = false;
         }
+        #[cfg(feature = "rest")]
+        self.limit_to_rest(&mut capabilities);
         capabilities
     }
 
@@ -274,6 +306,28 @@ impl Options {
         self.sources().len() * self.sessions.map_or(1, |sessions| sessions.concurrent as usize)
     }
 
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.backend {
+            Backend::Amqp => Protocol::Amqp,
+            #[cfg(feature = "rest")]
+            Backend::Rest => Protocol::Rest { poll_wait: self.rest.poll_wait, polls: self.rest.polls },
+        }
+    }
+
+    /// Where dead letters are moved to; `None`: the broker itself dead-letters them.
+    pub(crate) fn dead_letter_target(&self) -> Option<&str> {
+        #[cfg(feature = "rest")]
+        if self.backend == Backend::Rest {
+            return self.rest.dead_letter_queue.as_deref();
+        }
+        None
+    }
+
+    /// Whether a copy can be stored and its original completed in one transaction.
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.transactions == Transactions::Auto && self.backend == Backend::Amqp
+    }
+
     /// Where copies are sent to come back; `None` where they would reach others.
     pub(crate) fn retry_target(&self) -> Option<&str> {
         match (&self.retry_queue, &self.entity) {
@@ -290,7 +344,7 @@ impl Options {
     }
 }
 
-fn refused(message: String) -> TransportError {
+pub(crate) fn refused(message: String) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 

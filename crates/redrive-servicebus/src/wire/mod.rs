@@ -6,6 +6,8 @@ mod management;
 mod read_error;
 mod receiver;
 mod requests;
+#[cfg(feature = "rest")]
+mod rest;
 mod sending;
 mod session;
 mod stream;
@@ -22,10 +24,31 @@ use async_trait::async_trait;
 use fe2o3_amqp_types::primitives::SimpleValue;
 use uuid::Uuid;
 
+use crate::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
 
-pub(crate) use amqp::open;
+/// By which protocol the namespace is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Amqp,
+    #[cfg(feature = "rest")]
+    Rest {
+        /// How long a request waits for a message.
+        poll_wait: Duration,
+        /// How many requests wait at once at most.
+        polls: usize,
+    },
+}
+
+/// Connects to the namespace.
+pub(crate) async fn open(address: Arc<Address>, protocol: Protocol) -> Result<Arc<dyn Wire>, WireError> {
+    match protocol {
+        Protocol::Amqp => amqp::open(address).await,
+        #[cfg(feature = "rest")]
+        Protocol::Rest { poll_wait, polls } => rest::open(address, poll_wait, polls),
+    }
+}
 
 /// A connection to the namespace.
 #[async_trait]
@@ -64,6 +87,11 @@ pub(crate) trait Wire: Debug + Send + Sync {
     /// Renews the lock of a session, and with it those of its messages; answers until when it holds.
     async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {
         Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
+    }
+
+    /// Where one can only look by locking: up to so many messages from the head on, all locked. `None`: by [`Wire::peek`].
+    async fn hold_all(&self, _entity: &str, _most: usize) -> Result<Option<Vec<Arrived>>, WireError> {
+        Ok(None)
     }
 
     /// Whether the connection stands, as far as known.
@@ -121,9 +149,25 @@ pub(crate) struct Arrived {
     pub(crate) message: Result<Box<Incoming>, String>,
 }
 
-/// How a link knows a message that was handed out on it.
+/// How a message that was handed out is known where it was.
 #[derive(Clone, Debug)]
-pub(crate) struct Tag(fe2o3_amqp::link::delivery::DeliveryInfo);
+pub(crate) enum Tag {
+    /// On a link.
+    Link(fe2o3_amqp::link::delivery::DeliveryInfo),
+    /// In an entity, by its lock.
+    #[cfg(feature = "rest")]
+    Rest(Arc<str>, Uuid),
+}
+
+impl Tag {
+    fn on_link(&self) -> Option<&fe2o3_amqp::link::delivery::DeliveryInfo> {
+        match self {
+            Self::Link(info) => Some(info),
+            #[cfg(feature = "rest")]
+            Self::Rest(..) => None,
+        }
+    }
+}
 
 /// A session, by the link that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]

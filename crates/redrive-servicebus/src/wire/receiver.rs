@@ -74,7 +74,7 @@ impl AmqpReceiver {
                 let (info, message) = delivery.into_parts();
                 Ok(Arrived {
                     lock: lock(&info)?,
-                    tag: Tag(info),
+                    tag: Tag::Link(info),
                     message: Ok(Box::new(convert::incoming(message))),
                 })
             }
@@ -82,7 +82,7 @@ impl AmqpReceiver {
             Err(RecvError::MessageDecode(broken)) => Ok(Arrived {
                 lock: lock(&broken.info)?,
                 message: Err(broken.source.to_string()),
-                tag: Tag(broken.info),
+                tag: Tag::Link(broken.info),
             }),
             Err(error) => {
                 self.handle.live.store(false, Ordering::Release);
@@ -127,13 +127,15 @@ impl WireReceiver for AmqpReceiver {
 #[async_trait]
 impl Handle for LinkHandle {
     async fn release(&self, tag: &Tag) -> bool {
-        self.live.load(Ordering::Acquire) && self.disposer.release(tag.0.clone()).await.is_ok()
+        let Some(info) = tag.on_link() else { return false };
+        self.live.load(Ordering::Acquire) && self.disposer.release(info.clone()).await.is_ok()
     }
 
     async fn forget(&self, tag: &Tag) {
         // The broker knows it settled already: this only takes it off the link's books, at both ends.
+        let Some(info) = tag.on_link() else { return };
         if self.live.load(Ordering::Acquire) {
-            let _ = self.disposer.accept(tag.0.clone()).await;
+            let _ = self.disposer.accept(info.clone()).await;
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStre
     })
 }
 
-fn config(more_certificates: Option<&str>) -> Result<Arc<ClientConfig>, WireError> {
+pub(super) fn config(more_certificates: Option<&str>) -> Result<Arc<ClientConfig>, WireError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

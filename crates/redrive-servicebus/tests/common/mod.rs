@@ -1,5 +1,8 @@
 //! A queue or subscription on an emulator of its own, for each test.
 
+#[cfg(feature = "rest")]
+pub(crate) mod rest;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

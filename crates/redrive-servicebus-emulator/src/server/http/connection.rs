@@ -1,0 +1,74 @@
+//! One connection's task: requests in, answers out, one after the other, and word from the rest of the emulator.
+
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, watch};
+
+use super::call::Caller;
+use crate::server::hub::Hub;
+use crate::server::mailbox::Mailbox;
+
+/// The head of a request has at most so many bytes: Service Bus takes 64 KiB of properties, written longer here.
+const MAX_HEAD: usize = 512 * 1024;
+/// And so many lines.
+const MAX_HEADERS: usize = 1000;
+
+/// Serves one client until either side ends it.
+pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) {
+    let registered = Registered { mailbox: hub.connect(), hub };
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "connection ended");
+        return;
+    }
+    let (ending, ends) = watch::channel(false);
+    let wake = Arc::new(Notify::new());
+    let caller = Caller {
+        hub: Arc::clone(&registered.hub),
+        connection: registered.mailbox.id,
+        wake: Arc::clone(&wake),
+        ends,
+    };
+    let service = service_fn(move |request| caller.clone().answer(request));
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(connection = registered.mailbox.id, %error, "connection ended");
+                }
+                return;
+            }
+            () = registered.mailbox.changed() => {
+                let mail = registered.mailbox.take();
+                if mail.drop {
+                    return;
+                }
+                if mail.close {
+                    ending.send_replace(true);
+                    connection.as_mut().graceful_shutdown();
+                }
+                if !mail.wake.is_empty() {
+                    wake.notify_one();
+                }
+            }
+        }
+    }
+}
+
+/// Known to the emulator for as long as this lives, also where the task is given up.
+struct Registered {
+    hub: Arc<Hub>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.hub.disconnect(self.mailbox.id);
+    }
+}

@@ -1,0 +1,107 @@
+//! Where HTTP is listened for, if at all, over starts and stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+use super::connection::serve;
+use crate::error::StartError;
+use crate::server::hub::Hub;
+
+/// Accepting fails when there are too many open files: it may work again soon.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// The emulator by HTTP. Dropped, it ends as it does when it is stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Plane {
+    address: Option<SocketAddr>,
+    listening: tokio::sync::Mutex<Option<Listening>>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    accepting: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Plane {
+    /// Listens there; `None`: nowhere.
+    pub(crate) async fn start(listen: Option<&str>, hub: &Arc<Hub>) -> Result<Self, StartError> {
+        let Some(listen) = listen else { return Ok(Self::default()) };
+        let listener = bind(listen).await?;
+        let address = listener.local_addr().map_err(|source| refused(listen, source))?;
+        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, hub)));
+        Ok(Self { address: Some(address), listening })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Ends at once, as a crash does. Waits until the port is free.
+    pub(crate) async fn abort(&self) {
+        if let Some(listening) = self.listening.lock().await.take() {
+            listening.accepting.abort();
+            let _ = listening.accepting.await;
+        }
+    }
+
+    /// Answers what is asked already, and ends. Whoever tells the connections to end does so after this was called.
+    pub(crate) async fn stop(&self) {
+        if let Some(listening) = self.listening.lock().await.take() {
+            let _ = listening.stop.send(());
+            let _ = listening.accepting.await;
+        }
+    }
+
+    /// Listens at the same address again.
+    pub(crate) async fn restart(&self, hub: &Arc<Hub>) -> Result<(), StartError> {
+        if let Some(address) = self.address {
+            let listener = bind(&address.to_string()).await?;
+            *self.listening.lock().await = Some(Listening::start(listener, hub));
+        }
+        Ok(())
+    }
+}
+
+impl Listening {
+    fn start(listener: TcpListener, hub: &Arc<Hub>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        Self { accepting: tokio::spawn(accept(listener, Arc::clone(hub), stopped)), stop }
+    }
+}
+
+async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
+    // Dropped with this task, and with it all connections.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&hub)))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(PAUSE_AFTER_FAILURE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(listener);
+    hub.post_to_all(|mail| mail.close = true);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn bind(address: &str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| refused(address, source))
+}
+
+fn refused(address: &str, source: std::io::Error) -> StartError {
+    StartError::Listen { address: address.to_owned(), source }
+}

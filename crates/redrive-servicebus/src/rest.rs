@@ -1,0 +1,144 @@
+//! What is said, and what can be done, where the namespace is spoken to by its REST API.
+
+use std::time::Duration;
+
+use redrive_core::{Capabilities, TransportError};
+
+use crate::options::{Backend, Options, refused};
+
+/// The most bytes that properties and headers of a copy may take: in HTTP they are lines, and grow in quotes.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
+
+/// What only the REST API needs.
+#[derive(Clone, Debug)]
+pub(crate) struct RestOptions {
+    pub(crate) dead_letter_queue: Option<String>,
+    pub(crate) poll_wait: Duration,
+    pub(crate) polls: usize,
+}
+
+impl Default for RestOptions {
+    fn default() -> Self {
+        Self { dead_letter_queue: None, poll_wait: Duration::from_secs(10), polls: 8 }
+    }
+}
+
+impl Options {
+    /// The queue that dead letters are moved to, and parked messages where there is no parking queue: with [`Backend::Rest`], which
+    /// cannot dead-letter, and only with that. It must exist, and nobody may consume it. Give it the largest
+    /// `MaxDeliveryCount`, and no time to live: looking at it counts.
+    pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
+        self.rest.dead_letter_queue = Some(name.into());
+        self
+    }
+
+    /// How long one request of [`Backend::Rest`] waits for a message; 10 s unless said otherwise, at least 1 s, in whole
+    /// seconds. An empty queue costs one request in this time. A pause and the close wait for it.
+    pub fn poll_wait(mut self, wait: Duration) -> Self {
+        self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
+        self
+    }
+
+    /// How many requests of [`Backend::Rest`] wait for messages at once at most, each for one; 8 unless said otherwise. Their
+    /// answers overtake each other: with 1, messages come in their order, one after each answer.
+    pub fn concurrent_polls(mut self, most: u32) -> Self {
+        self.rest.polls = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
+        self
+    }
+
+    /// Refuses what can be refused without asking the broker.
+    pub(crate) fn check_rest(&self) -> Result<(), TransportError> {
+        if self.backend == Backend::Rest && self.sessions.is_some() {
+            return Err(refused(format!(
+                "the REST API cannot accept sessions of `{}`: use `Backend::Amqp`",
+                self.entity
+            )));
+        }
+        let Some(queue) = &self.rest.dead_letter_queue else { return Ok(()) };
+        if self.backend != Backend::Rest {
+            return Err(refused(format!(
+                "`dead_letter_queue` is for the REST API only: by AMQP dead letters of `{}` go to its own dead-letter queue; \
+                 leave it out",
+                self.entity
+            )));
+        }
+        let read = self.sources().into_iter().any(|source| source.path().eq_ignore_ascii_case(queue));
+        if read || self.parking_queue.as_ref().is_some_and(|parking| parking.eq_ignore_ascii_case(queue)) {
+            return Err(refused(format!(
+                "the queue `{queue}` is for the dead letters of `{}` and for something else: name a queue of its own",
+                self.entity
+            )));
+        }
+        Ok(())
+    }
+
+    /// What the REST API cannot do for a consumer: one sentence each, with what to do.
+    pub(crate) fn unmet_by_rest(&self) -> Option<String> {
+        let missing = self.backend == Backend::Rest && self.rest.dead_letter_queue.is_none();
+        missing.then(|| {
+            format!(
+                "the REST API cannot dead-letter a message of `{}`: name an ordinary queue that dead letters are moved to, \
+                 with `Options::dead_letter_queue`, or use `Backend::Amqp`",
+                self.entity
+            )
+        })
+    }
+
+    pub(crate) fn limit_to_rest(&self, capabilities: &mut Capabilities) {
+        if self.backend == Backend::Rest {
+            capabilities.native_dead_letter = false;
+            capabilities.release_counts = true;
+            capabilities.max_header_bytes = Some(MAX_HEADER_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::Needs;
+
+    use super::*;
+    use crate::address::Address;
+
+    fn check(options: &Options) -> Result<(), TransportError> {
+        let address = Address::parse("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b");
+        options.check(&address.expect("it is well-formed"))
+    }
+
+    #[test]
+    fn without_a_queue_for_dead_letters_it_does_not_start() {
+        let options = Options::new("orders").backend(Backend::Rest);
+        let error = options.check_needs(&Needs::none()).expect_err("nowhere to go").to_string();
+        assert!(error.contains("dead_letter_queue") && error.contains("orders"), "{error}");
+        assert!(options.dead_letter_queue("dead").check_needs(&Needs::none()).is_ok());
+    }
+
+    #[test]
+    fn the_queue_for_dead_letters_is_for_nothing_else() {
+        let options = Options::new("orders").backend(Backend::Rest);
+        assert!(check(&options.clone().dead_letter_queue("dead")).is_ok());
+        for options in [
+            options.clone().dead_letter_queue("Orders"),
+            options.clone().retry_queue("back").dead_letter_queue("back"),
+            options.parking_queue("parking").dead_letter_queue("parking"),
+        ] {
+            let error = check(&options).expect_err("it is used twice").to_string();
+            assert!(error.contains("of its own"), "{error}");
+        }
+    }
+
+    #[test]
+    fn amqp_needs_no_queue_for_dead_letters() {
+        let error =
+            check(&Options::new("orders").dead_letter_queue("dead")).expect_err("it would do nothing");
+        assert!(error.to_string().contains("leave it out"), "{error}");
+    }
+
+    #[test]
+    fn what_it_can_do_is_declared() {
+        let options = Options::new("orders");
+        let (amqp, rest) = (options.capabilities(), options.backend(Backend::Rest).capabilities());
+        assert_eq!((amqp.native_dead_letter, rest.native_dead_letter), (true, false));
+        assert_eq!((amqp.release_counts, rest.release_counts), (false, true));
+    }
+}

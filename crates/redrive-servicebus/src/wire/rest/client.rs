@@ -1,0 +1,185 @@
+//! One request, and what became of it.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use azure_core_rest::headers::{HeaderName, HeaderValue};
+use azure_core_rest::{HttpClient, Method, Request, Url};
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::address::Address;
+use crate::error::{Refusal, WireError};
+use crate::token::Token;
+
+/// How long an answer may take, beyond what it was asked to wait.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// How much of an answer's text is repeated in an error.
+const MAX_SAID: usize = 300;
+/// The port of an emulator that says none.
+const EMULATOR_PORT: u16 = 5300;
+/// What may stand in a path as it is.
+const IN_PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'$').remove(b'/');
+
+/// Asks a namespace.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: Arc<dyn HttpClient>,
+    address: Arc<Address>,
+}
+
+/// What is asked of an entity.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verb {
+    Send,
+    PeekLock {
+        wait: Duration,
+    },
+    /// These by the number and the lock of a message.
+    Complete(i64, Uuid),
+    Unlock(i64, Uuid),
+    Renew(i64, Uuid),
+}
+
+/// What a request carries.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) content_type: Option<String>,
+    pub(super) lines: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+/// Whatever was answered. The names of headers are in lower case.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+impl Client {
+    pub(super) fn new(http: Arc<dyn HttpClient>, address: Arc<Address>) -> Self {
+        Self { http, address }
+    }
+
+    /// Asks, and waits for the answer, whatever it is.
+    pub(super) async fn ask(&self, entity: &str, verb: Verb, content: Content) -> Result<Answer, WireError> {
+        let request = self.request(entity, verb, content).await?;
+        let patience = match verb {
+            Verb::PeekLock { wait } => wait + ANSWER_WAIT,
+            _ => ANSWER_WAIT,
+        };
+        let asked = timeout(patience, async {
+            let answer = self.http.execute_request(&request).await?;
+            let (status, headers, body) = answer.deconstruct();
+            // The bytes as they are: a body need not be text.
+            Ok::<_, azure_core_rest::Error>((u16::from(status), headers, body.collect().await?))
+        });
+        let (status, headers, body) = match asked.await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(WireError::interrupted(with_causes(&error))),
+            Err(_) => return Err(WireError::interrupted(format!("no answer within {patience:?}"))),
+        };
+        let headers = headers.into_iter();
+        let headers = headers.map(|(name, value)| (name.as_str().to_owned(), value.as_str().to_owned()));
+        Ok(Answer { status, headers: headers.collect(), body })
+    }
+
+    async fn request(&self, entity: &str, verb: Verb, content: Content) -> Result<Request, WireError> {
+        let path = utf8_percent_encode(entity, IN_PATH);
+        let (method, rest) = match verb {
+            Verb::Send => (Method::Post, "messages".to_owned()),
+            Verb::PeekLock { wait } => {
+                (Method::Post, format!("messages/head?timeout={}", wait.as_secs().max(1)))
+            }
+            Verb::Complete(number, lock) => (Method::Delete, format!("messages/{number}/{lock}")),
+            Verb::Unlock(number, lock) => (Method::Put, format!("messages/{number}/{lock}")),
+            Verb::Renew(number, lock) => (Method::Post, format!("messages/{number}/{lock}")),
+        };
+        let base = self.base();
+        let url = Url::parse(&format!("{base}/{path}/{rest}"));
+        let url = url.map_err(|error| {
+            WireError::new(Refusal::Other, format!("`{entity}` fits into no URL: {error}"))
+        })?;
+        let mut request = Request::new(url, method);
+        let audience = format!("{base}/{}", entity.split("/$").next().unwrap_or(entity));
+        let token = Token::for_audience(&self.address.credential, &audience, SystemTime::now()).await?;
+        request.insert_header("authorization", token.for_http());
+        if let Some(content_type) = content.content_type {
+            request.insert_header("content-type", content_type);
+        }
+        for (name, value) in content.lines {
+            request.insert_header(HeaderName::from(name), HeaderValue::from(value));
+        }
+        request.set_body(content.body);
+        Ok(request)
+    }
+
+    fn base(&self) -> String {
+        let Address { host, port, development_emulator, .. } = &*self.address;
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        match (port, development_emulator) {
+            (port, true) => format!("http://{host}:{}", port.unwrap_or(EMULATOR_PORT)),
+            (Some(port), false) => format!("https://{host}:{port}"),
+            (None, false) => format!("https://{host}"),
+        }
+    }
+}
+
+impl Answer {
+    /// Of a request about a lock: what is not found is not locked any more.
+    pub(super) fn of_lock(self) -> Result<(), WireError> {
+        match self.status {
+            200..300 => Ok(()),
+            404 | 410 => Err(WireError::new(Refusal::LockLost, self.said())),
+            _ => Err(self.into_error()),
+        }
+    }
+
+    /// What is no success.
+    pub(super) fn into_error(self) -> WireError {
+        let said = self.said();
+        let lower = said.to_ascii_lowercase();
+        let refusal = match self.status {
+            401 => Refusal::Unauthorized,
+            // The same for a message that is too large, an entity that is full, and a right that is missing.
+            403 if lower.contains("exceeds the limit") || lower.contains("too large") => Refusal::TooLarge,
+            403 if lower.contains("quota") || lower.contains("size limit") || lower.contains("maximum") => {
+                Refusal::QuotaExceeded
+            }
+            403 => Refusal::Unauthorized,
+            404 | 410 => Refusal::NotFound,
+            413 => Refusal::TooLarge,
+            429 | 503 => Refusal::Busy,
+            408 | 500..600 => Refusal::Interrupted,
+            _ => Refusal::Other,
+        };
+        WireError::new(refusal, said)
+    }
+
+    fn said(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        let detail = text.split_once("<Detail>").and_then(|(_, rest)| rest.split_once("</Detail>"));
+        let text = detail.map_or(&*text, |(detail, _)| detail);
+        let text: String = text.chars().filter(|c| !c.is_control()).take(MAX_SAID).collect();
+        format!("status {} {}", self.status, text.trim())
+    }
+}
+
+/// An error of the client library says little; what caused it says more. None of them has the request in it.
+fn with_causes(error: &azure_core_rest::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        cause = error.source();
+    }
+    said
+}

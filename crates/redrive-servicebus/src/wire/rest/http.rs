@@ -1,0 +1,104 @@
+//! What carries the requests: hyper, on the TLS and the certificates that AMQP uses here. The client library's own HTTP would bring
+//! another TLS with certificates of its own, opens a connection for each request, drops headers that are not ASCII, and
+//! cannot read an answer with more than a hundred headers, which Service Bus allows a message to have.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core_rest::error::{Error, ErrorKind};
+use azure_core_rest::headers::{HeaderName, HeaderValue, Headers};
+use azure_core_rest::{Body, BytesStream, HttpClient, Request, Response, Result, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::address::Address;
+use crate::error::{Refusal, WireError};
+use crate::wire::tls;
+
+/// How long connecting may take.
+const CONNECT_WAIT: Duration = Duration::from_secs(30);
+/// Shorter than any server keeps a connection on which nothing happens: a request on one that just ended would fail.
+const IDLE: Duration = Duration::from_secs(30);
+/// The head of an answer: 64 KiB of properties, written longer.
+const MAX_HEAD: usize = 1 << 20;
+const MAX_HEADERS: usize = 2000;
+
+#[derive(Debug)]
+pub(super) struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+
+impl Http {
+    pub(super) fn new(address: &Address) -> std::result::Result<Self, WireError> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_WAIT));
+        let config = if address.development_emulator {
+            plain()?
+        } else {
+            (*tls::config(address.ca_certificates.as_deref())?).clone()
+        };
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
+        builder.http1_max_headers(MAX_HEADERS).http1_max_buf_size(MAX_HEAD);
+        Ok(Self(builder.build(connector)))
+    }
+}
+
+#[async_trait]
+impl HttpClient for Http {
+    async fn execute_request(&self, request: &Request) -> Result<Response> {
+        let mut builder =
+            hyper::Request::builder().method(request.method().as_ref()).uri(request.url().as_str());
+        for (name, value) in request.headers().iter() {
+            builder = builder.header(name.as_str(), value.as_str());
+        }
+        let body = match request.body() {
+            Body::Bytes(bytes) => bytes.clone(),
+            Body::SeekableStream(_) => {
+                return Err(Error::message(ErrorKind::Other, "only bodies that are here can be sent"));
+            }
+        };
+        let request =
+            builder.body(Full::new(body)).map_err(|error| Error::new(ErrorKind::DataConversion, error))?;
+        let answer = self.0.request(request).await.map_err(|error| Error::new(ErrorKind::Io, error))?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| Error::new(ErrorKind::Io, error))?.to_bytes();
+        let mut headers = Headers::new();
+        for (name, value) in &head.headers {
+            headers.insert(
+                HeaderName::from(name.as_str().to_owned()),
+                HeaderValue::from(text(value.as_bytes())),
+            );
+        }
+        let status = StatusCode::try_from(head.status.as_u16())
+            .map_err(|error| Error::message(ErrorKind::DataConversion, error.to_string()))?;
+        Ok(Response::new(status, headers, Box::pin(BytesStream::new(body))))
+    }
+}
+
+/// UTF-8, or else what HTTP once said that it is.
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().map(|&byte| char::from(byte)).collect(),
+    }
+}
+
+/// For an emulator: TLS that is not used.
+fn plain() -> std::result::Result<ClientConfig, WireError> {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| WireError::new(Refusal::Other, format!("TLS cannot be set up: {error}")))?;
+    Ok(config.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}

@@ -1,0 +1,296 @@
+//! A message as headers and bytes, both ways. `docs/transports/servicebus.md` says what becomes of what.
+
+use std::time::{Duration, SystemTime};
+
+use azure_messaging_servicebus::service_bus::SettableBrokerProperties;
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::messaging::{
+    ApplicationProperties, Batch, Body, Data, Header, Message, MessageAnnotations, MessageId, Properties,
+};
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
+use redrive_core::{Headers, Timestamp, Value};
+use serde_amqp::Value as Amqp;
+use serde_json::Value as Any;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::client::{Answer, Content};
+use super::properties::{BrokerProperties, ascii, time};
+use super::{Refusal, WireError};
+use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
+use crate::values::{as_json_text, from_property, to_property};
+
+/// How many properties go in lines of their own; all others go together, in one.
+const MOST_LINES: usize = 48;
+/// What Service Bus says of a message that has no content type.
+const NO_CONTENT_TYPE: &str = "application/atom+xml;type=entry";
+/// How long a lock lasts where nothing says so: the shortest that Azure gives.
+const UNKNOWN: Duration = Duration::from_secs(5);
+/// Times are told in whole seconds: what a lock may last shorter than they say.
+const ROUNDED: Duration = Duration::from_secs(1);
+/// What HTTP itself has, in requests or answers; everything else in an answer is a property of the message.
+const OF_HTTP: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "accept-ranges",
+    "age",
+    "allow",
+    "alt-svc",
+    "authorization",
+    "brokerproperties",
+    "cache-control",
+    "connection",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-security-policy",
+    "content-type",
+    "cookie",
+    "date",
+    "etag",
+    "expect",
+    "expires",
+    "from",
+    "host",
+    "keep-alive",
+    "last-modified",
+    "link",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "referer",
+    "refresh",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "vary",
+    "via",
+    "warning",
+    "www-authenticate",
+];
+
+/// A message that was locked.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) incoming: Incoming,
+    pub(super) lock: Uuid,
+    /// How long a lock lasts there.
+    pub(super) lasts: Duration,
+}
+
+/// Writes a message.
+pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
+    let mut properties = message.application_properties.unwrap_or_default().0;
+    let mut annotations = message.message_annotations.map(|annotations| annotations.0).unwrap_or_default();
+    let mut annotation = |name: &str| annotations.swap_remove(&OwnedKey::Symbol(Symbol::from(name)));
+    let mut written = message.properties.unwrap_or_default();
+    let ttl = message.header.and_then(|header| header.ttl).filter(|&ttl| ttl != u32::MAX);
+    let broker = SettableBrokerProperties {
+        message_id: written.message_id.take().map(convert::id_text),
+        correlation_id: written.correlation_id.take().map(convert::id_text),
+        session_id: written.group_id.take(),
+        reply_to_session_id: written.reply_to_group_id.take(),
+        label: written.subject.take(),
+        reply_to: written.reply_to.take(),
+        to: written.to.take(),
+        time_to_live: ttl.map(|millis| Duration::from_millis(millis.into())),
+        partition_key: match annotation("x-opt-partition-key") {
+            Some(Amqp::String(key)) => Some(key),
+            _ => None,
+        },
+        scheduled_enqueue_time_utc: match annotation("x-opt-scheduled-enqueue-time") {
+            Some(Amqp::Timestamp(time)) => Some(whole_seconds(time.milliseconds())),
+            _ => None,
+        },
+    };
+    let content_type = written.content_type.take().map(Symbol::into_inner);
+    let (content_type, odd) =
+        content_type.map_or((None, None), |text| match is_plain(&text) && !text.is_empty() {
+            true => (Some(text), None),
+            false => (None, Some(text)),
+        });
+    // HTTP has no place for these, or means something else by theirs.
+    let of_ours = [
+        (carried::CONTENT_TYPE, odd.map(SimpleValue::String)),
+        (
+            carried::CONTENT_ENCODING,
+            written.content_encoding.take().map(|encoding| SimpleValue::String(encoding.into_inner())),
+        ),
+        (carried::TIMESTAMP, written.creation_time.take().map(SimpleValue::Timestamp)),
+        (carried::USER_ID, written.user_id.take().map(SimpleValue::Binary)),
+    ];
+    for (name, value) in of_ours {
+        if let Some(value) = value {
+            properties.insert(name.to_owned(), value);
+        }
+    }
+    let mut headers = Headers::new();
+    let body = convert::body(message.body, &mut headers);
+    for (name, value) in headers.iter() {
+        properties.insert(name.to_owned(), to_property(value));
+    }
+    let broker = serde_json::to_string(&broker)
+        .map_err(|error| WireError::new(Refusal::Other, format!("the message cannot be written: {error}")))?;
+    let mut lines = lines(properties);
+    lines.push(("brokerproperties".to_owned(), ascii(&broker)));
+    Ok(Content { content_type, lines, body })
+}
+
+/// Reads a message; `None` when nothing names its lock.
+pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<Locked> {
+    let Answer { mut headers, body, .. } = answer;
+    let mut take =
+        |name: &str| headers.iter().position(|(known, _)| known == name).map(|at| headers.swap_remove(at).1);
+    let broker = BrokerProperties::read(&take("brokerproperties").unwrap_or_default());
+    let location = take("location").unwrap_or_default();
+    let content_type = take("content-type").filter(|text| !text.starts_with(NO_CONTENT_TYPE));
+    let said_at = take("date").and_then(|text| time(&text));
+    let (number, lock) = of_location(&location);
+    let lock = broker.lock().or(lock)?;
+    let sequence_number = broker.number("SequenceNumber").or(number)?;
+    let lasts = lasts(broker.time("LockedUntilUtc"), said_at.unwrap_or(now));
+    let mut annotations = OrderedMap::new();
+    let mut annotate = |name: &str, value| {
+        annotations.insert(OwnedKey::Symbol(Symbol::from(name)), value);
+    };
+    annotate("x-opt-sequence-number", Amqp::Long(sequence_number));
+    let until = Timestamp::from(now + lasts).unix_millis();
+    annotate("x-opt-locked-until", Amqp::Timestamp(until.into()));
+    if let Some(key) = broker.text("PartitionKey") {
+        annotate("x-opt-partition-key", Amqp::String(key));
+    }
+    let mut properties = OrderedMap::new();
+    for (name, text) in headers {
+        if !OF_HTTP.contains(&name.as_str()) && !name.starts_with("x-ms-") {
+            properties.insert(known_name(name), property(text));
+        }
+    }
+    let millis = broker.time_to_live().map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+    let message: WireMessage = Message {
+        header: Some(Header {
+            durable: true,
+            ttl: millis,
+            delivery_count: broker.delivery_count(),
+            ..Header::default()
+        }),
+        delivery_annotations: None,
+        message_annotations: Some(MessageAnnotations(annotations)),
+        properties: Some(Properties {
+            message_id: broker.text("MessageId").map(MessageId::String),
+            correlation_id: broker.text("CorrelationId").map(MessageId::String),
+            subject: broker.text("Label"),
+            to: broker.text("To"),
+            reply_to: broker.text("ReplyTo"),
+            group_id: broker.text("SessionId"),
+            reply_to_group_id: broker.text("ReplyToSessionId"),
+            content_type: content_type.map(Symbol::from),
+            ..Properties::default()
+        }),
+        application_properties: Some(ApplicationProperties(properties)),
+        body: Body::Data(Batch::new(vec![Data(body.to_vec().into())])),
+        footer: None,
+    };
+    Some(Locked { incoming: convert::incoming(message), lock, lasts })
+}
+
+/// Properties as lines. HTTP knows no upper case in names, and few characters: what would not come back as it is goes, with its
+/// name, into one line for all.
+fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    let mut together = Headers::new();
+    for (name, value) in properties {
+        if is_name(&name) && lines.len() < MOST_LINES {
+            lines.push((name, line(value)));
+        } else {
+            together.insert(name, from_property(value));
+        }
+    }
+    if !together.is_empty() {
+        let text = as_json_text(&Value::Table(together));
+        lines.push((carried::TOGETHER.to_owned(), line(SimpleValue::String(text))));
+    }
+    lines
+}
+
+/// Texts in quotes; booleans, and the numbers that the API tells apart, as they are. Everything else is text that says so.
+fn line(value: SimpleValue) -> String {
+    let json = match value {
+        SimpleValue::String(text) => Any::String(text),
+        SimpleValue::Bool(yes) => Any::Bool(yes),
+        SimpleValue::Long(number) => Any::from(number),
+        other => match from_property(other) {
+            Value::F64(number) if number.is_finite() => Any::from(number),
+            value => Any::String(as_json_text(&value)),
+        },
+    };
+    ascii(&json.to_string())
+}
+
+/// The property that a line stands for. One that is not as the API writes them is taken as text.
+fn property(text: String) -> SimpleValue {
+    match serde_json::from_str(&text) {
+        Ok(Any::String(text)) => SimpleValue::String(text),
+        Ok(Any::Bool(yes)) => SimpleValue::Bool(yes),
+        Ok(Any::Number(number)) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(number), ..) => SimpleValue::Long(number),
+            (None, Some(number), _) => SimpleValue::Ulong(number),
+            (None, None, Some(number)) => SimpleValue::Double(number.into()),
+            _ => SimpleValue::String(text),
+        },
+        _ => SimpleValue::String(text),
+    }
+}
+
+/// The broker's own have upper case, which HTTP does not.
+fn known_name(name: String) -> String {
+    let known = [REASON, DESCRIPTION].into_iter().find(|known| known.eq_ignore_ascii_case(&name));
+    known.map_or(name, str::to_owned)
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+    let is_free = !OF_HTTP.contains(&name) && !name.starts_with("x-ms-") && name != carried::TOGETHER;
+    (1..=128).contains(&name.len()) && name.chars().all(fits) && is_free
+}
+
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| matches!(c, ' '..='~')) && !text.starts_with(NO_CONTENT_TYPE) && text.trim() == text
+}
+
+/// `…/messages/NUMBER/LOCK`. Where it leads is not looked at: requests go to the namespace, with its tokens.
+fn of_location(location: &str) -> (Option<i64>, Option<Uuid>) {
+    let mut parts = location.rsplit('/');
+    let lock = parts.next().and_then(|lock| Uuid::try_parse(lock).ok());
+    (parts.next().and_then(|number| number.parse().ok()), lock)
+}
+
+/// By the broker's clock alone, where it says what time it is.
+fn lasts(until: Option<SystemTime>, said_at: SystemTime) -> Duration {
+    let lasts = until.and_then(|until| until.duration_since(said_at).ok()).unwrap_or(UNKNOWN);
+    lasts.saturating_sub(ROUNDED).max(Duration::from_millis(500))
+}
+
+/// The time is told in whole seconds: rather later than too early.
+fn whole_seconds(millis: i64) -> OffsetDateTime {
+    let seconds = millis.div_euclid(1000) + i64::from(millis.rem_euclid(1000) > 0);
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

@@ -1,0 +1,312 @@
+//! The namespace by HTTP: its run-time REST API, for networks that let nothing else through.
+//! <https://learn.microsoft.com/rest/api/servicebus/service-bus-runtime-rest>.
+//!
+//! It can send, lock one message, complete, unlock and renew. It cannot look without locking, give back without counting,
+//! dead-letter, or do two things in one transaction. `client` asks, `http` carries, `message` and `properties` read and write,
+//! `receiver` keeps as many requests waiting as there is room for.
+
+mod client;
+mod http;
+mod message;
+mod properties;
+mod receiver;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use redrive_core::fail_point::{FailPoint, fail_point};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{Arrived, Disposal, DisposalKind, Handle, Swap, Tag, Wire, WireReceiver};
+use crate::address::Address;
+use crate::convert::{Incoming, WireMessage};
+use crate::error::{Refusal, WireError};
+use client::{Answer, Client, Verb};
+use receiver::RestReceiver;
+
+/// How many requests are under way at once where many things are to be done.
+const AT_ONCE: usize = 8;
+/// The shortest that a request can wait for a message: the API counts in seconds, and what it makes of 0 is not written.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Begins to speak to the namespace. Nothing is asked yet: each request stands for itself.
+pub(crate) fn open(
+    address: Arc<Address>,
+    poll_wait: Duration,
+    polls: usize,
+) -> Result<Arc<dyn Wire>, WireError> {
+    let http = http::Http::new(&address)?;
+    Ok(Arc::new(Rest::new(Client::new(Arc::new(http), address), poll_wait, polls)))
+}
+
+#[derive(Debug)]
+pub(super) struct Rest {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    /// How long a request waits for a message.
+    poll_wait: Duration,
+    /// How many requests wait at once at most.
+    polls: usize,
+    held: Mutex<HashMap<Uuid, Held>>,
+    /// Settled in a request for several that failed for others: when they are asked for again, that was done.
+    done: Mutex<HashSet<Uuid>>,
+    /// Handed out, and taken by nobody: for the next receiver.
+    spare: Mutex<HashMap<String, Vec<Arrived>>>,
+    ended: watch::Sender<bool>,
+}
+
+/// A lock: by which number its message is known there, and how long it lasts.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    sequence_number: i64,
+    lasts: Duration,
+}
+
+impl Rest {
+    fn new(client: Client, poll_wait: Duration, polls: usize) -> Self {
+        let poll_wait = poll_wait.max(SHORTEST_WAIT);
+        let (ended, _) = watch::channel(false);
+        let (held, done, spare) = Default::default();
+        Self { inner: Arc::new(Inner { client, poll_wait, polls: polls.max(1), held, done, spare, ended }) }
+    }
+}
+
+impl Inner {
+    /// Locks the next message; waits for one.
+    async fn peek_lock(&self, source: &str, wait: Duration) -> Result<Option<Arrived>, WireError> {
+        let asked = self.ask(source, Verb::PeekLock { wait }).await?;
+        // The client library takes a 401 and a 204 for successes too: only this status comes with a message.
+        match asked.status {
+            201 => Ok(self.locked(source, asked)),
+            204 => Ok(None),
+            _ => Err(asked.into_error()),
+        }
+    }
+
+    fn locked(&self, source: &str, answer: Answer) -> Option<Arrived> {
+        let Some(read) = message::incoming(answer, SystemTime::now()) else {
+            // Nothing can be done with it, and nothing spins: it stays locked for its time, and counts.
+            warn!(entity = %source, "a message was handed out without a lock that can be read; it comes again");
+            return None;
+        };
+        let sequence_number = read.incoming.sequence_number;
+        lock(&self.held).insert(read.lock, Held { sequence_number, lasts: read.lasts });
+        let tag = Tag::Rest(source.into(), read.lock);
+        Some(Arrived { lock: read.lock, tag, message: Ok(Box::new(read.incoming)) })
+    }
+
+    async fn settle_one(&self, entity: &str, id: Uuid, verb: fn(i64, Uuid) -> Verb) -> Result<(), WireError> {
+        if lock(&self.done).remove(&id) {
+            return Ok(());
+        }
+        let Some(held) = self.held(id) else { return Err(lost()) };
+        let answer = self.ask(entity, verb(held.sequence_number, id)).await?;
+        let settled = answer.of_lock();
+        if !matches!(&settled, Err(error) if error.refusal != Refusal::LockLost) {
+            lock(&self.held).remove(&id);
+        }
+        settled
+    }
+
+    async fn renew_one(&self, entity: &str, id: Uuid) -> Result<SystemTime, WireError> {
+        let Some(held) = self.held(id) else { return Err(lost()) };
+        let asked_at = SystemTime::now();
+        let renewed = self.ask(entity, Verb::Renew(held.sequence_number, id)).await?.of_lock();
+        if matches!(&renewed, Err(error) if error.refusal == Refusal::LockLost) {
+            lock(&self.held).remove(&id);
+        }
+        // The answer does not say until when; each time it is as long as the first.
+        renewed.map(|()| asked_at + held.lasts)
+    }
+
+    async fn ask(&self, entity: &str, verb: Verb) -> Result<Answer, WireError> {
+        self.ask_with(entity, verb, client::Content::default()).await
+    }
+
+    async fn ask_with(
+        &self,
+        entity: &str,
+        verb: Verb,
+        content: client::Content,
+    ) -> Result<Answer, WireError> {
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Err(WireError::interrupted("the transport was closed")),
+            answer = self.client.ask(entity, verb, content) => answer,
+        }
+    }
+
+    /// Gives back what nobody takes, counted.
+    async fn unlock(&self, entity: &str, id: Uuid) {
+        if let Err(error) = self.settle_one(entity, id, Verb::Unlock).await {
+            debug!(%entity, %error, "a message could not be given back; its lock runs out");
+        }
+    }
+
+    fn keep_spare(&self, source: &str, arrived: Arrived) {
+        lock(&self.spare).entry(source.to_owned()).or_default().push(arrived);
+    }
+
+    fn take_spare(&self, source: &str) -> Vec<Arrived> {
+        let mut spare = lock(&self.spare).remove(source).unwrap_or_default();
+        let now = SystemTime::now();
+        let holds = |incoming: &Incoming| incoming.locked_until.is_some_and(|until| until > now);
+        spare.retain(|arrived| arrived.message.as_deref().is_ok_and(holds));
+        spare
+    }
+
+    fn held(&self, id: Uuid) -> Option<Held> {
+        lock(&self.held).get(&id).copied()
+    }
+
+    fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+}
+
+#[async_trait]
+impl Wire for Rest {
+    async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError> {
+        let mut first = self.inner.take_spare(source);
+        if first.is_empty() {
+            // Whether the entity is there and may be read can only be found out by reading.
+            first.extend(self.inner.peek_lock(source, SHORTEST_WAIT).await?);
+        }
+        Ok(Box::new(RestReceiver::start(Arc::clone(&self.inner), source, first)))
+    }
+
+    async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError> {
+        let verb: fn(i64, Uuid) -> Verb = match &how.kind {
+            DisposalKind::Complete => Verb::Complete,
+            DisposalKind::Abandon if how.properties.is_empty() => Verb::Unlock,
+            DisposalKind::Abandon => return Err(cannot("change the properties of a message")),
+            DisposalKind::DeadLetter { .. } => return Err(cannot("dead-letter a message")),
+        };
+        let settled = futures::stream::iter(locks.iter().copied())
+            .map(|id| async move { (id, self.inner.settle_one(entity, id, verb).await) })
+            .buffered(AT_ONCE)
+            .collect::<Vec<_>>()
+            .await;
+        let refused = settled.iter().filter_map(|(_, settled)| settled.as_ref().err());
+        // First those that are lost: the others are then asked for again, one by one.
+        let Some(error) = refused.min_by_key(|error| error.refusal != Refusal::LockLost).cloned() else {
+            return Ok(());
+        };
+        let mut done = lock(&self.inner.done);
+        done.extend(settled.into_iter().filter(|(_, settled)| settled.is_ok()).map(|(id, _)| id));
+        Err(error)
+    }
+
+    async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
+        let content = message::outgoing(message)?;
+        let answer = self.inner.ask_with(target, Verb::Send, content).await?;
+        if !(200..300).contains(&answer.status) {
+            return Err(answer.into_error());
+        }
+        fail_point(FailPoint::CopyConfirmed);
+        Ok(())
+    }
+
+    async fn replace(&self, _: Swap) -> Result<(), WireError> {
+        Err(WireError::new(Refusal::NoTransactions, "the REST API has no transactions"))
+    }
+
+    async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError> {
+        let renewed = futures::stream::iter(locks.iter().copied())
+            .map(|id| self.inner.renew_one(entity, id))
+            .buffered(AT_ONCE)
+            .collect::<Vec<_>>()
+            .await;
+        renewed.into_iter().collect()
+    }
+
+    async fn peek(&self, _: &str, from: i64, _: i32) -> Result<Vec<WireMessage>, WireError> {
+        // Asked for beyond every message, only to come behind what was asked before: each request has its answer here.
+        if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("look at a message without locking it")) }
+    }
+
+    async fn hold_all(&self, entity: &str, most: usize) -> Result<Option<Vec<Arrived>>, WireError> {
+        let mut all = Vec::new();
+        let mut failed = None;
+        let mut emptied = false;
+        while !emptied && failed.is_none() && all.len() < most {
+            let polls = futures::stream::iter(0..AT_ONCE.min(most - all.len()))
+                .map(|_| self.inner.peek_lock(entity, SHORTEST_WAIT))
+                .buffer_unordered(AT_ONCE)
+                .collect::<Vec<_>>()
+                .await;
+            for polled in polls {
+                match polled {
+                    Ok(Some(arrived)) => all.push(arrived),
+                    Ok(None) => emptied = true,
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        if let Some(error) = failed {
+            for arrived in all {
+                self.inner.unlock(entity, arrived.lock).await;
+            }
+            return Err(error);
+        }
+        all.sort_by_key(|arrived| arrived.message.as_ref().map_or(0, |incoming| incoming.sequence_number));
+        Ok(Some(all))
+    }
+
+    fn is_live(&self) -> bool {
+        !self.inner.has_ended()
+    }
+
+    async fn ended(&self) {
+        let _ = self.inner.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    async fn close(&self) {
+        let spare = std::mem::take(&mut *lock(&self.inner.spare));
+        for (source, arrived) in spare {
+            for arrived in arrived {
+                self.inner.unlock(&source, arrived.lock).await;
+            }
+        }
+        self.inner.ended.send_replace(true);
+    }
+
+    fn abort(&self) {
+        self.inner.ended.send_replace(true);
+    }
+}
+
+#[async_trait]
+impl Handle for Inner {
+    /// Counted: there is no other way.
+    async fn release(&self, tag: &Tag) -> bool {
+        let Tag::Rest(entity, id) = tag else { return false };
+        self.settle_one(entity, *id, Verb::Unlock).await.is_ok()
+    }
+
+    async fn forget(&self, _: &Tag) {}
+}
+
+fn lost() -> WireError {
+    WireError::new(Refusal::LockLost, "the lock is not known here any more")
+}
+
+fn cannot(what: &str) -> WireError {
+    WireError::new(Refusal::NotAllowed, format!("the REST API cannot {what}"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

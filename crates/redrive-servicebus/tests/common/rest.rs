@@ -1,0 +1,170 @@
+//! The same by the REST API: a queue or subscription on an emulator of its own, for each test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::{BoxError, Message, Shelf, Shelves};
+use redrive_servicebus::{Backend, Entity, Options, ServiceBus};
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use redrive_testkit::{Bench, Harness};
+
+/// What kind of entity the clauses run on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    Queue,
+    /// With a queue of its own for parked messages.
+    Subscription,
+}
+
+pub(crate) struct ByRest(pub(crate) Kind);
+
+pub(crate) struct Place {
+    kind: Kind,
+    emulator: Arc<Emulator>,
+    name: &'static str,
+    publisher: ServiceBus,
+}
+
+impl Place {
+    async fn new(kind: Kind, emulator: Arc<Emulator>, name: &'static str) -> Result<Self, BoxError> {
+        let publisher = options(kind, name).connect(&address(&emulator)?).await?;
+        Ok(Self { kind, emulator, name, publisher })
+    }
+
+    /// Everything that is read by the transport.
+    fn entities(&self) -> Vec<String> {
+        match self.kind {
+            Kind::Queue => vec![self.name.to_owned()],
+            Kind::Subscription => {
+                vec![format!("topic/Subscriptions/{}", self.name), beside(self.name, "retry")]
+            }
+        }
+    }
+
+    fn waiting(&self) -> Result<usize, BoxError> {
+        let waiting = self.entities().into_iter().map(|entity| Ok(self.emulator.entity(&entity)?.waiting()));
+        waiting.sum()
+    }
+}
+
+fn address(emulator: &Emulator) -> Result<String, BoxError> {
+    emulator.http_connection_string().ok_or_else(|| "the emulator does not listen for HTTP".into())
+}
+
+fn options(kind: Kind, name: &str) -> Options {
+    let options = match kind {
+        Kind::Queue => ServiceBus::options(name),
+        Kind::Subscription => ServiceBus::options(Entity::subscription("topic", name))
+            .retry_queue(beside(name, "retry"))
+            .parking_queue(beside(name, "parking")),
+    };
+    let options = options.backend(Backend::Rest).dead_letter_queue(beside(name, "dead"));
+    // One request after the other: the clauses are about messages in their order.
+    options.poll_wait(Duration::from_secs(1)).concurrent_polls(1)
+}
+
+fn beside(name: &str, what: &str) -> String {
+    format!("{name}-{what}")
+}
+
+fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(20);
+    settings.max_message_size = 4 << 20;
+    settings
+}
+
+/// Looked at by locking, again and again.
+fn of_shelves() -> Settings {
+    let mut settings = settings();
+    settings.max_delivery_count = 1_000_000;
+    settings
+}
+
+impl Harness for ByRest {
+    type Bench = Place;
+
+    async fn bench(&self, clause: &'static str) -> Result<Place, BoxError> {
+        const OTHER: &str = "neighbour";
+        let mut builder = Emulator::builder().listen_http("127.0.0.1:0");
+        let mut topic = Topic::new("topic", settings());
+        for name in [clause, OTHER] {
+            builder = builder.queue(beside(name, "dead"), of_shelves());
+            builder = match self.0 {
+                Kind::Queue => builder.queue(name, settings()),
+                Kind::Subscription => {
+                    topic = topic.subscription(name, settings());
+                    let builder = builder.queue(beside(name, "parking"), of_shelves());
+                    builder.queue(beside(name, "retry"), settings())
+                }
+            };
+        }
+        if self.0 == Kind::Subscription {
+            builder = builder.topic(topic);
+        }
+        Place::new(self.0, Arc::new(builder.start().await?), clause).await
+    }
+
+    fn does_not_apply(&self, clause: &str) -> Option<String> {
+        match clause {
+            "a_message_without_an_id_gets_one" => {
+                Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
+            }
+            "a_shorter_wait_is_not_held_up_by_a_longer_one" => Some(
+                "the REST API tells times in whole seconds: the waits of this clause end in the same one"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl Bench for Place {
+    type Transport = ServiceBus;
+
+    async fn transport(&self) -> Result<ServiceBus, BoxError> {
+        Ok(options(self.kind, self.name).connect(&address(&self.emulator)?).await?)
+    }
+
+    async fn publish(&self, message: Message) -> Result<(), BoxError> {
+        Ok(self.publisher.publish(message).await?)
+    }
+
+    async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
+        let before = self.waiting()?;
+        transport.crash().await;
+        // Until the broker knows, it may still hand out to the dead.
+        while before > 0 && self.waiting()? >= before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for entity in self.entities() {
+            self.emulator.entity(&entity)?.expire_locks();
+        }
+        Ok(())
+    }
+
+    async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
+        let shelved = self.publisher.shelves().browse(shelf, 1000).await?;
+        Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
+    }
+
+    async fn shelves(&self) -> Result<Option<Box<dyn Shelves>>, BoxError> {
+        Ok(Some(Box::new(self.publisher.shelves())))
+    }
+
+    async fn depth(&self) -> Result<Option<u64>, BoxError> {
+        let mut depth = 0;
+        for entity in self.entities() {
+            depth += self.emulator.entity(&entity)?.messages().len();
+        }
+        Ok(Some(depth as u64))
+    }
+
+    async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
+        Ok(Some(Self::new(self.kind, Arc::clone(&self.emulator), "neighbour").await?))
+    }
+
+    async fn tidy_up(&self) {
+        self.emulator.crash().await;
+    }
+}
