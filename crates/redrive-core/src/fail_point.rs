@@ -2,7 +2,9 @@
 //!
 //! Without the feature `_fail-points` a point is an empty function, and nothing of it is in the binary. With it, the
 //! process aborts (no destructor runs, nothing is flushed: as with SIGKILL) when it comes by the point that
-//! `REDRIVE_FAIL_POINT` names: `copy-confirmed` the first time, `copy-confirmed:7` the seventh time.
+//! `REDRIVE_FAIL_POINT` names: `copy-confirmed` the first time, `copy-confirmed:7` the seventh time. With
+//! `copy-confirmed:7:stop` it stops there instead, as by SIGSTOP, until somebody sends it SIGCONT: for what happens to others
+//! between two steps.
 
 /// A step between received and settled, just done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,13 +27,15 @@ pub enum FailPoint {
     NackHandedOver,
     /// Likewise.
     NackFlushed,
+    /// Likewise: the broker has said that it is done, where it says so.
+    NackWritten,
     /// An operator's program has a message of a shelf in hand and did nothing with it yet.
     Taken,
 }
 
 impl FailPoint {
     /// All of them, in the order in which a delivery passes them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Received,
         Self::Decided,
         Self::CopyHandedOver,
@@ -41,6 +45,7 @@ impl FailPoint {
         Self::AckWritten,
         Self::NackHandedOver,
         Self::NackFlushed,
+        Self::NackWritten,
         Self::Taken,
     ];
 
@@ -57,6 +62,7 @@ impl FailPoint {
             Self::AckWritten => "ack-written",
             Self::NackHandedOver => "nack-handed-over",
             Self::NackFlushed => "nack-flushed",
+            Self::NackWritten => "nack-written",
             Self::Taken => "taken",
         }
     }
@@ -67,7 +73,7 @@ impl FailPoint {
 #[inline(always)]
 pub fn fail_point(_: FailPoint) {}
 
-/// Aborts the process if this is where it shall die.
+/// Aborts or stops the process if this is where it shall die, or stop.
 #[cfg(feature = "_fail-points")]
 pub fn fail_point(point: FailPoint) {
     chosen::CHOSEN.pass(point);
@@ -90,30 +96,61 @@ mod chosen {
     });
 
     pub(super) struct Chosen {
-        chosen: Option<(FailPoint, u64)>,
+        chosen: Option<Choice>,
         passed: AtomicU64,
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Choice {
+        point: FailPoint,
+        times: u64,
+        stop: bool,
     }
 
     impl Chosen {
         pub(super) fn pass(&self, point: FailPoint) {
-            let Some((_, times)) = self.chosen.filter(|(chosen, _)| *chosen == point) else { return };
-            if self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
+            let Some(chosen) = self.chosen.filter(|chosen| chosen.point == point) else { return };
+            if self.passed.fetch_add(1, Ordering::SeqCst) + 1 != chosen.times {
+                return;
+            }
+            if chosen.stop {
+                eprintln!("stopping at the fail point `{}`", point.name());
+                stop();
+            } else {
                 eprintln!("aborting at the fail point `{}`", point.name());
                 std::process::abort();
             }
         }
     }
 
-    fn read(text: &str) -> Option<(FailPoint, u64)> {
-        let (name, times) = text.split_once(':').unwrap_or((text, "1"));
+    /// Sends SIGSTOP to this process, and goes on after SIGCONT.
+    fn stop() {
+        let id = std::process::id().to_string();
+        let sent = std::process::Command::new("kill").args(["-STOP", &id]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "the process cannot be stopped by `kill -STOP`");
+    }
+
+    fn read(text: &str) -> Option<Choice> {
+        let mut words = text.split(':');
+        let name = words.next()?;
         let point = FailPoint::ALL.into_iter().find(|point| point.name() == name)?;
-        Some((point, times.parse().ok()?))
+        let times = words.next().map_or(Ok(1), str::parse).ok()?;
+        let stop = match words.next() {
+            None => false,
+            Some("stop") => true,
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some(Choice { point, times, stop })
     }
 
     #[test]
     fn a_point_and_its_pass_are_read() {
-        assert_eq!(read("copy-confirmed"), Some((FailPoint::CopyConfirmed, 1)));
-        assert_eq!(read("taken:12"), Some((FailPoint::Taken, 12)));
-        assert_eq!((read("confirmed"), read("taken:x")), (None, None));
+        let choice = |point, times, stop| Some(Choice { point, times, stop });
+        assert_eq!(read("copy-confirmed"), choice(FailPoint::CopyConfirmed, 1, false));
+        assert_eq!(read("taken:12"), choice(FailPoint::Taken, 12, false));
+        assert_eq!(read("taken:3:stop"), choice(FailPoint::Taken, 3, true));
+        for wrong in ["confirmed", "taken:x", "taken:1:wait", "taken:1:stop:1"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use redrive_core::fail_point::{FailPoint, fail_point};
 use tracing::warn;
 
 use crate::connection::Link;
@@ -91,8 +92,11 @@ impl Broker {
             }
         }
         wire.send(&swap.target, swap.message).await.map_err(not_stored)?;
+        fail_point(FailPoint::CopyConfirmed);
+        fail_point(FailPoint::AckHandedOver);
         let completed = Disposal::complete().within(swap.session.as_ref());
         let completed = wire.settle(&swap.entity, &[swap.lock], &completed).await;
+        fail_point(FailPoint::AckWritten);
         completed.map_err(|error| NotReplaced { error, copy_stored: true })
     }
 

@@ -104,8 +104,9 @@ async fn release(receipt: Receipt) -> Settled {
 async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
     let mut changes = convert::changes(&receipt.delivered, copy);
     changes.push(convert::counted(receipt.sequence_number, receipt.delivery_count.saturating_add(1)));
-    let settled = dispose(&receipt, Disposal::abandon().with_properties(changes)).await;
     fail_point(FailPoint::NackHandedOver);
+    let settled = dispose(&receipt, Disposal::abandon().with_properties(changes)).await;
+    fail_point(FailPoint::NackWritten);
     match settled {
         Ok(()) => {
             if let Some(session) = &receipt.session {
@@ -163,8 +164,9 @@ async fn dead_letter(
     properties: Vec<(String, fe2o3_amqp_types::primitives::SimpleValue)>,
 ) -> Settled {
     let how = Disposal::new(DisposalKind::DeadLetter { reason, description }).with_properties(properties);
-    let settled = dispose(&receipt, how).await;
     fail_point(FailPoint::NackHandedOver);
+    let settled = dispose(&receipt, how).await;
+    fail_point(FailPoint::NackWritten);
     done(receipt, settled).await
 }
 

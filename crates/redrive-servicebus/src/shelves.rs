@@ -233,7 +233,12 @@ impl ServiceBusShelves {
             settled.map_err(|error: WireError| error.into_error(&format!("settling a message of `{place}`")))
         };
         match work {
-            Work::Discard => settle(DisposalKind::Complete, Vec::new()).await,
+            Work::Discard => {
+                fail_point(FailPoint::AckHandedOver);
+                let discarded = settle(DisposalKind::Complete, Vec::new()).await;
+                fail_point(FailPoint::AckWritten);
+                discarded
+            }
             Work::Park => match &self.broker.options.parking_queue {
                 Some(queue) => self.send_on(place, arrived, incoming, queue, incoming.message.clone()).await,
                 None if self.broker.options.dead_letter_target().is_some() => {
@@ -244,7 +249,10 @@ impl ServiceBusShelves {
                 // One cannot dead-letter from there, but one can mark.
                 None => {
                     let mark = vec![(SHELF.to_owned(), SimpleValue::String(PARKED.to_owned()))];
-                    settle(DisposalKind::Abandon, mark).await
+                    fail_point(FailPoint::NackHandedOver);
+                    let marked = settle(DisposalKind::Abandon, mark).await;
+                    fail_point(FailPoint::NackWritten);
+                    marked
                 }
             },
             Work::SendTo(target) => {

@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redrive_core::fail_point::FailPoint;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Combination;
+use crate::servicebus::{self, Setup};
 use crate::worker_log::Log;
 
 /// The environment variable that names the point where a process dies.
@@ -32,13 +34,32 @@ pub enum Mode {
     Flows,
     /// Handles nothing: redrives the dead-letter shelf and ends.
     Redrive,
+    /// The same, parks it.
+    Park,
+    /// The same, discards it.
+    Discard,
+}
+
+impl Mode {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Chaos => "chaos",
+            Self::Killer => "killer",
+            Self::KillerWithLedger => "killer-with-ledger",
+            Self::KillerInCompany => "killer-in-company",
+            Self::Flows => "flows",
+            Self::Redrive => "redrive",
+            Self::Park => "park",
+            Self::Discard => "discard",
+        }
+    }
 }
 
 /// Workers of one queue, one at a time, and their log.
 #[derive(Debug)]
 pub struct Fleet {
     program: &'static str,
-    arguments: [String; 6],
+    arguments: Vec<String>,
     folder: PathBuf,
     worker: Option<Worker>,
     /// All that they wrote down.
@@ -60,19 +81,31 @@ impl Fleet {
     #[must_use]
     pub fn new(program: &'static str, mode: Mode, on: Combination, url: &str, queue: &str) -> Self {
         let folder = std::env::temp_dir().join(on.unique("fleet"));
+        Self::with(program, folder, [mode.word(), url, queue, on.type_word(), on.delays.word()])
+    }
+
+    /// The same for a queue of Service Bus.
+    ///
+    /// # Panics
+    /// When the folder for its log cannot be made.
+    #[must_use]
+    pub fn on_servicebus(program: &'static str, mode: Mode, setup: Setup, connection_string: &str) -> Self {
+        static FLEETS: AtomicU32 = AtomicU32::new(0);
+        let number = FLEETS.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("redrive-test.servicebus-fleet.{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        Self::with(
+            program,
+            folder,
+            [mode.word(), connection_string, servicebus::QUEUE, "servicebus", setup.word()],
+        )
+    }
+
+    fn with(program: &'static str, folder: PathBuf, arguments: [&str; 5]) -> Self {
         std::fs::create_dir_all(&folder).expect("a folder for the log");
         let log = Log::create(&folder.join("log")).expect("a log");
-        let mode = match mode {
-            Mode::Chaos => "chaos",
-            Mode::Killer => "killer",
-            Mode::KillerWithLedger => "killer-with-ledger",
-            Mode::KillerInCompany => "killer-in-company",
-            Mode::Flows => "flows",
-            Mode::Redrive => "redrive",
-        };
-        let path = log.path().display().to_string();
-        let arguments = [mode, url, queue, on.type_word(), on.delays.word(), &path];
-        let arguments = arguments.map(str::to_owned);
+        let mut arguments: Vec<_> = arguments.map(str::to_owned).into();
+        arguments.push(log.path().display().to_string());
         Self { program, arguments, folder, worker: None, log }
     }
 
@@ -102,6 +135,59 @@ impl Fleet {
     /// When it cannot be started, or one is there already.
     pub fn start_to_die_at(&mut self, point: FailPoint, pass: u32) {
         self.start_with(Some((FAIL_POINT, format!("{}:{pass}", point.name()))));
+    }
+
+    /// Starts a worker that stops when it comes by this point for the first time, until it is told to
+    /// [go on](Self::go_on).
+    ///
+    /// # Panics
+    /// When it cannot be started, or one is there already.
+    pub fn start_to_stop_at(&mut self, point: FailPoint) {
+        self.start_with(Some((FAIL_POINT, format!("{}:1:stop", point.name()))));
+    }
+
+    /// Waits until the worker has stopped.
+    ///
+    /// # Panics
+    /// When it does not before `deadline`, or ends.
+    pub async fn stopped(&mut self, deadline: Instant, what: &str) {
+        while !self.is_stopped() {
+            assert!(self.is_alive(), "{what}: the worker ended by itself: {}", self.last_words());
+            assert!(Instant::now() < deadline, "{what}: the worker does not stop: {}", self.last_words());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Stops the worker wherever it is, until it is told to [go on](Self::go_on).
+    ///
+    /// # Panics
+    /// When it does not stop before `deadline`, or ends.
+    pub async fn halt(&mut self, deadline: Instant, what: &str) {
+        self.signal("-STOP").await;
+        self.stopped(deadline, what).await;
+    }
+
+    /// Lets a worker go on that has stopped.
+    ///
+    /// # Panics
+    /// When it cannot be told to.
+    pub async fn go_on(&self) {
+        self.signal("-CONT").await;
+    }
+
+    async fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.process_id().to_string()]).status().await;
+        assert!(sent.is_ok_and(|status| status.success()), "the worker cannot be sent {signal}");
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process_id())).unwrap_or_default();
+        // Behind the name, which stands in parentheses.
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    }
+
+    fn process_id(&self) -> u32 {
+        self.worker.as_ref().and_then(|worker| worker.process.id()).expect("there is a worker")
     }
 
     fn start_with(&mut self, variable: Option<(&str, String)>) {

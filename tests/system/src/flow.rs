@@ -26,13 +26,32 @@ pub enum Flow {
     Reject,
     /// The message is given back, uncharged.
     Release,
+    /// The handler parks it.
+    Park,
     /// An operator sends it back from the shelf.
     Redrive,
+    /// An operator parks it.
+    ParkByHand,
+    /// An operator discards it.
+    Discard,
 }
 
 impl Flow {
     /// All of them.
-    pub const ALL: [Self; 6] =
+    pub const ALL: [Self; 9] = [
+        Self::Ack,
+        Self::Retry,
+        Self::DeadLetter,
+        Self::Reject,
+        Self::Release,
+        Self::Park,
+        Self::Redrive,
+        Self::ParkByHand,
+        Self::Discard,
+    ];
+
+    /// Those that are cut on RabbitMQ: parking is there what dead-lettering is, with another queue.
+    pub const ON_RABBITMQ: [Self; 6] =
         [Self::Ack, Self::Retry, Self::DeadLetter, Self::Reject, Self::Release, Self::Redrive];
 
     /// Its word, with which the ids of its messages begin.
@@ -44,7 +63,10 @@ impl Flow {
             Self::DeadLetter => "dead-letter",
             Self::Reject => "reject",
             Self::Release => "release",
+            Self::Park => "park",
             Self::Redrive => "redrive",
+            Self::ParkByHand => "park-by-hand",
+            Self::Discard => "discard",
         }
     }
 
@@ -56,6 +78,12 @@ impl Flow {
     pub fn of(id: &str) -> Self {
         let word = id.split(':').next();
         Self::ALL.into_iter().find(|flow| Some(flow.name()) == word).expect("an id that begins with a flow")
+    }
+
+    /// Whether an operator does it, and no consumer.
+    #[must_use]
+    pub fn by_hand(self) -> bool {
+        matches!(self, Self::Redrive | Self::ParkByHand | Self::Discard)
     }
 
     /// A message that goes this way, and dies at this point.
@@ -78,11 +106,11 @@ impl Flow {
         let in_place = self == Self::Retry && on.delays == Delays::Native;
         let moves = match self {
             Self::Retry => !in_place,
-            Self::DeadLetter | Self::Redrive => true,
+            Self::DeadLetter | Self::Redrive | Self::Park | Self::ParkByHand => true,
             Self::Release => by_copy,
-            Self::Ack | Self::Reject => false,
+            Self::Ack | Self::Reject | Self::Discard => false,
         };
-        let operator = self == Self::Redrive;
+        let operator = self.by_hand();
         match point {
             FailPoint::Received | FailPoint::Decided => (!operator).then_some(1..=1),
             FailPoint::Taken => operator.then_some(1..=1),
@@ -95,6 +123,7 @@ impl Flow {
             },
             // A consumer does not wait for that.
             FailPoint::AckWritten => operator.then_some(1..=2),
+            FailPoint::NackWritten => None,
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {
                 (in_place || matches!(self, Self::Reject | Self::Release)).then_some(1..=1)
             }

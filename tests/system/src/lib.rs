@@ -11,6 +11,7 @@ pub mod hostile;
 pub mod load;
 pub mod rabbit;
 pub mod service;
+pub mod servicebus;
 pub mod shared;
 pub mod verdict;
 pub mod worker_log;

@@ -24,6 +24,11 @@ pub enum Line {
         /// Of the message.
         id: String,
     },
+    /// The delivery was lost in the middle of its handling, or before it was settled.
+    Lost {
+        /// Of the message.
+        id: String,
+    },
     /// The broker was told, and answered as far as it does.
     Settled {
         /// Of the message.
@@ -39,6 +44,7 @@ impl Line {
             Self::Started => "started\n".to_owned(),
             Self::Began { id, attempt, handed_out } => format!("began {id} {attempt} {handed_out}\n"),
             Self::Handled { id } => format!("handled {id}\n"),
+            Self::Lost { id } => format!("lost {id}\n"),
             Self::Settled { id, disposition } => format!("settled {id} {disposition}\n"),
         }
     }
@@ -53,6 +59,7 @@ impl Line {
                 handed_out: handed_out.parse().ok()?,
             },
             ["handled", id] => Self::Handled { id: id.to_owned() },
+            ["lost", id] => Self::Lost { id: id.to_owned() },
             ["settled", id, word] => Self::Settled { id: id.to_owned(), disposition: word.to_owned() },
             _ => return None,
         })
@@ -112,6 +119,8 @@ pub struct Log {
     pub started: u32,
     /// How often handlers were called.
     pub runs: u64,
+    /// How many deliveries were lost.
+    pub lost: u64,
     /// What became of each message.
     pub records: HashMap<String, Record>,
 }
@@ -124,7 +133,7 @@ impl Log {
     pub fn create(path: &Path) -> io::Result<Self> {
         LogWriter::open(path)?;
         let (path, file) = (path.to_owned(), File::open(path)?);
-        Ok(Self { path, file, rest: Vec::new(), started: 0, runs: 0, records: HashMap::new() })
+        Ok(Self { path, file, rest: Vec::new(), started: 0, runs: 0, lost: 0, records: HashMap::new() })
     }
 
     /// Where it is.
@@ -157,6 +166,7 @@ impl Log {
                 record.attempt = record.attempt.max(attempt);
                 record.handed_out = record.handed_out.max(handed_out);
             }
+            Line::Lost { .. } => self.lost += 1,
             Line::Handled { id } => self.records.entry(id).or_default().handled += 1,
             Line::Settled { id, disposition } => {
                 let record = self.records.entry(id).or_default();
@@ -182,6 +192,7 @@ mod tests {
             Line::Started,
             Line::Began { id: id(), attempt: 2, handed_out: 3 },
             Line::Handled { id: id() },
+            Line::Lost { id: id() },
             Line::Settled { id: id(), disposition: "on-sight".into() },
         ] {
             assert_eq!(Line::read(line.write().trim_end()), Some(line));

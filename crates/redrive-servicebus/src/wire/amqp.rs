@@ -150,7 +150,6 @@ impl AmqpConnection {
         transaction.set_rollback_on_drop_trials(0);
         match self.do_both(&sender, &node, &transaction, &swap).await {
             Ok(()) => {
-                fail_point(FailPoint::AckHandedOver);
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
                 let committed = self.answered(committed).await;
                 fail_point(FailPoint::AckWritten);

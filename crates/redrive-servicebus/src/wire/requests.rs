@@ -13,6 +13,7 @@ use fe2o3_amqp_types::messaging::{
     AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties, Source, Target,
 };
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
+use redrive_core::fail_point::{FailPoint, fail_point};
 use serde_amqp::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -126,6 +127,10 @@ impl Requests {
                 self.waiting.end();
                 return Err(error);
             }
+        }
+        if transaction.is_some() {
+            // Nothing but the removal of an original is asked for in a transaction.
+            fail_point(FailPoint::AckHandedOver);
         }
         match tokio::time::timeout(REPLY_WAIT, answered).await {
             Ok(Ok(reply)) => Ok(reply),

@@ -1,5 +1,6 @@
-//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum DELAYS LOG`; the modes stand in
-//! `fleet.rs`, the words for delays in `delays.rs`.
+//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum DELAYS LOG`, or `worker MODE
+//! CONNECTION-STRING QUEUE servicebus SETUP LOG`; the modes stand in `fleet.rs`, the words for delays in `delays.rs`, those for
+//! setups in `servicebus/setup.rs`.
 //!
 //! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
 
@@ -10,16 +11,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context as _;
 use futures::FutureExt as _;
-use redrive::rabbitmq::{Options, QueueType, RabbitMq};
+use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
-    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, MarkError as _, NoRetry, Permanent,
-    Selection, Shelf, Shelves as _, State, Suspects, TransportError, TransportErrorKind, millis,
+    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, Failure, MarkError as _, NoRetry,
+    Permanent, Selection, Shelf, Shelves, State, Suspects, Transport, TransportError, TransportErrorKind,
+    millis,
 };
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
 use redrive_system_tests::flow::{self, Flow};
+use redrive_system_tests::servicebus::Setup;
 use redrive_system_tests::worker_log::{Line, LogWriter};
 use redrive_system_tests::{Delays, KILLER, POISON_AFTER};
+
+/// So often a message may be handed out in the chaos.
+const LOCKS_LOST_AT_MOST: u32 = 1000;
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
@@ -35,15 +41,13 @@ async fn main() -> anyhow::Result<()> {
     let [mode, url, queue, queue_type, delays, log] = &arguments[..] else {
         anyhow::bail!("worker MODE URL QUEUE classic|quorum DELAYS LOG");
     };
-    let queue_type = if queue_type == "classic" { QueueType::Classic } else { QueueType::Quorum };
-    let delays = Delays::of(delays).context("a delay mode")?;
-    let options = delays.set(RabbitMq::options(queue).queue_type(queue_type), queue);
+    let broker = Broker::of(queue, queue_type, delays)?;
     let path = PathBuf::from(log);
     let log = Arc::new(LogWriter::open(&path)?);
     let leash = leash().shared();
     // As whoever runs a service: starts it again when it was not let in.
     loop {
-        match serve(mode, url, options.clone(), &path, Arc::clone(&log), leash.clone()).await {
+        match connect(mode, url, broker.clone(), &path, Arc::clone(&log), leash.clone()).await {
             Err(error) if was_not_let_in(&error) => eprintln!("starts again: {error:#}"),
             ended => return ended,
         }
@@ -62,19 +66,72 @@ fn was_not_let_in(error: &anyhow::Error) -> bool {
             .is_some_and(|error: &TransportError| error.kind() == TransportErrorKind::Unreachable)
 }
 
-async fn serve(
+/// What it works on.
+#[derive(Clone)]
+enum Broker {
+    RabbitMq(redrive::rabbitmq::Options),
+    ServiceBus(redrive::servicebus::Options),
+}
+
+impl Broker {
+    fn of(queue: &str, queue_type: &str, word: &str) -> anyhow::Result<Self> {
+        let queue_type = match queue_type {
+            "servicebus" => return Ok(Self::ServiceBus(Setup::of(word).context("a setup")?.options())),
+            "classic" => QueueType::Classic,
+            _ => QueueType::Quorum,
+        };
+        let delays = Delays::of(word).context("a delay mode")?;
+        Ok(Self::RabbitMq(delays.set(RabbitMq::options(queue).queue_type(queue_type), queue)))
+    }
+}
+
+async fn connect(
     mode: &str,
     url: &str,
-    options: Options,
+    broker: Broker,
     path: &Path,
     log: Arc<LogWriter>,
     leash: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let transport = options.connect_any(url.split(',')).await?;
-    if mode == "redrive" {
-        transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
-        return Ok(());
+    match broker {
+        Broker::RabbitMq(options) => {
+            let transport = options.connect_any(url.split(',')).await?;
+            if operate(mode, &transport.shelves()).await? {
+                return Ok(());
+            }
+            serve(mode, transport, path, log, leash).await
+        }
+        Broker::ServiceBus(options) => {
+            let transport = options.connect(url).await?;
+            if operate(mode, &transport.shelves()).await? {
+                transport.close().await;
+                return Ok(());
+            }
+            serve(mode, transport, path, log, leash).await
+        }
     }
+}
+
+/// The work of operators; false for the modes that consume.
+async fn operate(mode: &str, shelves: &dyn Shelves) -> anyhow::Result<bool> {
+    let all = &Selection::All;
+    match mode {
+        "redrive" => shelves.redrive(Shelf::DeadLetter, all).await?,
+        "park" => shelves.park(all).await?,
+        "discard" => shelves.discard(Shelf::DeadLetter, all).await?,
+        _ => return Ok(false),
+    };
+    Ok(true)
+}
+
+async fn serve<T: Transport>(
+    mode: &str,
+    transport: T,
+    path: &Path,
+    log: Arc<LogWriter>,
+    leash: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let on_servicebus = transport.capabilities().system == "servicebus";
     let consumer = Consumer::new(transport).observer(observer(&log));
     let runner = match mode {
         "killer" | "killer-with-ledger" | "killer-in-company" => {
@@ -89,7 +146,16 @@ async fn serve(
                 .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(POISON_AFTER))
                 .handler_with(log, kill)
         }
-        "flows" => consumer.with_dead_letter_backoff([flow::WAIT]).handler_with(log, flow),
+        "flows" => {
+            // Its tests count the requests to the broker: none is for finding suspects.
+            let consumer = if on_servicebus { consumer.suspects(Suspects::none()) } else { consumer };
+            consumer.with_dead_letter_backoff([flow::WAIT]).handler_with(log, flow)
+        }
+        // Locks are lost on purpose, far more often than processes die.
+        _ if on_servicebus => consumer
+            .concurrency(64)
+            .with_dead_letter_backoff_and(fate::policy(), |preset| preset.poison_after(LOCKS_LOST_AT_MOST))
+            .handler_with(log, suffer),
         _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
     };
     runner.run_until(leash).await?;
@@ -127,7 +193,8 @@ async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<D
         Flow::Release if first => std::future::pending().await,
         Flow::Retry if delivery.attempt() == 1 => return Err("not this time".into()),
         Flow::DeadLetter | Flow::Reject => return Err(Permanent::new("never").into()),
-        Flow::Ack | Flow::Retry | Flow::Release | Flow::Redrive => {}
+        Flow::Park => return Ok(Disposition::Park(Failure::custom("Stuck", "somebody must look at it"))),
+        Flow::Ack | Flow::Retry | Flow::Release | Flow::Redrive | Flow::ParkByHand | Flow::Discard => {}
     }
     log.write(&Line::Handled { id: delivery.id().to_owned() });
     Ok(Disposition::Ack)
@@ -160,6 +227,7 @@ fn observer(log: &Arc<LogWriter>) -> impl Fn(&Event<'_>) + Send + Sync + 'static
             id: delivery.id().to_owned(),
             disposition: disposition.name().to_owned(),
         }),
+        Event::Lost { delivery } => log.write(&Line::Lost { id: delivery.id().to_owned() }),
         Event::SettledOnSight { delivery } => {
             log.write(&Line::Settled { id: delivery.id().to_owned(), disposition: "on-sight".to_owned() });
         }

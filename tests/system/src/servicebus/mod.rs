@@ -1,0 +1,11 @@
+//! A consumer of Service Bus on the emulator, its process killed between two steps.
+
+mod cut;
+mod place;
+mod process;
+mod setup;
+
+pub use cut::{Cut, cuts};
+pub use place::{Left, look};
+pub use process::EmulatorProcess;
+pub use setup::{PARKING_QUEUE, QUEUE, Setup};

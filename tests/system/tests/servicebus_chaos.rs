@@ -1,0 +1,148 @@
+//! The emulator is killed and restarted, connections are dropped and locks expire, while messages fail, recover and panic:
+//! every message ends acknowledged or on the shelf.
+//!
+//! The size is in `REDRIVE_CHAOS_MESSAGES`, 1000 when nothing is said.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, stream};
+use redrive::servicebus::ServiceBus;
+use redrive::{Message, Shelf, Shelved, Shelves as _};
+use redrive_brokers::report;
+use redrive_system_tests::fleet::{Fleet, Mode};
+use redrive_system_tests::servicebus::{EmulatorProcess, Setup};
+use redrive_system_tests::verdict::{Interruptions, judge, unended};
+use redrive_system_tests::within;
+
+/// How often the emulator is killed.
+const KILLS: usize = 4;
+/// How often all connections are dropped.
+const DROPS: usize = 50;
+/// How many locks expire, so many at a time.
+const EXPIRIES: usize = 100;
+const EXPIRIES_AT_ONCE: usize = 5;
+/// How many messages are sent at the same time.
+const SENDS: usize = 50;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Kill,
+    Drop,
+    Expire,
+}
+
+fn messages() -> usize {
+    let set = std::env::var("REDRIVE_CHAOS_MESSAGES").ok();
+    set.map_or(1000, |number| number.parse().expect("REDRIVE_CHAOS_MESSAGES is a number"))
+}
+
+fn time_limit() -> Duration {
+    Duration::from_secs(400) + Duration::from_millis(100) * u32::try_from(messages()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_message_ends_whatever_breaks() {
+    within(time_limit() * 2, "the chaos on Service Bus", chaos()).await;
+}
+
+async fn chaos() {
+    let ids: Vec<String> = (0..messages()).map(|number| format!("m-{number}")).collect();
+    let setup = Setup { transactions: true, parking_queue: false };
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_servicebus_emulator");
+    let mut emulator = EmulatorProcess::start(program, folder.path().join("state")).await;
+    let address = emulator.connection_string().to_owned();
+    let operator = setup.options().connect(&address).await.unwrap();
+    let sends = &operator;
+    stream::iter(&ids)
+        .for_each_concurrent(SENDS, |id| async move {
+            sends.publish(Message::new("an order").with_id(id)).await.unwrap();
+        })
+        .await;
+
+    let (began, deadline) = (Instant::now(), Instant::now() + time_limit());
+    let mut fleet = Fleet::on_servicebus(env!("CARGO_BIN_EXE_worker"), Mode::Chaos, setup, &address);
+    fleet.start();
+    let mut expired = 0;
+    let plan = plan();
+    for (number, fault) in plan.iter().enumerate() {
+        // The last ones when nine of ten messages were seen.
+        let seen = (ids.len() * 9 / 10) * (number + 1) / plan.len();
+        fleet.until(deadline, &format!("{seen} messages seen"), |log| log.records.len() >= seen).await;
+        match fault {
+            Fault::Kill => emulator.kill_and_restart().await,
+            // Nobody is connected, where the one before is not mended yet.
+            Fault::Drop => {
+                while emulator.drop_connections().await == 0 {
+                    pause(deadline, "somebody is connected", &fleet).await;
+                }
+            }
+            Fault::Expire => {
+                let wanted = expired + EXPIRIES_AT_ONCE;
+                while expired < wanted {
+                    expired += emulator.expire(wanted - expired).await;
+                    pause(deadline, "a message is in hand", &fleet).await;
+                }
+            }
+        }
+    }
+    let shelf = to_the_end(&ids, &mut fleet, &operator, &mut emulator, deadline).await;
+    let took = began.elapsed();
+    // Each of them may have cost the same message a hand-out.
+    let interruptions = u32::try_from(KILLS + DROPS + expired).unwrap();
+    let verdict =
+        judge(&ids, &fleet.log, &shelf, Interruptions { brokers: interruptions, ..Interruptions::default() });
+    report(&format!(
+        "chaos on Service Bus: {verdict}, the emulator killed {KILLS} times, connections dropped {DROPS} times, {expired} locks \
+         expired, {} deliveries lost by the worker's count, {:.1} s",
+        fleet.log.lost,
+        took.as_secs_f64()
+    ));
+}
+
+/// All faults, in any order.
+fn plan() -> Vec<Fault> {
+    let of = |fault, times| std::iter::repeat_n(fault, times);
+    let mut plan: Vec<_> = of(Fault::Kill, KILLS)
+        .chain(of(Fault::Drop, DROPS))
+        .chain(of(Fault::Expire, EXPIRIES / EXPIRIES_AT_ONCE))
+        .collect();
+    fastrand::shuffle(&mut plan);
+    plan
+}
+
+async fn pause(deadline: Instant, what: &str, fleet: &Fleet) {
+    assert!(Instant::now() < deadline, "not in time: {what}; {}", fleet.state());
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+/// Waits until every message came to its end and nothing is left in the queue; gives back what rests on the shelf.
+async fn to_the_end(
+    ids: &[String],
+    fleet: &mut Fleet,
+    operator: &ServiceBus,
+    emulator: &mut EmulatorProcess,
+    deadline: Instant,
+) -> Vec<Shelved> {
+    let shelves = operator.shelves();
+    loop {
+        let left = emulator.look().await;
+        fleet.log.catch_up();
+        if left.work + left.waiting == 0 {
+            fleet.stop().await;
+            let left = emulator.look().await;
+            // The worker may have given something back.
+            if left.work + left.waiting == 0 {
+                assert_eq!(left.parked, 0, "nothing is parked here");
+                return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+            }
+            fleet.start();
+        }
+        if Instant::now() > deadline {
+            let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+            let unended = unended(ids, &fleet.log, &rests);
+            panic!("not all messages ended in time: {left}; not ended: {unended:?}; {}", fleet.state());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

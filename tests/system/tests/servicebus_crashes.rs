@@ -1,0 +1,317 @@
+//! The process of a Service Bus consumer, or the emulator, dies between every two steps of every settlement: one copy of the
+//! message is left, two only where there are no transactions, and it comes to its end.
+
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, stream};
+use redrive::{DEFAULT_HEADER_BUDGET, Disposition, Failure, Message, Needs, Planning, Settlement, Transport};
+use redrive_brokers::report;
+use redrive_core::fail_point::FailPoint;
+use redrive_servicebus_emulator::{Emulator, Step};
+use redrive_system_tests::fleet::{Fleet, Mode};
+use redrive_system_tests::flow::Flow;
+use redrive_system_tests::servicebus::{Cut, QUEUE, Setup, cuts, look};
+use redrive_system_tests::within;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
+const LIMIT: Duration = Duration::from_secs(900);
+const LOOK: Duration = Duration::from_millis(5);
+/// So many at once: they mostly wait.
+const AT_ONCE: usize = 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_wherever_the_process_dies() {
+    all(Victim::Worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_wherever_the_broker_dies() {
+    all(Victim::Emulator).await;
+}
+
+/// Who dies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    Worker,
+    Emulator,
+}
+
+/// Every cut of every way in every setup; a line of the report for each way.
+async fn all(victim: Victim) {
+    for setup in Setup::ALL {
+        let mut table = Vec::new();
+        for flow in Flow::ALL {
+            let cuts = cuts(flow, setup);
+            if cuts.is_empty() {
+                continue;
+            }
+            let row = stream::iter(cuts).map(|(cut, left)| async move {
+                let what = format!("{} dying at {cut} of {}, {setup}", victim.name(), flow.name());
+                within(LIMIT, &what, Scene::play(victim, setup, flow, (cut, left), &what)).await
+            });
+            let row: Vec<String> = row.buffered(AT_ONCE).collect().await;
+            table.push(format!("{}: {}", flow.name(), row.join(", ")));
+        }
+        report(&format!(
+            "Service Bus, {} killed between two steps, {setup}: {}",
+            victim.name(),
+            table.join(" | ")
+        ));
+    }
+}
+
+impl Victim {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Emulator => "emulator",
+        }
+    }
+
+    /// How many copies may be left. What the emulator has not answered may not be on its disk yet.
+    fn leaves(self, cut: Cut, done: RangeInclusive<usize>) -> RangeInclusive<usize> {
+        match (self, cut) {
+            (Self::Emulator, Cut::Unanswered(Step::Send)) => 1..=2,
+            (Self::Emulator, Cut::Unanswered(Step::Request)) => *done.start()..=done.end() + 1,
+            _ => done,
+        }
+    }
+}
+
+/// One message, on an emulator of its own, and who works on it.
+struct Scene {
+    flow: Flow,
+    emulator: Emulator,
+    /// The consumer, or the operator.
+    worker: Fleet,
+    consumer: Fleet,
+    id: String,
+    /// Holds the state file.
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Answers what was left, and how the message ended.
+    async fn play(
+        victim: Victim,
+        setup: Setup,
+        flow: Flow,
+        (cut, may_be_left): (Cut, RangeInclusive<usize>),
+        what: &str,
+    ) -> String {
+        let mut scene = Self::set(victim, setup, flow, cut).await;
+        match victim {
+            Victim::Worker => scene.worker_dies(cut, what).await,
+            Victim::Emulator => scene.emulator_dies(cut, what).await,
+        }
+        let left = look(&scene.emulator);
+        let may_be_left = victim.leaves(cut, may_be_left);
+        assert!(may_be_left.contains(&left.total()), "{what}: left {left}");
+        let (ends, on_sight) = match victim {
+            Victim::Worker => scene.begins_again(what).await,
+            Victim::Emulator => scene.goes_on(what).await,
+        };
+        let may_end = scene.may_end(victim, setup, cut, &may_be_left);
+        assert!(may_end.contains(&(ends + on_sight)), "{what}: left {left}, and ended {ends} times");
+        let again = if on_sight > 0 { ", once more settled on sight" } else { "" };
+        let ended = match (flow, ends) {
+            (Flow::Discard, _) => "gone in the end".to_owned(),
+            (_, 1) => "ended once".to_owned(),
+            (_, 2) => "ended twice".to_owned(),
+            (_, ends) => format!("ended {ends} times"),
+        };
+        format!("{cut} → {left}, {ended}{again}")
+    }
+
+    async fn set(victim: Victim, setup: Setup, flow: Flow, cut: Cut) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the state file");
+        let state = folder.path().join("state");
+        let emulator = Setup::emulator((victim == Victim::Emulator).then_some(&*state)).await;
+        let id = format!("{}:{cut}", flow.name());
+        let address = emulator.connection_string();
+        let consumer = Fleet::on_servicebus(WORKER, Mode::Flows, setup, &address);
+        let mode = match flow {
+            Flow::Redrive => Mode::Redrive,
+            Flow::ParkByHand => Mode::Park,
+            Flow::Discard => Mode::Discard,
+            _ => Mode::Flows,
+        };
+        let worker = Fleet::on_servicebus(WORKER, mode, setup, &address);
+        let scene = Self { flow, emulator, worker, consumer, id, _folder: folder };
+        scene.publish(setup).await;
+        scene
+    }
+
+    /// Puts the message where its way begins.
+    async fn publish(&self, setup: Setup) {
+        let transport = setup.options().connect(&self.emulator.connection_string()).await.unwrap();
+        transport.publish(Message::new("x").with_id(&*self.id)).await.unwrap();
+        if self.flow.by_hand() {
+            transport.start(&Needs::none()).await.unwrap();
+            let received = transport.receive().await.unwrap().expect("it is there");
+            let capabilities = transport.capabilities();
+            let planning = Planning {
+                now: transport.now(),
+                capabilities: &capabilities,
+                header_budget: DEFAULT_HEADER_BUDGET,
+            };
+            let dead = Disposition::DeadLetter(Failure::custom("Broken", "it does not work"));
+            let settlement = Settlement::plan(&received.delivery, dead, &planning);
+            transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error).unwrap();
+        }
+        transport.close().await;
+        self.until("nobody is connected", |emulator| emulator.connections() == 0).await;
+    }
+
+    /// Lets a process take the way of the message until it dies.
+    async fn worker_dies(&mut self, cut: Cut, what: &str) {
+        match cut {
+            Cut::At(point) => {
+                self.worker.start_to_die_at(point, 1);
+                assert!(!self.worker.lives_until(soon(), what, |_| false).await);
+                let status = self.worker.ended().await;
+                let said = self.worker.last_words();
+                assert!(status.code().is_none(), "{what}: ended by itself with {status}; {said}");
+            }
+            Cut::Unanswered(_) => {
+                self.worker_waits_for_an_answer(cut, what).await;
+                self.worker.kill().await;
+            }
+        }
+        // What it had begun and not committed is rolled back with its connection.
+        self.until("the emulator notices the death", |emulator| emulator.connections() == 0).await;
+    }
+
+    async fn worker_waits_for_an_answer(&mut self, cut: Cut, what: &str) {
+        self.emulator.inject(cut.fault(self.flow).expect("it is cut by a fault"));
+        self.worker.start();
+        let done = cut.done(self.flow);
+        self.until(what, |emulator| look(emulator) == done).await;
+    }
+
+    /// Lets a process take the way of the message until it comes by the cut, and restarts the emulator there.
+    async fn emulator_dies(&mut self, cut: Cut, what: &str) {
+        match cut {
+            Cut::At(point) => {
+                self.worker.start_to_stop_at(point);
+                self.worker.stopped(soon(), what).await;
+            }
+            Cut::Unanswered(_) => {
+                self.worker_waits_for_an_answer(cut, what).await;
+                self.worker.halt(soon(), what).await;
+            }
+        }
+        self.emulator.clear_faults();
+        self.emulator.restart().await.expect("it starts again");
+    }
+
+    /// Lets the next process do what is left. Answers how often the message came to an end, and how often it was settled on
+    /// sight.
+    async fn begins_again(&mut self, what: &str) -> (usize, usize) {
+        // Nobody waits for the time of the dead one's locks.
+        for path in [QUEUE.to_owned(), format!("{QUEUE}/$DeadLetterQueue")] {
+            self.emulator.entity(&path).expect("it is there").expire_locks();
+        }
+        if self.flow.by_hand() {
+            self.worker.start();
+            let status = self.worker.ended().await;
+            assert!(status.success(), "{what}: the next operator: {status}; {}", self.worker.last_words());
+        } else {
+            self.worker.start();
+        }
+        self.ends(what).await
+    }
+
+    /// Lets the same process go on. An operator's ends with its connection, and somebody starts it again.
+    async fn goes_on(&mut self, what: &str) -> (usize, usize) {
+        self.worker.go_on().await;
+        if self.flow == Flow::Release {
+            // It gives back until somebody else takes it.
+            self.worker.until(soon(), what, |log| log.runs >= 2).await;
+            self.worker.kill().await;
+            self.until("the emulator notices the death", |emulator| emulator.connections() == 0).await;
+            return self.begins_again(what).await;
+        }
+        if self.flow.by_hand() {
+            let _with_its_connection = self.worker.ended().await;
+            self.worker.start();
+            let status = self.worker.ended().await;
+            assert!(status.success(), "{what}: the next operator: {status}; {}", self.worker.last_words());
+        }
+        self.ends(what).await
+    }
+
+    async fn ends(&mut self, what: &str) -> (usize, usize) {
+        let consumer = match self.flow {
+            Flow::Redrive => {
+                self.consumer.start();
+                &mut self.consumer
+            }
+            Flow::ParkByHand | Flow::Discard => {
+                let left = look(&self.emulator);
+                assert_eq!((left.work, left.waiting, left.shelf), (0, 0, 0), "{what}: {left}");
+                return (left.total(), 0);
+            }
+            _ => &mut self.worker,
+        };
+        let deadline = soon();
+        loop {
+            consumer.log.catch_up();
+            let record = consumer.log.records.get(&self.id).cloned().unwrap_or_default();
+            let left = look(&self.emulator);
+            let at_rest = (left.shelf + left.parked) as usize;
+            let ended = record.handled as usize + at_rest;
+            if ended > 0 && left.work + left.waiting == 0 {
+                consumer.stop().await;
+                // It may have given something back.
+                let left = look(&self.emulator);
+                if left.work + left.waiting == 0 {
+                    let record = consumer.log.records.get(&self.id).cloned().unwrap_or_default();
+                    let at_rest = (left.shelf + left.parked) as usize;
+                    return (record.handled as usize + at_rest, record.on_sight as usize);
+                }
+                consumer.start();
+            }
+            assert!(Instant::now() < deadline, "{what}: {left}, {record:?}; {}", consumer.state());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// How often the message may come to an end, in all.
+    fn may_end(
+        &self,
+        victim: Victim,
+        setup: Setup,
+        cut: Cut,
+        left: &RangeInclusive<usize>,
+    ) -> RangeInclusive<usize> {
+        match (victim, self.flow) {
+            (_, Flow::Discard) => 0..=0,
+            (Victim::Worker, Flow::Ack) if cut != Cut::At(FailPoint::Received) => {
+                // It was handled before.
+                left.start() + 1..=left.end() + 1
+            }
+            (Victim::Worker, _) => left.clone(),
+            // An emulator that starts again hands out under the count that it had: the consumer, who remembers what was
+            // handled, does not look for it.
+            (Victim::Emulator, Flow::Ack) => 1..=2,
+            // Without its answer a copy is sent again, and the original comes again beside it.
+            (Victim::Emulator, _) if !setup.transactions => 1..=3,
+            (Victim::Emulator, _) => 1..=1,
+        }
+    }
+
+    async fn until(&self, what: &str, so: impl Fn(&Emulator) -> bool) {
+        let deadline = soon();
+        while !so(&self.emulator) {
+            let said = || format!("{}; {}", look(&self.emulator), self.worker.last_words());
+            assert!(Instant::now() < deadline, "not in time: {what}: {}", said());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(120)
+}
