@@ -69,7 +69,7 @@ fn was_not_let_in(error: &anyhow::Error) -> bool {
 /// What it works on.
 #[derive(Clone)]
 enum Broker {
-    RabbitMq(redrive::rabbitmq::Options),
+    RabbitMq(Box<redrive::rabbitmq::Options>),
     ServiceBus(redrive::servicebus::Options),
 }
 
@@ -81,7 +81,8 @@ impl Broker {
             _ => QueueType::Quorum,
         };
         let delays = Delays::of(word).context("a delay mode")?;
-        Ok(Self::RabbitMq(delays.set(RabbitMq::options(queue).queue_type(queue_type), queue)))
+        let options = delays.set(RabbitMq::options(queue).queue_type(queue_type), queue);
+        Ok(Self::RabbitMq(Box::new(options)))
     }
 }
 
