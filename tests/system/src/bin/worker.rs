@@ -70,13 +70,15 @@ fn was_not_let_in(error: &anyhow::Error) -> bool {
 #[derive(Clone)]
 enum Broker {
     RabbitMq(Box<redrive::rabbitmq::Options>),
-    ServiceBus(redrive::servicebus::Options),
+    ServiceBus(Box<redrive::servicebus::Options>),
 }
 
 impl Broker {
     fn of(queue: &str, queue_type: &str, word: &str) -> anyhow::Result<Self> {
         let queue_type = match queue_type {
-            "servicebus" => return Ok(Self::ServiceBus(Setup::of(word).context("a setup")?.options())),
+            "servicebus" => {
+                return Ok(Self::ServiceBus(Box::new(Setup::of(word).context("a setup")?.options())));
+            }
             "classic" => QueueType::Classic,
             _ => QueueType::Quorum,
         };
