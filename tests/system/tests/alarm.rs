@@ -23,7 +23,7 @@ on_both_versions!(600;
 );
 
 const QUEUE: &str = "alarm";
-const MESSAGES: usize = 1000;
+const MESSAGES: usize = 3000;
 /// How long the alarm lasts after the intake came to rest.
 const ALARM: Duration = Duration::from_secs(4);
 /// How long it is waited before the next message may need a copy.
