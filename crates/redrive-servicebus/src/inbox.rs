@@ -60,12 +60,13 @@ impl Inbox {
         self.changed.notify_waiters();
     }
 
-    /// More may come, from so many intakes; `tell` has them begin. In between none of them can say that it is drained.
+    /// More may come, from so many intakes, which are told so meanwhile: before it, one could still say that it is drained;
+    /// after it, what one that was told says of a failure would be taken for what was before.
     pub(crate) fn open(&self, intakes: usize, tell: impl FnOnce()) {
         let mut state = self.state();
+        tell();
         state.open = vec![true; intakes];
         state.failed = None;
-        tell();
     }
 
     /// No more comes from this intake, until it is opened again: if that is still so, now that nobody can open it.

@@ -27,6 +27,20 @@ pub(crate) enum Wanted {
     Close,
 }
 
+impl Wanted {
+    /// Says it to all intakes. `again`: also where it was wanted already, and the links are made anew. Whoever comes after the
+    /// end comes too late: an intake that had not yet heard of it would go on, and the end would wait for it for ever.
+    pub(crate) fn say(self, to: &watch::Sender<Self>, again: bool) {
+        to.send_if_modified(|before| {
+            let new = *before != Self::Close && (again || *before != self);
+            if new {
+                *before = self;
+            }
+            new
+        });
+    }
+}
+
 /// Takes deliveries from one of the entities that a transport reads.
 pub(crate) struct Intake {
     broker: Arc<Broker>,
@@ -175,8 +189,12 @@ impl Intake {
             Err(why) => {
                 warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
                 let broker = Arc::clone(&self.broker);
-                let path = Arc::clone(&self.path);
-                tokio::spawn(async move { dead_letter_undecodable(&broker, &path, lock, why, None).await });
+                let (path, room) = (Arc::clone(&self.path), Arc::clone(room));
+                tokio::spawn(async move {
+                    dead_letter_undecodable(&broker, &path, lock, why, None).await;
+                    // It has no receipt that would say so; and unsaid, no credit is given for another one.
+                    room.freed.notify_one();
+                });
                 return;
             }
         };
@@ -274,5 +292,26 @@ pub(crate) async fn dead_letter_undecodable(
     };
     if let Err(error) = settled {
         warn!(entity = %path, %error, "a message that cannot be read was not dead-lettered; it comes again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_the_end_nothing_else_is_wanted() {
+        let (wanted, mut seen) = watch::channel(Wanted::Pause);
+        Wanted::Deliveries.say(&wanted, false);
+        assert_eq!(*seen.borrow_and_update(), Wanted::Deliveries);
+        Wanted::Deliveries.say(&wanted, false);
+        assert!(!seen.has_changed().expect("it is open"), "the links would be made anew");
+        Wanted::Deliveries.say(&wanted, true);
+        assert!(seen.has_changed().expect("it is open"));
+        Wanted::Close.say(&wanted, false);
+        for (late, again) in [(Wanted::Deliveries, true), (Wanted::Pause, false)] {
+            late.say(&wanted, again);
+            assert_eq!(*seen.borrow_and_update(), Wanted::Close, "{late:?}");
+        }
     }
 }

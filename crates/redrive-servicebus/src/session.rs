@@ -19,6 +19,11 @@ use crate::wire::{InSession, Wire};
 /// When to try again to renew a lock that could not be, and to look again whether it may be.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// So much longer than by our clock a lock may hold by the broker's. The broker itself says when it ran out, by ending the
+/// link, and counts what was in hand then; a session that we let go before is not counted, and a message that takes too long
+/// each time would come again for ever.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// A session that is held. Its lock is that of all of its messages: lost, it takes them along.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -187,7 +192,7 @@ struct Lock {
 impl Lock {
     fn until(until: Option<SystemTime>) -> Self {
         let (now, lasts) = (Instant::now(), lasts(SystemTime::now(), until));
-        Self { renew_at: now + lasts / 2, runs_out: now + lasts }
+        Self { renew_at: now + lasts / 2, runs_out: now + lasts + GRACE }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Taking deliveries from sessions: accept the next one, hand on its messages one by one, let it go.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::Received;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -18,6 +18,11 @@ use crate::receipt::{Parts, Receipt, Room};
 use crate::session::{HeldSession, Left, Session, early, is_loss};
 use crate::sessions::Sessions;
 use crate::wire::{Accepted, Arrived, Disposal, Wire, WireReceiver};
+
+/// How long the first message of a session is waited for at least, however soon an idle one is let go. There is one, or the
+/// broker would not have chosen it; but it takes its time to come. Let go before, the session would be accepted again and
+/// again, and never a message handed out.
+const FIRST: Duration = Duration::from_secs(1);
 
 /// Holds one session at a time.
 pub(crate) struct Slot {
@@ -194,7 +199,7 @@ impl Slot {
     ) -> Result<(), WireError> {
         // Whoever accepts next does so after the first message is here: sessions begin in the order in which they are free.
         let mut turn = Some(turn);
-        let mut now = self.ask(receiver).await?;
+        let mut now = self.ask(receiver, self.sessions.idle.max(FIRST)).await?;
         loop {
             let (until, waits) = match now {
                 Now::Asking(until) | Now::Resting(until) => (until, true),
@@ -225,7 +230,7 @@ impl Slot {
                     now = self.after(&left, receiver).await?;
                 }
                 () = sleep_until(until), if waits => match now {
-                    Now::Resting(_) if self.goes_on() => now = self.ask(receiver).await?,
+                    Now::Resting(_) if self.goes_on() => now = self.ask(receiver, self.sessions.idle).await?,
                     _ => return Ok(()),
                 },
                 () = wire.ended() => return Err(WireError::interrupted("the connection ended")),
@@ -234,15 +239,15 @@ impl Slot {
     }
 
     /// One message, and no more before that one is settled.
-    async fn ask(&self, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
+    async fn ask(&self, receiver: &mut dyn WireReceiver, patience: Duration) -> Result<Now, WireError> {
         receiver.allow(1).await?;
-        Ok(Now::Asking(Instant::now() + self.sessions.idle))
+        Ok(Now::Asking(Instant::now() + patience))
     }
 
     async fn after(&self, left: &Left, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
         match left.rest_until {
             Some(until) => Ok(Now::Resting(until)),
-            None if self.goes_on() => self.ask(receiver).await,
+            None if self.goes_on() => self.ask(receiver, self.sessions.idle).await,
             // Over at once.
             None => Ok(Now::Resting(Instant::now())),
         }
@@ -260,7 +265,7 @@ impl Slot {
             Err(why) => {
                 warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
                 dead_letter_undecodable(&self.broker, &self.path, lock, why, Some(&session.place)).await;
-                return self.ask(receiver).await;
+                return self.ask(receiver, self.sessions.idle).await;
             }
         };
         let limit = self.broker.options.longest_rest();

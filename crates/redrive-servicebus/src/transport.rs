@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::connection::Link;
 use crate::convert::{self, Outgoing};
 use crate::entity::Entity;
-use crate::error::{self, WireError};
+use crate::error::{self, Refusal, WireError};
 use crate::intake::{Intake, Wanted};
 use crate::options::Options;
 use crate::receipt::Receipt;
@@ -153,7 +153,7 @@ impl ServiceBus {
 
     /// What is wanted already is not said again: the links would be made anew.
     fn want(&self, wanted: Wanted) {
-        self.wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
+        wanted.say(&self.wanted, false);
     }
 
     fn closed(&self) -> TransportError {
@@ -233,13 +233,13 @@ impl Transport for ServiceBus {
         if !self.started.load(Ordering::Acquire) {
             return Err(error::not_started(&self.broker.entity()));
         }
-        if *self.wanted.borrow() == Wanted::Deliveries && !self.broker.inbox.has_failed() {
+        let wanted = *self.wanted.borrow();
+        if wanted == Wanted::Deliveries && !self.broker.inbox.has_failed() {
             return Ok(());
         }
         // Also for an intake that had given up, and waits for this word.
-        self.broker.inbox.open(self.broker.options.intakes(), || {
-            self.wanted.send_replace(Wanted::Deliveries);
-        });
+        let say = || Wanted::Deliveries.say(&self.wanted, true);
+        self.broker.inbox.open(self.broker.options.intakes(), say);
         Ok(())
     }
 
@@ -263,14 +263,20 @@ impl Transport for ServiceBus {
         }
         self.keeper.abort();
         let unreceived = self.broker.inbox.close();
+        let mut reached = true;
         // All that is in hand, received or not; from here on its receipts are worth nothing.
         for (lock, held) in self.broker.locks.take_all() {
             if held.handle.release(&held.tag).await {
                 continue;
             }
-            // Its link is gone: given back it counts, but it need not wait for its lock to run out.
-            if let Ok(wire) = self.broker.link.live().await {
-                let _ = wire.settle(&held.entity, &[lock], &Disposal::abandon()).await;
+            // Its link is gone: given back it counts, but it need not wait for its lock to run out. Where nobody answers, the
+            // others do not wait for that one by one.
+            if reached {
+                let given_back = match self.broker.link.live().await {
+                    Ok(wire) => wire.settle(&held.entity, &[lock], &Disposal::abandon()).await,
+                    Err(error) => Err(error),
+                };
+                reached = !given_back.is_err_and(|error| error.refusal == Refusal::Interrupted);
             }
         }
         drop(unreceived);

@@ -236,10 +236,38 @@ pub(super) fn slow(what: &str) -> WireError {
     WireError::interrupted(format!("no answer about `{what}` within {OPEN_WAIT:?}"))
 }
 
-/// What the coordinator refuses, it will refuse again; a connection that is gone is another matter.
+/// What the coordinator refuses, it will refuse again; a connection that is gone is another matter, and so is a broker that
+/// has no room or no time just now: from then on copies would be stored outside of transactions.
 pub(super) fn no_transactions(error: WireError) -> WireError {
     match error.refusal {
-        Refusal::Interrupted | Refusal::Busy | Refusal::Unauthorized => error,
+        Refusal::Interrupted
+        | Refusal::Busy
+        | Refusal::Unauthorized
+        | Refusal::QuotaExceeded
+        // "com.microsoft:timeout": it is told of sessions by the same word.
+        | Refusal::NoSession => error,
         _ => WireError::new(Refusal::NoTransactions, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_coordinator_that_refuses_for_good_is_done_without() {
+        let refused = |condition| no_transactions(WireError::from_condition(condition, None, "")).refusal;
+        for condition in [
+            "com.microsoft:timeout",
+            "com.microsoft:server-busy",
+            "amqp:resource-limit-exceeded",
+            "amqp:link:detach-forced",
+            "amqp:unauthorized-access",
+        ] {
+            assert_ne!(refused(condition), Refusal::NoTransactions, "{condition}");
+        }
+        for condition in ["amqp:not-implemented", "amqp:not-allowed", "amqp:not-found"] {
+            assert_eq!(refused(condition), Refusal::NoTransactions, "{condition}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use fe2o3_amqp_types::messaging::message::DecodeIntoMessage as _;
 use fe2o3_amqp_types::primitives::{Array, OrderedMap, SimpleValue};
 use redrive_core::Timestamp;
 use serde_amqp::Value;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
@@ -52,7 +53,8 @@ pub(super) async fn renew(node: &Requests, locks: &[Uuid]) -> Result<Vec<SystemT
     if times.len() == locks.len() { Ok(times) } else { Err(senseless(RENEW)) }
 }
 
-/// Messages from this sequence number on, not locked.
+/// Messages from this sequence number on, not locked. Those that cannot be read are left out: one of them must not hide all
+/// the others. None means that there are no more, so that where none can be read it is an error.
 pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<WireMessage>, WireError> {
     let body = vec![("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))];
     let mut reply = match ask(node, PEEK, body, None, None).await {
@@ -63,10 +65,13 @@ pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<W
         }
         Err(error) => return Err(error),
     };
-    items(reply.take("messages"))
-        .into_iter()
-        .map(|entry| decode(entry).ok_or_else(|| senseless(PEEK)))
-        .collect()
+    let entries = items(reply.take("messages"));
+    let found = entries.len();
+    let messages: Vec<_> = entries.into_iter().filter_map(decode).collect();
+    if messages.len() < found {
+        warn!(unreadable = found - messages.len(), "messages were looked at that cannot be read");
+    }
+    if messages.is_empty() && found > 0 { Err(senseless(PEEK)) } else { Ok(messages) }
 }
 
 /// For what is locked in a session, the session is named, and the link that holds it.

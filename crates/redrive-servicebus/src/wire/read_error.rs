@@ -82,6 +82,11 @@ pub(crate) fn post(error: PostError) -> WireError {
         PostError::LinkStateError(error) => state(error),
         PostError::Detached(error) => detach(error),
         PostError::MessageSizeExceeded(error) => WireError::new(Refusal::TooLarge, error.to_string()),
+        // What it says of a rejection that came without the transaction's name. The link is as good as before.
+        PostError::IllegalDeliveryState => {
+            let said = "the broker refused the message within the transaction, and the client library does not show why";
+            WireError::new(Refusal::Other, said)
+        }
         other => WireError::interrupted(other.to_string()),
     }
 }

@@ -1,0 +1,99 @@
+//! What must not come to a halt.
+
+use std::time::Duration;
+
+use fe2o3_amqp::sasl_profile::SaslProfile;
+use fe2o3_amqp::{Connection, Sendable, Sender, Session};
+use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
+use fe2o3_amqp_types::primitives::Value;
+use redrive_core::{
+    BoxError, Message, Needs, Received, Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+};
+use redrive_servicebus::{Receipt, ServiceBus, Sessions};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const QUEUE: &str = "orders";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Several messages in one, each encoded in a section of its own.
+const BATCH: u32 = 0x8001_3700;
+/// A message whose property `a` is a list, which no client library takes, and an empty body.
+const UNREADABLE: &[u8] = b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x45\x00\x53\x75\xa0\x00";
+
+async fn start(transport: &ServiceBus, prefetch: u32) -> Result<(), BoxError> {
+    let mut needs = Needs::none();
+    needs.prefetch = prefetch;
+    Ok(transport.start(&needs).await?)
+}
+
+async fn next(transport: &ServiceBus) -> Received<Receipt> {
+    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving goes on").expect("there is one")
+}
+
+async fn send_unreadable(emulator: &Emulator) -> Result<(), BoxError> {
+    let stream = TcpStream::connect(emulator.address()).await?;
+    let connection = Connection::builder().container_id("raw").hostname("localhost").scheme("amqp");
+    let connection = connection.sasl_profile(SaslProfile::Anonymous);
+    let mut connection = connection.open_with_stream(stream).await?;
+    let mut session = Session::begin(&mut connection).await?;
+    let mut sender = Sender::attach(&mut session, "sender", QUEUE).await?;
+    let batch: Wire<Body<Value>> = Wire::from(Body::Data(vec![Data(UNREADABLE.to_vec().into())].into()));
+    let batch = Sendable::builder().message_format(BATCH).message(batch).build();
+    sender.send(batch).await?.accepted_or_else(|outcome| format!("not stored: {outcome:?}"))?;
+    connection.close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_that_cannot_be_read_use_up_no_credit_and_hide_no_others() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    for _ in 0..3 {
+        send_unreadable(&emulator).await?;
+    }
+    transport.publish(Message::new("").with_id("readable")).await?;
+    start(&transport, 1).await?;
+    let received = next(&transport).await;
+    assert_eq!(received.delivery.id(), "readable");
+    let rejected = transport.settle(received.receipt, Settlement::Reject).await;
+    rejected.map_err(|refused| refused.error)?;
+    let dead = emulator.entity("orders/$DeadLetterQueue")?;
+    assert_eq!(dead.messages().len(), 4);
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    assert_eq!(shelved.len(), 1, "what cannot be read hides no others");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_copy_that_is_refused_is_not_said_to_be_interrupted() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    start(&transport, 1).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let refusal = Effect::Refuse { condition: "amqp:not-allowed".to_owned() };
+    emulator.inject(Fault::new(Step::Send, refusal).on(QUEUE));
+    let again = Settlement::Reschedule { wait: Duration::ZERO, copy: received.delivery.message().clone() };
+    let refused = transport.settle(received.receipt, again).await.expect_err("it is refused").error;
+    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert!(refused.to_string().contains("refused"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_is_not_let_go_before_its_first_message_is_here() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.requires_session = true;
+    let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
+    let sessions = Sessions::concurrent(1).idle(Duration::ZERO);
+    let transport = ServiceBus::options(QUEUE).sessions(sessions);
+    let transport = transport.connect(&emulator.connection_string()).await?;
+    let mut message = Message::new("").with_id("a");
+    message.properties_mut().session_id = Some("s".to_owned());
+    transport.publish(message).await?;
+    start(&transport, 1).await?;
+    assert_eq!(next(&transport).await.delivery.id(), "a");
+    Ok(())
+}
