@@ -14,6 +14,7 @@ use crate::inbox::Inbox;
 use crate::locks::Locks;
 use crate::options::Options;
 use crate::settler::Settler;
+use crate::swapper::Swapper;
 use crate::wire::{Disposal, Swap};
 
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Broker {
     pub(crate) link: Arc<Link>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) settler: Settler,
+    swapper: Swapper,
     pub(crate) inbox: Inbox,
     /// How many deliveries the consumer asked to hold.
     pub(crate) prefetch: AtomicU32,
@@ -44,6 +46,7 @@ impl Broker {
         let without_transactions = !options.has_transactions();
         Self {
             settler: Settler::start(Arc::clone(&link)),
+            swapper: Swapper::start(Arc::clone(&link)),
             options,
             link,
             locks: Arc::default(),
@@ -75,9 +78,8 @@ impl Broker {
     /// Stores a copy and completes its original, in one transaction where there are any.
     pub(crate) async fn replace(&self, swap: Swap) -> Result<(), NotReplaced> {
         let not_stored = |error| NotReplaced { error, copy_stored: false };
-        let wire = self.link.live().await.map_err(not_stored)?;
         if !self.without_transactions.load(Ordering::Relaxed) {
-            match wire.replace(swap.clone()).await {
+            match self.swapper.replace(swap.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) if error.refusal == Refusal::NoTransactions => {
                     if !self.without_transactions.swap(true, Ordering::Relaxed) {
@@ -91,6 +93,7 @@ impl Broker {
                 Err(error) => return Err(not_stored(error)),
             }
         }
+        let wire = self.link.live().await.map_err(not_stored)?;
         wire.send(&swap.target, swap.message).await.map_err(not_stored)?;
         fail_point(FailPoint::CopyConfirmed);
         fail_point(FailPoint::AckHandedOver);

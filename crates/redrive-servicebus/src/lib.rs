@@ -37,6 +37,7 @@ mod settle;
 mod settler;
 mod shelves;
 mod slot;
+mod swapper;
 mod token;
 mod transport;
 mod values;

@@ -112,6 +112,44 @@ async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Those that are retried at the same time go into one transaction, which is refused because of one of them.
+#[tokio::test]
+async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    for number in 0..10 {
+        // With what the story takes, more than 256 KiB.
+        let body = if number == 5 { vec![b'x'; 256 * 1024 - 150] } else { Vec::new() };
+        transport.publish(Message::new(body).with_id(number.to_string())).await?;
+    }
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        held.push(next(&transport).await);
+    }
+    let settled = held.into_iter().map(|Received { delivery, receipt, .. }| {
+        let settlement = retry(&transport, &delivery);
+        let transport = &transport;
+        async move { (delivery.id().to_owned(), transport.settle(receipt, settlement).await) }
+    });
+    let mut kept = Vec::new();
+    for (id, settled) in futures::future::join_all(settled).await {
+        match settled {
+            Ok(()) => assert_ne!(id, "5"),
+            Err(refused) => {
+                assert_eq!(id, "5", "{}", refused.error);
+                kept.extend(refused.receipt);
+            }
+        }
+    }
+    assert_eq!(kept.len(), 1, "it stays in hand");
+    for _ in 0..9 {
+        let again = next(&transport).await;
+        assert_eq!(again.delivery.attempt(), 2);
+        transport.settle(again.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn locks_are_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
     let mut settings = Settings::default();

@@ -78,10 +78,10 @@ impl Wire for Amqp {
         }
     }
 
-    async fn replace(&self, swap: Swap) -> Result<(), WireError> {
+    async fn replace(&self, swaps: Vec<Swap>) -> Result<(), WireError> {
         // In a task of its own: whoever asked may stop waiting, and a transaction left half done would hold the message.
         let connection = Arc::clone(&self.connection);
-        match tokio::spawn(async move { connection.replace(swap).await }).await {
+        match tokio::spawn(async move { connection.replace(&swaps).await }).await {
             Ok(done) => done,
             Err(_) => Err(WireError::interrupted("the transaction was given up")),
         }
@@ -134,9 +134,10 @@ impl Wire for Amqp {
 }
 
 impl AmqpConnection {
-    async fn replace(&self, swap: Swap) -> Result<(), WireError> {
-        let sender = self.sender(&swap.target).await?;
-        let node = self.management(&swap.entity).await?;
+    async fn replace(&self, swaps: &[Swap]) -> Result<(), WireError> {
+        let Some(Swap { target, entity, .. }) = swaps.first() else { return Ok(()) };
+        let sender = self.sender(target).await?;
+        let node = self.management(entity).await?;
         let controller = self.controller().await?;
         let declared = async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
         let mut transaction = match self.answered(declared).await {
@@ -148,7 +149,7 @@ impl AmqpConnection {
         };
         // Dropped, it would block this thread to roll back; the broker does that by itself in two minutes.
         transaction.set_rollback_on_drop_trials(0);
-        match self.do_both(&sender, &node, &transaction, &swap).await {
+        match self.do_both(&sender, &node, &transaction, swaps).await {
             Ok(()) => {
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
                 let committed = self.answered(committed).await;
@@ -166,7 +167,7 @@ impl AmqpConnection {
                     self.controller.lock().await.take();
                 }
                 if error.refusal == Refusal::Interrupted {
-                    self.forget_sender(&swap.target).await;
+                    self.forget_sender(target).await;
                 }
                 Err(error)
             }
@@ -178,16 +179,27 @@ impl AmqpConnection {
         sender: &Mutex<Sender>,
         node: &Requests,
         transaction: &Transaction<'_>,
-        swap: &Swap,
+        swaps: &[Swap],
     ) -> Result<(), WireError> {
-        let sendable = Sendable::builder().message(swap.message.clone()).build();
-        let stored = sending::post(transaction, &mut *sender.lock().await, &sendable).await?;
+        let mut stored = Vec::with_capacity(swaps.len());
+        {
+            let mut sender = sender.lock().await;
+            for swap in swaps {
+                let sendable = Sendable::builder().message(swap.message.clone()).build();
+                stored.push(sending::post(transaction, &mut sender, &sendable).await?);
+            }
+        }
         fail_point(FailPoint::CopyHandedOver);
         // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
-        let complete = Disposal::complete().within(swap.session.as_ref());
-        management::settle(node, &[swap.lock], &complete, Some(transaction)).await?;
-        let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;
+        let locks: Vec<Uuid> = swaps.iter().map(|swap| swap.lock).collect();
+        let session = swaps.first().and_then(|swap| swap.session.as_ref());
+        let complete = Disposal::complete().within(session);
+        management::settle(node, &locks, &complete, Some(transaction)).await?;
+        for stored in stored {
+            let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;
+            read_error::outcome(stored)?;
+        }
         fail_point(FailPoint::CopyConfirmed);
-        read_error::outcome(stored)
+        Ok(())
     }
 }

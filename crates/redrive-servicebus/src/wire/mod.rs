@@ -62,8 +62,9 @@ pub(crate) trait Wire: Debug + Send + Sync {
     /// Sends a message, and waits until it is stored.
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError>;
 
-    /// Sends a message and completes a locked one, both or neither.
-    async fn replace(&self, swap: Swap) -> Result<(), WireError>;
+    /// Sends messages and completes locked ones, all of it or nothing. All are from one entity, and to one target; of a
+    /// session it is only one.
+    async fn replace(&self, swaps: Vec<Swap>) -> Result<(), WireError>;
 
     /// Renews locks; answers until when each holds. Refused for one, it may have been done for others.
     async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError>;

@@ -219,7 +219,7 @@ impl Wire for Rest {
         Ok(())
     }
 
-    async fn replace(&self, _: Swap) -> Result<(), WireError> {
+    async fn replace(&self, _: Vec<Swap>) -> Result<(), WireError> {
         Err(WireError::new(Refusal::NoTransactions, "the REST API has no transactions"))
     }
 
