@@ -90,7 +90,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     const SHORTEST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(20);
+    pub(crate) const LONGEST: Duration = Duration::from_secs(20);
 
     /// After a failure.
     pub(crate) async fn wait(&mut self) {

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use redrive_core::{Delivery, Message, Received};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -79,12 +80,16 @@ impl Intake {
             if wanted != Wanted::Deliveries {
                 break;
             }
+            let began = Instant::now();
             match self.take(&mut pace).await {
                 Ok(End::Asked) => {}
                 Ok(End::Interrupted(error)) => {
+                    if began.elapsed() > Pace::LONGEST {
+                        pace.reset();
+                    }
                     self.broker.note_interruption();
                     warn!(entity = %self.path, %error, "interrupted; attaching again");
-                    pace.wait().await;
+                    self.rest(&mut pace).await;
                 }
                 Err(error) if lasting(&error) => {
                     let tried = format!("receiving from `{}`", self.path);
@@ -96,7 +101,7 @@ impl Intake {
                 }
                 Err(error) => {
                     warn!(entity = %self.path, %error, "cannot attach; trying again");
-                    pace.wait().await;
+                    self.rest(&mut pace).await;
                 }
             }
         }
@@ -124,25 +129,38 @@ impl Intake {
         self.broker.inbox.drained(self.number, || *wanted.borrow() != Wanted::Deliveries);
     }
 
+    /// After a failure, until the next try or another wish: a pause or an end does not wait for it.
+    async fn rest(&self, pace: &mut Pace) {
+        let mut wanted = self.wanted.clone();
+        tokio::select! {
+            () = pace.wait() => {}
+            () = otherwise(&mut wanted) => {}
+        }
+    }
+
     async fn take(&mut self, pace: &mut Pace) -> Result<End, WireError> {
-        let wire = self.broker.link.live().await?;
+        let mut wanted = self.wanted.clone();
+        let wire = tokio::select! {
+            wire = self.broker.link.live() => wire?,
+            () = otherwise(&mut wanted) => return Ok(End::Asked),
+        };
         let mut receiver = wire.receiver(&self.path).await?;
         let room = Arc::new(Room::default());
         let capacity = self.broker.capacity();
         receiver.allow(capacity).await?;
-        pace.reset();
         info!(entity = %self.path, capacity, "attached");
         // So many may be settled before the broker is told that there is room: it need not be told of each.
         let unsaid = capacity / 8;
         let mut taken: u32 = 0;
         let mut said: u32 = 0;
-        let mut wanted = self.wanted.clone();
         let end = loop {
             tokio::select! {
                 biased;
                 () = otherwise(&mut wanted) => break End::Asked,
                 arrived = receiver.next() => match arrived {
                     Ok(arrived) => {
+                        // Not when attached: a link that is detached at once, again and again, is no success.
+                        pace.reset();
                         taken = taken.wrapping_add(1);
                         self.accept(arrived, &room, &*receiver);
                     }
