@@ -9,6 +9,20 @@ use std::process::{Command, ExitCode};
 const CONFIGURATION: [&str; 2] =
     ["vm_memory_high_watermark.absolute = 6GB", "raft.wal_max_size_bytes = 512000000"];
 
+/// The emulator's benchmark needs no RabbitMQ, but the emulator, as it is shipped.
+pub(crate) fn run_servicebus(arguments: &[String]) -> Result<ExitCode> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let packages = ["--package", "redrive-bench", "--package", "redrive-servicebus-emulator"];
+    let built = Command::new(&cargo).args(["build", "--quiet", "--release"]).args(packages).status();
+    if !built.context("could not run cargo")?.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--release", "--package", "redrive-bench", "--"]).args(arguments);
+    let status = command.status().context("could not run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 /// Runs `redrive-bench` with these arguments on brokers of these `versions`; on request with programs of others.
 pub(crate) fn run(versions: &[Version], with_rivals: bool, arguments: &[String]) -> Result<ExitCode> {
     let servers = servers::find_with(versions, &CONFIGURATION)?;

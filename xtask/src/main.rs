@@ -84,6 +84,9 @@ fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Test { servicebus_sdks: true, .. } => sdks::run(),
         Command::Test { broker, .. } => test::run(&chosen(*broker)),
+        Command::Bench { arguments, .. } if arguments.first().is_some_and(|first| first == "servicebus") => {
+            bench::run_servicebus(arguments)
+        }
         Command::Bench { broker, rivals, arguments } => {
             let versions = if broker.is_empty() { &Version::ALL[..] } else { broker };
             bench::run(versions, *rivals, arguments)

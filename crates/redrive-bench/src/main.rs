@@ -6,6 +6,7 @@
 //! | [`contestant`] | the programs that are measured, each in a process of its own |
 //! | [`course`] | fills the queues, starts the contestants one after the other, measures, checks, reports |
 //! | [`scale`] | redrive alone: many consumers, many queues, many messages waiting, many messages in all |
+//! | [`servicebus`] | redrive on Azure Service Bus, and the emulator: what each of the two costs |
 //! | [`server`], [`queues`], [`process`] | the brokers that run, the queues on them, what processes use |
 
 mod contestant;
@@ -14,6 +15,7 @@ mod process;
 mod queues;
 mod scale;
 mod server;
+mod servicebus;
 mod task;
 
 use std::process::ExitCode;
@@ -40,6 +42,11 @@ enum Command {
     /// redrive alone, in large numbers.
     #[command(subcommand)]
     Scale(scale::Scale),
+    /// The Service Bus emulator with redrive as its consumer, each a process of its own. Needs no broker.
+    Servicebus(servicebus::Plan),
+    /// The consumer of a Service Bus queue; started by `servicebus`, which tells it when to go.
+    #[command(hide = true)]
+    ServicebusConsumer(servicebus::Consumption),
     /// One contestant; started by `run`, which tells it when to go.
     #[command(hide = true)]
     Contestant(Task),
@@ -52,6 +59,10 @@ fn main() -> ExitCode {
         Command::Run(plan) => runtime.block_on(course::run(&plan)),
         Command::Show(show) => course::show(&show).map(|()| ExitCode::SUCCESS),
         Command::Scale(scale) => runtime.block_on(scale::run(scale)).map(|()| ExitCode::SUCCESS),
+        Command::Servicebus(plan) => runtime.block_on(servicebus::run(&plan)).map(|()| ExitCode::SUCCESS),
+        Command::ServicebusConsumer(task) => {
+            runtime.block_on(servicebus::consume(task)).map(|()| ExitCode::SUCCESS)
+        }
         Command::Contestant(task) => runtime.block_on(contestant::run(task)).map(|()| ExitCode::SUCCESS),
     };
     ended.unwrap_or_else(|error| {

@@ -78,7 +78,7 @@ pub(crate) async fn run(task: Task) -> Result<()> {
 }
 
 /// Says that everything is prepared, and waits for the signal.
-async fn ready() -> Result<()> {
+pub(crate) async fn ready() -> Result<()> {
     println!("ready");
     let mut line = String::new();
     let read = BufReader::new(tokio::io::stdin()).read_line(&mut line).await;
@@ -89,7 +89,7 @@ async fn ready() -> Result<()> {
 }
 
 /// Reports, then parts: parting is not measured, and only afterwards can be counted what was left.
-async fn finish(tally: &Tally, parting: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) async fn finish(tally: &Tally, parting: impl Future<Output = Result<()>>) -> Result<()> {
     println!("{}", serde_json::to_string(&tally.finish()?)?);
     parting.await
 }

@@ -25,26 +25,27 @@ pub(super) struct Program {
 
 /// What one run came to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heat {
-    pub(super) finish: Finish,
+pub(crate) struct Heat {
+    pub(crate) finish: Finish,
     /// CPU time of the contestant.
-    pub(super) client: Duration,
+    pub(crate) client: Duration,
     /// CPU time of the broker, where it runs on this machine.
-    pub(super) broker: Option<Duration>,
+    pub(crate) broker: Option<Duration>,
 }
 
 /// Runs a contestant. Whether the queues are as they must be afterwards is for the caller to see.
 pub(super) async fn run(program: &Program, task: &Task, broker: Option<u32>) -> Result<Heat> {
     let mut child = start(program, task)?;
     let id = child.id().context("the contestant ended at once")?;
-    let outcome = timeout(PATIENCE, measure(&mut child, id, task, broker)).await;
+    let outcome = timeout(PATIENCE, measure(&mut child, id, task.count, broker)).await;
     let heat = outcome.with_context(|| format!("it did not end within {PATIENCE:?}"))??;
     let status = timeout(PATIENCE, child.wait()).await.context("it reported, and did not end")??;
     ensure!(status.success(), "it ended with {status}");
     Ok(heat)
 }
 
-async fn measure(child: &mut Child, id: u32, task: &Task, broker: Option<u32>) -> Result<Heat> {
+/// Waits until a contestant is ready, tells it to go, and waits for its report.
+pub(crate) async fn measure(child: &mut Child, id: u32, count: u64, broker: Option<u32>) -> Result<Heat> {
     let output = child.stdout.take().context("its output is piped")?;
     let mut lines = BufReader::new(output).lines();
     loop {
@@ -67,10 +68,10 @@ async fn measure(child: &mut Child, id: u32, task: &Task, broker: Option<u32>) -
     };
     let (client_after, broker_after) = used();
     ensure!(
-        finish.messages == task.count && finish.duplicates == 0,
+        finish.messages == count && finish.duplicates == 0,
         "it handled {} different messages of {}, and {} twice",
         finish.messages,
-        task.count,
+        count,
         finish.duplicates
     );
     let between = |before: Option<Duration>, after: Option<Duration>| Some(after?.saturating_sub(before?));

@@ -1,7 +1,7 @@
 //! Fills the queues, starts the contestants one after the other, measures, checks, reports.
 
 pub(crate) mod figures;
-mod heat;
+pub(crate) mod heat;
 mod plan;
 mod report;
 mod starters;

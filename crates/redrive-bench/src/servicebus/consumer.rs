@@ -1,0 +1,65 @@
+//! redrive as the consumer of a Service Bus queue, with the whole preset on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use redrive::Event;
+use redrive::prelude::*;
+
+use super::QUEUE;
+use crate::contestant::{Tally, finish, ready};
+use crate::task;
+
+/// How long a message that failed waits: as short as it is a wait at all, so that the broker schedules it.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// What to do with the messages that lie in the queue.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Consumption {
+    #[arg(long)]
+    connection_string: String,
+    #[arg(long)]
+    count: u64,
+    #[arg(long)]
+    prefetch: u32,
+    /// How many of a hundred messages fail the first time.
+    #[arg(long)]
+    failures: u64,
+}
+
+pub(crate) async fn consume(task: Consumption) -> Result<()> {
+    let transport = ServiceBus::connect(&task.connection_string, QUEUE).await?;
+    let tally = Arc::new(Tally::new(task.count));
+    let (handled, settled, done) = (Arc::clone(&tally), Arc::clone(&tally), Arc::clone(&tally));
+    let failures = task.failures;
+    ready().await?;
+    let report = Consumer::new(transport)
+        .concurrency(usize::try_from(task.prefetch)?)
+        .prefetch(task.prefetch)
+        .with_dead_letter_backoff([WAIT])
+        .observer(move |event: &Event<'_>| {
+            if let Event::Settled { disposition: Disposition::Ack, .. } = event {
+                settled.settled(1);
+            }
+        })
+        .handler(move |body: Bytes, Attempt(attempt): Attempt| {
+            let fails = attempt == 1 && task::number(&body).is_some_and(|number| number % 100 < failures);
+            if !fails {
+                handled.handle(&body);
+            }
+            std::future::ready(if fails {
+                Err(BoxError::from("the carrier does not answer"))
+            } else {
+                Ok(())
+            })
+        })
+        .run_until(async move { done.until_settled().await })
+        .await?;
+    let expected = (0..task.count).filter(|number| number % 100 < failures).count() as u64;
+    if report.acknowledged != task.count || report.retried != expected {
+        return Err(anyhow!("{} acknowledged and {expected} retried were expected: {report:?}", task.count));
+    }
+    finish(&tally, async { Ok(()) }).await
+}
