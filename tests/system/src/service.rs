@@ -93,6 +93,13 @@ impl Service {
         self.handled.turns.0.add_permits(handlers);
     }
 
+    /// Waits until as many handlers came to their end as may: what is in hand now stays there.
+    pub async fn held(&self) {
+        while self.handled.turns.0.available_permits() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// All of them do, as before [`hold`](Self::hold).
     pub fn let_all_end(&self) {
         self.let_end(Turns::ENOUGH);
