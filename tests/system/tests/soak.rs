@@ -130,6 +130,9 @@ impl Scene {
         let deadline = Instant::now() + Duration::from_secs(60);
         first.start();
         first.until(deadline, "a worker starts", |log| log.started == 1).await;
+        // Its delay queues are there. On 3.10 one whose broker dies in its first second may never confirm again: that is the
+        // broker's fault, and known. Nothing tells how old a queue is.
+        sleep(Duration::from_secs(4)).await;
         let mut second = first.beside(&through);
         second.start();
         let load = Load::with_pause(transport, size.between_messages);
