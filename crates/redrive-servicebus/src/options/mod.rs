@@ -1,24 +1,17 @@
 //! How a transport is set up, in the words that people know from Service Bus.
 
 mod connection;
+mod preflight;
 
 use std::time::Duration;
 
-use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorKind};
-
-use crate::address::Address;
 use crate::entity::Entity;
 use crate::sessions::Sessions;
 use crate::wire::Protocol;
 
 pub(crate) use connection::ConnectionOptions;
 pub use connection::TransportType;
-
-/// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
-const MAX_HEADER_BYTES: usize = 48 * 1024;
-
-/// The most sessions that are held over one connection: Azure allows 5000 links on it, and others are needed too.
-const MOST_SESSIONS: usize = 4000;
+pub(crate) use preflight::refused;
 
 /// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
 ///
@@ -154,7 +147,7 @@ impl Options {
     }
 
     /// Retries with waits up to this one keep the lock and wait here, instead of sending a copy: nothing is sent, and the
-    /// broker counts the attempts ([`InPlace`]). Attempts are then bounded by `MaxDeliveryCount`. Not by default.
+    /// broker counts the attempts ([`InPlace`](redrive_core::InPlace)). Attempts are then bounded by `MaxDeliveryCount`. Not by default.
     pub fn hold_lock_up_to(mut self, longest: Duration) -> Self {
         self.hold_lock_up_to = Some(longest);
         self
@@ -185,110 +178,6 @@ impl Options {
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
-    }
-
-    /// Refuses what can be refused without asking the broker.
-    pub(crate) fn check(&self, address: &Address) -> Result<(), TransportError> {
-        let entity = &self.entity;
-        #[cfg(feature = "rest")]
-        self.check_rest()?;
-        if self.receive_mode == ReceiveMode::ReceiveAndDelete {
-            return Err(refused(format!(
-                "`{entity}` cannot be consumed by `ReceiveAndDelete`: a message would be gone when its handler fails or the \
-                 process dies; leave `ReceiveMode::PeekLock`"
-            )));
-        }
-        if let Some(path) = &address.entity_path
-            && !path.eq_ignore_ascii_case(&entity.path())
-            && !matches!(entity, Entity::Subscription { topic, .. } if path.eq_ignore_ascii_case(topic))
-        {
-            return Err(refused(format!(
-                "the connection string is for the entity `{path}` only, and `{entity}` is to be consumed: use the connection \
-                 string of the namespace, or that of `{entity}`"
-            )));
-        }
-        if self.sessions.is_some() && self.intakes() > MOST_SESSIONS {
-            return Err(refused(format!(
-                "`{entity}` is to be consumed by {} sessions at a time, and one connection carries {MOST_SESSIONS} at most: \
-                 lower `Sessions::concurrent`, and start more processes",
-                self.intakes()
-            )));
-        }
-        if let (Some(sessions), Some(count)) = (self.sessions, self.prefetch_count)
-            && count < sessions.concurrent
-        {
-            return Err(refused(format!(
-                "`{entity}` is to be consumed by {} sessions at a time with one message each, and `prefetch_count` allows \
-                 {count} messages in hand: leave `prefetch_count` away, or say `Sessions::concurrent({count})`",
-                sessions.concurrent
-            )));
-        }
-        if let (Some(hold), longest) = (self.hold_lock_up_to, self.max_lock_renewal)
-            && hold > longest
-        {
-            return Err(refused(format!(
-                "`hold_lock_up_to` asks for {}, but a lock of `{entity}` is renewed for {} only: raise `max_lock_renewal`, or \
-                 lower `hold_lock_up_to`",
-                humantime::format_duration(hold),
-                humantime::format_duration(longest),
-            )));
-        }
-        Ok(())
-    }
-
-    /// Refuses what cannot be done for these needs.
-    pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), TransportError> {
-        let mut unmet = needs.unmet(&self.capabilities());
-        unmet.extend(self.unmet_in_sessions(needs));
-        let retries = needs.attempts.is_some() || !needs.waits.is_empty();
-        let longest_held = self.hold_lock_up_to.unwrap_or_default();
-        let copies =
-            retries && self.sessions.is_none() && needs.waits.last().is_none_or(|&wait| wait > longest_held);
-        if let (Entity::Subscription { .. }, None, true) = (&self.entity, &self.retry_queue, copies) {
-            unmet.push(format!(
-                "retries of the subscription `{}` would be copies sent to its topic, and reach every other subscription: \
-                 name a queue of its own with `Options::retry_queue`",
-                self.entity
-            ));
-        }
-        #[cfg(feature = "rest")]
-        unmet.extend(self.unmet_by_rest());
-        if unmet.is_empty() { Ok(()) } else { Err(refused(unmet.join("; "))) }
-    }
-
-    /// In a session each attempt is a hand-out of the same message, and one must be left for the death of a process.
-    fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
-        let (entity, limit) = (&self.entity, self.max_delivery_count);
-        let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
-        let asked = match attempts {
-            u32::MAX => "without an end that is known".to_owned(),
-            attempts => format!("{attempts} times"),
-        };
-        Some(format!(
-            "the retry policy tries a message of `{entity}` {asked}, and in a session each attempt counts towards the \
-             entity's MaxDeliveryCount, which is {limit} (`Options::max_delivery_count`): limit the policy's attempts to \
-             fewer, or raise both"
-        ))
-    }
-
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("servicebus", self.entity.path());
-        capabilities.hand_out_limit = Some(self.max_delivery_count);
-        capabilities.hold_limit = Some(self.max_lock_renewal);
-        capabilities.native_dead_letter = true;
-        capabilities.max_header_bytes = Some(MAX_HEADER_BYTES);
-        if self.holds_locks() {
-            capabilities.in_place = self.hold_lock_up_to.map(|longest| InPlace::linear(longest, longest));
-        }
-        if self.sessions.is_some() {
-            capabilities.longest_wait = Some(self.longest_rest());
-            capabilities.keeps_order = true;
-            // A session that ends with its connection, as with that of a dead process, counts nothing.
-            capabilities.counts_hand_outs = false;
-        }
-        #[cfg(feature = "rest")]
-        self.limit_to_rest(&mut capabilities);
-        capabilities
     }
 
     /// Whether locks of messages are held instead of sending copies.
@@ -344,114 +233,9 @@ impl Options {
     }
 }
 
-pub(crate) fn refused(message: String) -> TransportError {
-    TransportError::new(TransportErrorKind::Unsupported, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn address(entity_path: &str) -> Address {
-        let text =
-            format!("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b;EntityPath={entity_path}");
-        Address::parse(&text).expect("it is well-formed")
-    }
-
-    fn retries() -> Needs {
-        let mut needs = Needs::none();
-        needs.attempts = Some(5);
-        needs.waits.insert(Duration::from_secs(1));
-        needs
-    }
-
-    #[test]
-    fn receive_and_delete_is_refused_with_the_reason() {
-        let options = Options::new("orders").receive_mode(ReceiveMode::ReceiveAndDelete);
-        let error = options.check(&address("")).expect_err("it loses messages").to_string();
-        assert!(error.contains("gone") && error.contains("PeekLock"), "{error}");
-    }
-
-    #[test]
-    fn a_key_of_another_entity_is_refused() {
-        assert!(Options::new("orders").check(&address("Orders")).is_ok());
-        assert!(Options::new("orders").check(&address("")).is_ok());
-        let subscription = Options::new(Entity::subscription("orders", "billing"));
-        assert!(subscription.check(&address("orders")).is_ok());
-        assert!(Options::new("orders").check(&address("payments")).is_err());
-    }
-
-    #[test]
-    fn retries_of_a_subscription_need_a_queue_of_their_own() {
-        let options = Options::new(Entity::subscription("orders", "billing"));
-        let error = options.check_needs(&retries()).expect_err("they would reach others").to_string();
-        assert!(error.contains("retry_queue"), "{error}");
-        assert!(options.check_needs(&Needs::none()).is_ok());
-        assert!(options.clone().retry_queue("r").check_needs(&retries()).is_ok());
-        assert!(options.hold_lock_up_to(Duration::from_secs(1)).check_needs(&retries()).is_ok());
-        assert!(Options::new("orders").check_needs(&retries()).is_ok());
-    }
-
-    #[test]
-    fn hand_outs_must_stay_below_the_brokers_limit() {
-        let mut needs = Needs::none();
-        needs.hand_outs = Some(10);
-        assert!(Options::new("orders").check_needs(&needs).is_err());
-        assert!(Options::new("orders").max_delivery_count(11).check_needs(&needs).is_ok());
-    }
-
-    #[test]
-    fn a_lock_is_not_held_longer_than_it_is_renewed() {
-        let options = Options::new("orders").hold_lock_up_to(Duration::from_secs(301));
-        assert!(options.check(&address("")).is_err());
-    }
-
-    #[test]
-    fn attempts_in_sessions_must_stay_below_the_brokers_limit() {
-        let options = Options::new("orders").sessions(Sessions::concurrent(1)).max_delivery_count(6);
-        let mut needs = retries();
-        assert!(options.check_needs(&needs).is_ok());
-        needs.attempts = Some(6);
-        let error = options.check_needs(&needs).expect_err("a death would be one too many").to_string();
-        assert!(error.contains("6 times") && error.contains("MaxDeliveryCount"), "{error}");
-        needs.attempts = Some(u32::MAX);
-        assert!(options.check_needs(&needs).is_err());
-        assert!(
-            Options::new("orders").max_delivery_count(6).check_needs(&needs).is_ok(),
-            "copies count anew"
-        );
-    }
-
-    #[test]
-    fn a_session_rests_no_longer_than_said() {
-        let options = Options::new("orders").sessions(Sessions::concurrent(1));
-        let mut needs = retries();
-        needs.waits.insert(Duration::from_secs(300));
-        assert!(options.check_needs(&needs).is_ok());
-        let short = options.clone().hold_lock_up_to(Duration::from_secs(299));
-        let error = short.check_needs(&needs).expect_err("it is longer").to_string();
-        assert!(error.contains("5m") && error.contains("4m 59s"), "{error}");
-        needs.waits.insert(Duration::from_secs(301));
-        assert!(options.check_needs(&needs).is_err());
-        assert!(options.max_lock_renewal(Duration::from_secs(600)).check_needs(&needs).is_ok());
-    }
-
-    #[test]
-    fn each_session_has_a_message_in_hand() {
-        let options = Options::new("orders").sessions(Sessions::concurrent(8));
-        assert!(options.clone().prefetch_count(8).check(&address("")).is_ok());
-        let error = options.prefetch_count(7).check(&address("")).expect_err("too few").to_string();
-        assert!(error.contains("concurrent(7)"), "{error}");
-        let many = Options::new("orders").sessions(Sessions::concurrent(4001));
-        let error = many.check(&address("")).expect_err("too many").to_string();
-        assert!(error.contains("4000"), "{error}");
-    }
-
-    #[test]
-    fn retries_in_sessions_of_a_subscription_reach_no_other() {
-        let options = Options::new(Entity::subscription("orders", "billing"));
-        assert!(options.sessions(Sessions::concurrent(1)).check_needs(&retries()).is_ok());
-    }
 
     #[test]
     fn copies_go_where_only_this_consumer_reads() {
