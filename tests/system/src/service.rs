@@ -73,14 +73,19 @@ impl Service {
     /// # Panics
     /// When the consumer ends.
     pub async fn handled(&mut self, messages: usize) -> Instant {
+        self.handled_until(|times| times.len() >= messages).await;
+        Instant::now()
+    }
+
+    /// Waits until what was handled with success is enough.
+    async fn handled_until(&mut self, enough: impl Fn(&HashMap<String, u32>) -> bool) {
         let mut changed = self.handled.changed.subscribe();
-        while self.handled.times.lock().unwrap().len() < messages {
+        while !enough(&self.handled.times.lock().unwrap()) {
             tokio::select! {
                 changed = changed.changed() => changed.expect("the sender is our own"),
                 ended = &mut self.running => panic!("the consumer ended: {ended:?}"),
             }
         }
-        Instant::now()
     }
 
     /// From now on handlers do not come to their end, and what is in hand stays there.
@@ -136,7 +141,8 @@ impl Service {
     /// When one ended otherwise, or the consumer ends with an error.
     pub async fn to_the_end(mut self, ids: &[String], operator: &RabbitMq) -> (usize, Report) {
         let (acked, dead): (Vec<&String>, Vec<&String>) = ids.iter().partition(|id| fate::end(id).is_none());
-        self.handled(acked.len()).await;
+        // Not so many as these: it may have handled others before.
+        self.handled_until(|times| acked.iter().all(|id| times.contains_key(*id))).await;
         let shelf = loop {
             let shelf =
                 operator.shelves().browse(Shelf::DeadLetter, usize::MAX).await.expect("the shelf is there");
