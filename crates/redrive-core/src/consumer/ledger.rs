@@ -22,8 +22,8 @@ pub(crate) struct Ledger {
     /// While there are messages that processes died with.
     names_any: AtomicBool,
     written: Mutex<Written>,
-    /// Held as long as the process lives: two that write into one ledger would take each other for dead.
-    _lock: File,
+    /// Held as long as this or the process lives: two that write into one ledger would take each other for dead.
+    lock: File,
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Ledger {
         let file = write_anew(path, &book).map_err(|error| unwritable(path, &error))?;
         let names_any = AtomicBool::new(book.counted() > 0);
         let written = Mutex::new(Written { book, file, room: ROOM, failing: false });
-        Ok(Self { path: path.to_owned(), names_any, written, _lock: lock })
+        Ok(Self { path: path.to_owned(), names_any, written, lock })
     }
 
     /// True while there are messages that processes died with: costs next to nothing.
@@ -119,6 +119,13 @@ impl Ledger {
 
     fn written(&self) -> MutexGuard<'_, Written> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ledger {
+    /// Closing the file is not always enough: a child process that is being started has it too, until its program begins.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 

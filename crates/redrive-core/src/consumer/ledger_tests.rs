@@ -60,6 +60,17 @@ fn two_at_once_are_refused() {
 }
 
 #[test]
+fn one_that_is_closed_is_free_also_while_a_child_process_begins() {
+    let folder = Folder::new("child");
+    let first = Ledger::open(&folder.ledger()).unwrap();
+    // What a child inherits, until its program is there.
+    let inherited = first.lock.try_clone().unwrap();
+    drop(first);
+    Ledger::open(&folder.ledger()).unwrap();
+    drop(inherited);
+}
+
+#[test]
 fn what_is_no_ledger_is_refused_and_left_as_it_is() {
     let folder = Folder::new("foreign");
     for content in [&b"dear diary\n"[..], b"redrive ledger 1\nnonsense\n", b"\xff\xfe\n"] {
