@@ -74,7 +74,7 @@ async fn jobs_that_wait_for_each_other_are_all_taken_up() {
         workers.call();
         for _ in 0..3 {
             // Nobody but the workers themselves call the second and the third.
-            let told = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
+            let told = tokio::time::timeout(Duration::from_secs(120), told.recv()).await;
             assert_eq!(told, Ok(Some(round)), "a worker was not called");
         }
     }

@@ -179,9 +179,12 @@ fn long_texts_take_linear_time() {
         "token: null ",
     ] {
         let text = piece.repeat(100_000 / piece.len());
-        let start = Instant::now();
-        let _ = redact(&text);
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(3), "{piece:?}: {took:?}");
+        let is_quick = || {
+            let start = Instant::now();
+            let _ = redact(&text);
+            start.elapsed() < Duration::from_secs(3)
+        };
+        // The machine may stand still in one of them; who reads on to the end from everywhere takes too long in each.
+        assert!((0..5).any(|_| is_quick()), "{piece:?}");
     }
 }
