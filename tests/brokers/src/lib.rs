@@ -36,6 +36,7 @@ pub use env::{
     Broker, broker, own_node, own_node_with, own_node_with_files, own_node_with_plugins, shared_url,
 };
 pub use node::Node;
+pub use ports::free_port;
 pub use proxy::Proxy;
 pub use report::{REPORT_VARIABLE, report};
 pub use version::Version;

@@ -1,20 +1,30 @@
 //! Free TCP ports and names that no other test picks.
 
 use anyhow::{Result, bail};
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 /// Where ports are picked: below Linux's ephemeral range (32768 up), so that no outgoing connection takes
 /// a node's port while the node is down.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port of 127.0.0.1 that is free now. Another process may take it before it is used: callers retry.
-pub(crate) fn free_port() -> Result<u16> {
+/// What was given out in this process. The port of a node that is down is free, and must be when the node comes back.
+static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A port of 127.0.0.1 that is free now, and that nobody else in this process gets. Another process may take it before it is
+/// used: callers retry.
+///
+/// # Errors
+/// When none of a hundred is free.
+pub fn free_port() -> Result<u16> {
     let span = u64::from(RANGE.end - RANGE.start);
     for _ in 0..100 {
         let port = RANGE.start + u16::try_from(random() % span)?;
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() && taken.insert(port) {
             return Ok(port);
         }
     }
