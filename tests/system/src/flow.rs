@@ -13,6 +13,9 @@ use crate::{Combination, Delays};
 /// Long enough to find the copy on its delay queue.
 pub const WAIT: Duration = Duration::from_secs(1);
 
+/// On Service Bus, where a test puts the clock forward: long enough for one that is held up to find the copy still waiting.
+pub const WAIT_ON_SERVICEBUS: Duration = Duration::from_secs(60);
+
 /// One of these ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {

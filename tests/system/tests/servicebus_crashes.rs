@@ -10,7 +10,7 @@ use redrive_brokers::report;
 use redrive_core::fail_point::FailPoint;
 use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::fleet::{Fleet, Mode};
-use redrive_system_tests::flow::Flow;
+use redrive_system_tests::flow::{Flow, WAIT_ON_SERVICEBUS};
 use redrive_system_tests::servicebus::{Cut, QUEUE, Setup, cuts, look};
 use redrive_system_tests::within;
 
@@ -265,6 +265,10 @@ impl Scene {
             let left = look(&self.emulator);
             let at_rest = (left.shelf + left.parked) as usize;
             let ended = record.handled as usize + at_rest;
+            // Only when nobody has anything in hand: what is left waits for the clock.
+            if left.work == 0 && left.waiting > 0 {
+                self.emulator.advance(WAIT_ON_SERVICEBUS);
+            }
             if ended > 0 && left.work + left.waiting == 0 {
                 consumer.stop().await;
                 // It may have given something back.
@@ -316,5 +320,5 @@ impl Scene {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(120)
+    Instant::now() + Duration::from_secs(300)
 }

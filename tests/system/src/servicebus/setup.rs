@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use redrive::servicebus::{Options, ServiceBus, Transactions};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
@@ -12,6 +13,11 @@ pub const QUEUE: &str = "orders";
 pub const PARKING_QUEUE: &str = "orders-parking";
 /// After so many hand-outs the broker itself dead-letters: more than any test comes to.
 const MAX_DELIVERY_COUNT: u32 = 2000;
+/// An operator who waits in vain believes that somebody else has the message. It comes at once, but for a machine that stands
+/// still.
+const MAX_WAIT_TIME: Duration = Duration::from_secs(100);
+/// What is in hand stays there when a test puts the clock forward.
+const LOCK: Duration = Duration::from_secs(300);
 
 /// Whether there are transactions, and where parked messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,7 @@ impl Setup {
     pub fn options(self) -> Options {
         let options = ServiceBus::options(QUEUE)
             .max_delivery_count(MAX_DELIVERY_COUNT)
+            .max_wait_time(MAX_WAIT_TIME)
             .transactions(if self.transactions { Transactions::Auto } else { Transactions::Off });
         if self.parking_queue { options.parking_queue(PARKING_QUEUE) } else { options }
     }
@@ -61,6 +68,7 @@ impl Setup {
     pub fn settings() -> Settings {
         let mut settings = Settings::default();
         settings.max_delivery_count = MAX_DELIVERY_COUNT;
+        settings.lock_duration = LOCK;
         settings
     }
 
