@@ -96,7 +96,7 @@ fn release_at(url: &str) -> Result<String> {
     let resolved = address.to_socket_addrs().with_context(|| format!("could not resolve {address}"))?;
     let mut last = anyhow::anyhow!("{address} has no address");
     for socket in resolved {
-        match handshake::greet(socket, Duration::from_secs(5)) {
+        match handshake::greet(socket, Duration::from_secs(60)) {
             Ok(greeting) => return Ok(greeting.release),
             Err(error) => last = error,
         }

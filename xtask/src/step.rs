@@ -1,7 +1,7 @@
 //! One command of a run: announced, shown live, timed.
 
 use anyhow::{Context as _, Result};
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,10 @@ pub(crate) fn cargo(
     let mut piece = [0; 8192];
     let mut line = Vec::new();
     loop {
-        let length = output.read(&mut piece)?;
+        let length = match output.read(&mut piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         std::io::stdout().write_all(&piece[..length])?;
         std::io::stdout().flush()?;
         for &byte in &piece[..length] {

@@ -4,7 +4,7 @@
 //! piles up, nothing is missing after a reboot, and removing the cache can never reach the host's /dev.
 
 use crate::Version;
-use crate::command::run;
+use crate::command::{APT_DOWNLOADS, patiently, run};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fs;
@@ -34,6 +34,9 @@ pub(crate) fn enter(root: &Path, data: &Path, program: impl AsRef<OsStr>) -> Com
     command
 }
 
+/// For debootstrap's downloads. By itself wget waits a quarter of an hour for one that stalls.
+const WGETRC: &str = "timeout = 60\ntries = 5\nretry_connrefused = on\n";
+
 /// Builds the root with RabbitMQ of `version` in it. On error `root` does not exist.
 pub(crate) fn build(version: Version, root: &Path) -> Result<()> {
     let building = root.with_extension("building");
@@ -55,9 +58,12 @@ fn fill(version: Version, root: &Path) -> Result<()> {
     let scripts = Path::new("/usr/share/debootstrap/scripts");
     // An older debootstrap does not know newer releases by name; they are all made like sid.
     let script = if scripts.join(suite).exists() { suite } else { "sid" };
+    let wgetrc = root.with_extension("wgetrc");
+    fs::write(&wgetrc, WGETRC).with_context(|| format!("could not write {}", wgetrc.display()))?;
     run(Command::new("unshare")
         .args(["--mount", "--propagation", "private", "debootstrap", "--variant=minbase", suite])
-        .args([root, Path::new(&mirror), &scripts.join(script)]))
+        .args([root, Path::new(&mirror), &scripts.join(script)])
+        .env("WGETRC", &wgetrc))
     .with_context(|| {
         format!(
             "could not make a Debian {suite} from {mirror}; this needs root with the right to mount, \
@@ -78,9 +84,12 @@ fn fill(version: Version, root: &Path) -> Result<()> {
          {version} yourself and set {}",
         version.url_variable()
     );
-    run(enter(root, Path::new("/mnt"), "apt-get")
-        .args(["install", "--yes", "--no-install-recommends", "rabbitmq-server"])
-        .env("DEBIAN_FRONTEND", "noninteractive"))?;
+    patiently(|| {
+        run(enter(root, Path::new("/mnt"), "apt-get")
+            .args(APT_DOWNLOADS)
+            .args(["install", "--yes", "--no-install-recommends", "rabbitmq-server"])
+            .env("DEBIAN_FRONTEND", "noninteractive"))
+    })?;
     run(enter(root, Path::new("/mnt"), "apt-get").arg("clean"))?;
     Ok(())
 }

@@ -51,6 +51,9 @@ impl Cluster {
             "loopback_users.guest = false".to_owned(),
             "cluster_partition_handling = pause_minority".to_owned(),
             "cluster_formation.peer_discovery_backend = classic_config".to_owned(),
+            // One whose neighbours are slower to start than these ten minutes would begin a cluster of its own.
+            "cluster_formation.discovery_retry_limit = 1200".to_owned(),
+            "cluster_formation.discovery_retry_interval = 500".to_owned(),
         ];
         config.extend(
             members.map(|(number, name)| {

@@ -2,6 +2,35 @@
 
 use anyhow::{Context as _, Result, bail};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long to wait before each further try of what needs the network.
+const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30)];
+
+/// For `apt-get`: a download that stalls is given up after a minute and begun again, and an update that did not get everything
+/// says so.
+pub(crate) const APT_DOWNLOADS: [&str; 8] = [
+    "-o",
+    "Acquire::Retries=5",
+    "-o",
+    "Acquire::http::Timeout=60",
+    "-o",
+    "Acquire::https::Timeout=60",
+    "-o",
+    "APT::Update::Error-Mode=any",
+];
+
+/// Does what needs the network, and again when it fails: mirrors and networks do, for a moment.
+pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
+    for wait in AGAIN {
+        match attempt() {
+            Ok(done) => return Ok(done),
+            Err(error) => println!("note: tried again in {wait:?}: {error:#}"),
+        }
+        std::thread::sleep(wait);
+    }
+    attempt()
+}
 
 /// Runs `command` to its end and gives back its standard output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {

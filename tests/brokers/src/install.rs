@@ -1,6 +1,6 @@
 //! RabbitMQ on this machine: finding it, and installing it where that is possible.
 
-use crate::command::run;
+use crate::command::{APT_DOWNLOADS, patiently, run};
 use crate::{Version, chroot};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::{self, File};
@@ -99,7 +99,9 @@ pub fn install(version: Version) -> Result<Installation> {
     if let Some(found) = find_image(version) {
         return Ok(found);
     }
-    let pulled = run(Command::new("docker").args(["pull", "--quiet", &image(version)]));
+    // Not where there is no Docker: that takes no patience.
+    let pulled = run(Command::new("docker").arg("version"))
+        .and_then(|_| patiently(|| run(Command::new("docker").args(["pull", "--quiet", &image(version)]))));
     match (pulled, find_image(version)) {
         (Ok(_), Some(installed)) => Ok(installed),
         (Ok(_), None) => bail!("{package_error:#}\nthe image {} does not tell its version", image(version)),
@@ -120,7 +122,7 @@ fn install_package(version: Version) -> Result<Installation> {
         return Ok(found);
     }
 
-    let update = run(Command::new("apt-get").arg("update"));
+    let update = patiently(|| run(Command::new("apt-get").args(APT_DOWNLOADS).arg("update")));
     let offered = run(Command::new("apt-cache").args(["policy", "rabbitmq-server"]))?;
     if chroot::candidate(&offered).is_some_and(|candidate| version.covers(candidate)) {
         apt_install(&["rabbitmq-server"])?;
@@ -128,7 +130,8 @@ fn install_package(version: Version) -> Result<Installation> {
         if !Path::new("/usr/sbin/debootstrap").exists() {
             apt_install(&["debootstrap", "debian-archive-keyring"])?;
         }
-        chroot::build(version, &cache.join(format!("rabbitmq-{version}")))?;
+        let root = cache.join(format!("rabbitmq-{version}"));
+        patiently(|| chroot::build(version, &root))?;
     }
     drop(lock);
     match (find_package(version), update) {
@@ -158,11 +161,14 @@ fn release_in(root: &Path) -> Option<String> {
 
 fn apt_install(packages: &[&str]) -> Result<()> {
     let quiet = NoServices::begin()?;
-    run(Command::new("apt-get")
-        .args(["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"])
-        .args(packages)
-        .env("DEBIAN_FRONTEND", "noninteractive"))
-    .with_context(|| format!("could not install {}", packages.join(", ")))?;
+    let install = || {
+        run(Command::new("apt-get")
+            .args(APT_DOWNLOADS)
+            .args(["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"])
+            .args(packages)
+            .env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    patiently(install).with_context(|| format!("could not install {}", packages.join(", ")))?;
     drop(quiet);
     if packages.contains(&"rabbitmq-server") && Path::new("/run/systemd/system").exists() {
         // The package enables a broker for the whole machine; the tests run their own.

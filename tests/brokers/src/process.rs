@@ -42,7 +42,7 @@ impl Group {
             .stderr(Stdio::null())
             .status()
             .context("could not run sh to kill a process group")?;
-        self.wait(Duration::from_secs(20))
+        self.wait(Duration::from_secs(120))
     }
 
     /// Waits until every process of the group is dead.
@@ -93,7 +93,7 @@ impl Watcher {
             for group in $(cat "$1/process-groups"); do kill -s KILL -- "-$group"; done
             [ -z "$2" ] || docker rm --force --volumes "$2"
             # What was killed may still be writing.
-            for _ in 1 2 3 4 5; do rm -rf "$1" && break; sleep 0.3; done
+            for _ in $(seq 200); do rm -rf "$1" && break; sleep 0.3; done
         "#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])

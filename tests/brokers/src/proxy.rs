@@ -78,7 +78,12 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Receiver<Control>) {
-    while let Ok((client, _)) = listener.accept().await {
+    loop {
+        // Too many open files, or a client that is gone already: the next one is welcome.
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
         if control.borrow().refuse {
             reset(&client);
         } else {

@@ -22,7 +22,7 @@ async fn echo() -> SocketAddr {
 }
 
 async fn answer(stream: &mut TcpStream) -> std::io::Result<u8> {
-    timeout(Duration::from_secs(30), stream.read_u8()).await.expect("no answer")
+    timeout(Duration::from_secs(120), stream.read_u8()).await.expect("no answer")
 }
 
 /// Long enough for an echo over loopback, by far.
@@ -95,6 +95,6 @@ async fn the_end_of_a_stream_passes_through() {
     stream.write_all(b"bye").await.unwrap();
     stream.shutdown().await.unwrap();
     let mut all = String::new();
-    timeout(Duration::from_secs(30), stream.read_to_string(&mut all)).await.unwrap().unwrap();
+    timeout(Duration::from_secs(120), stream.read_to_string(&mut all)).await.unwrap().unwrap();
     assert_eq!(all, "bye");
 }

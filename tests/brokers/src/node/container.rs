@@ -81,7 +81,7 @@ impl Engine for Container {
 
     fn stop(&mut self) -> Result<()> {
         // Not `rabbitmqctl stop`: the end of the broker is the end of the container, and of what runs in it.
-        run(docker().args(["stop", "--time", "60", &self.name])).map(drop)
+        run(docker().args(["stop", "--time", "300", &self.name])).map(drop)
     }
 
     fn ctl(&self) -> Command {

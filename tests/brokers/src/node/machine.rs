@@ -1,6 +1,6 @@
 //! A node as processes of this machine: the broker, and an epmd of its own.
 
-use super::{Engine, Setup, Site, configuration};
+use super::{Engine, START, Setup, Site, configuration};
 use crate::command::{run, tail};
 use crate::install::Installation;
 use crate::ports::{free_port, random};
@@ -8,14 +8,17 @@ use crate::process::{Group, Watcher};
 use anyhow::{Context as _, Result, ensure};
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Debian's `/usr/sbin/rabbitmq-server` is a wrapper that switches user and ignores a private data folder.
 const BIN: &str = "/usr/lib/rabbitmq/bin";
+
+/// A node gives away what it leads before it ends.
+const STOP: Duration = Duration::from_secs(300);
 
 /// After how many seconds of silence (and up to a quarter more) nodes of a cluster take each other for lost.
 const TICK: u32 = 4;
@@ -119,10 +122,28 @@ impl Machine {
         }
         command
     }
+
+    /// Waits until epmd listens: a broker that finds none starts one that nobody knows, on the port of ours.
+    fn await_epmd(&mut self) -> Result<()> {
+        let address = (clients_come_to(self.site.as_ref()), self.ports.epmd).into();
+        let began = Instant::now();
+        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+            self.epmd_lives()?;
+            ensure!(began.elapsed() < START, "epmd does not listen on {address}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn epmd_lives(&mut self) -> Result<()> {
+        ensure!(!self.epmd.ended()?, "epmd ended: is its port {} in use?", self.ports.epmd);
+        Ok(())
+    }
 }
 
 impl Engine for Machine {
     fn start(&mut self) -> Result<()> {
+        self.await_epmd()?;
         let output = File::options().create(true).append(true).open(self.data.join("output"))?;
         let mut command = self.command(&format!("{BIN}/rabbitmq-server"));
         let server = Group::spawn(command.stdout(output.try_clone()?).stderr(output))?;
@@ -131,7 +152,7 @@ impl Engine for Machine {
     }
 
     fn alive(&mut self) -> Result<()> {
-        ensure!(!self.epmd.ended()?, "epmd ended: is its port {} in use?", self.ports.epmd);
+        self.epmd_lives()?;
         let server = self.server.as_mut().context("the node was not started")?;
         ensure!(!server.ended()?, "the node ended");
         Ok(())
@@ -147,7 +168,7 @@ impl Engine for Machine {
     fn stop(&mut self) -> Result<()> {
         run(self.ctl().arg("stop"))?;
         let Some(server) = &mut self.server else { return Ok(()) };
-        server.wait(Duration::from_secs(60))?;
+        server.wait(STOP)?;
         self.server = None;
         self.watcher.cover([&self.epmd])
     }
