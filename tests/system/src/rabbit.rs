@@ -103,7 +103,8 @@ pub async fn declare_and_wait(transport: &RabbitMq) {
 /// When one is not stored.
 pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item = Message>) {
     let publish = async |message: Message| {
-        for _ in 0..20 {
+        // A minute and more.
+        for _ in 0..300 {
             match transport.publish(message.clone()).await {
                 Ok(()) => return,
                 Err(error) if error.kind() == TransportErrorKind::NotStored => sleep(millis(250)).await,

@@ -40,6 +40,17 @@ struct Turns(Arc<Semaphore>);
 impl Turns {
     /// More attempts than there are in any test.
     const ENOUGH: usize = 1 << 24;
+
+    fn hold(&self) {
+        self.0.forget_permits(Self::ENOUGH);
+    }
+
+    /// Waits until there is none left.
+    async fn taken(&self) {
+        while self.0.available_permits() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 impl Default for Turns {
@@ -52,7 +63,18 @@ impl Service {
     /// Consumes.
     #[must_use]
     pub fn run(transport: RabbitMq) -> Self {
+        Self::with(transport, Handled::default())
+    }
+
+    /// The same, [held](Self::hold) from the beginning.
+    #[must_use]
+    pub fn run_held(transport: RabbitMq) -> Self {
         let handled = Handled::default();
+        handled.turns.hold();
+        Self::with(transport, handled)
+    }
+
+    fn with(transport: RabbitMq, handled: Handled) -> Self {
         let (rest, resting) = watch::channel(false);
         let runner = Consumer::new(transport)
             .observer(move |event: &Event<'_>| match event {
@@ -60,7 +82,6 @@ impl Service {
                 Event::IntakeResumed => drop(rest.send_replace(false)),
                 _ => {}
             })
-            .grace(Duration::from_secs(5))
             .with_dead_letter_backoff(fate::policy())
             .handler_with(handled.clone(), handle);
         let (leash, end) = oneshot::channel();
@@ -90,7 +111,7 @@ impl Service {
 
     /// From now on handlers do not come to their end, and what is in hand stays there.
     pub fn hold(&self) {
-        self.handled.turns.0.forget_permits(Turns::ENOUGH);
+        self.handled.turns.hold();
     }
 
     /// So many handlers more come to their end.
@@ -98,11 +119,24 @@ impl Service {
         self.handled.turns.0.add_permits(handlers);
     }
 
+    /// Lets handlers come to their end, one after the other, until so many different messages were handled with success:
+    /// however many fail on the way, and whichever come first.
+    ///
+    /// # Panics
+    /// When the consumer ends.
+    pub async fn let_handle(&mut self, messages: usize) {
+        while self.handled_now() < messages {
+            self.let_end(1);
+            tokio::select! {
+                () = self.handled.turns.taken() => {}
+                ended = &mut self.running => panic!("the consumer ended: {ended:?}"),
+            }
+        }
+    }
+
     /// Waits until as many handlers came to their end as may: what is in hand now stays there.
     pub async fn held(&self) {
-        while self.handled.turns.0.available_permits() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        self.handled.turns.taken().await;
     }
 
     /// All of them do, as before [`hold`](Self::hold).

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use redrive::rabbitmq::RabbitMq;
+use redrive::rabbitmq::{Options, RabbitMq};
 use redrive::{millis, secs};
 use redrive_brokers::{Proxy, broker, report};
 use redrive_system_tests::detour::Detour;
@@ -12,7 +12,7 @@ use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, fate, on_both_versions};
 
 on_both_versions!(
-    120;
+    900;
     silent_connections_that_wake_up,
     silent_connections_when_new_ones_work,
     connections_cut_under_load,
@@ -22,10 +22,12 @@ on_both_versions!(
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A connection is dead after two heartbeats without a sign of life; then come connecting and the first message. Most of it
-/// is for a machine that is busy with other tests; the operating system alone would notice after many minutes.
-const NOTICED_WITHIN: Duration = Duration::from_secs(4 + 30);
+/// is for a machine that is busy with other tests; the operating system alone would notice after a quarter of an hour.
+const NOTICED_WITHIN: Duration = Duration::from_secs(4 + 240);
 /// Attempts to connect are 10 s apart at most.
-const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(10 + 30);
+const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(10 + 240);
+/// Connecting by a slow way takes seconds on a machine that does nothing else.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
 
 async fn silent_connections_that_wake_up(on: Combination) {
     let scene = Scene::set(on, "wakes-up").await;
@@ -89,7 +91,8 @@ async fn connections_that_are_slow(on: Combination) {
     let proxy = Proxy::start(scene.broker).await.unwrap();
     proxy.delay(millis(300));
     let began = Instant::now();
-    let service = scene.service(proxy.addr()).await;
+    let options = scene.options().connect_timeout(CONNECTED_WITHIN);
+    let service = Service::run(options.connect(&scene.way_through(proxy.addr())).await.unwrap());
     let ids = publish(&scene.operator, 0, 30).await;
     scene
         .end(service, &ids, &format!("slow by 300 ms each way, started {:.1?} before", began.elapsed()))
@@ -99,15 +102,16 @@ async fn connections_that_are_slow(on: Combination) {
 async fn a_broker_that_refuses_connections_for_a_while(on: Combination) {
     let scene = Scene::set(on, "refused").await;
     let proxy = Proxy::start(scene.broker).await.unwrap();
-    let mut service = scene.service(proxy.addr()).await;
-    // However fast it is, and however late this comes, there is something left to be handled.
-    service.hold();
+    // However fast it is, and however late the fault comes, there is something left to be handled.
+    let transport = scene.options().connect(&scene.way_through(proxy.addr())).await.unwrap();
+    let mut service = Service::run_held(transport);
     let ids = publish(&scene.operator, 0, 200).await;
-    service.let_end(60);
-    service.handled(30).await;
+    service.let_handle(30).await;
 
     proxy.refuse(true);
     proxy.cut();
+    // Held until they are cut.
+    tokio::time::sleep(secs(1)).await;
     service.let_all_end();
     tokio::time::sleep(secs(3)).await;
     let before = service.handled_now();
@@ -140,10 +144,17 @@ impl Scene {
 
     /// A consumer that reaches the broker through `address` only.
     async fn service(&self, address: SocketAddr) -> Service {
+        Service::run(self.options().connect(&self.way_through(address)).await.unwrap())
+    }
+
+    fn options(&self) -> Options {
+        self.on.options(&self.queue).heartbeat(HEARTBEAT)
+    }
+
+    fn way_through(&self, address: SocketAddr) -> String {
         let url = self.url.replacen(&self.broker.to_string(), &address.to_string(), 1);
         assert_ne!(url, self.url);
-        let options = self.on.options(&self.queue).heartbeat(HEARTBEAT);
-        Service::run(options.connect(&url).await.unwrap())
+        url
     }
 
     /// Waits until all messages ended, and reports.

@@ -118,10 +118,10 @@ async fn the_end_of_one_is_not_the_end_of_the_others(on: Combination) {
 
 mod v3_10 {
     use super::*;
-    on_one_combination!(V3_10, Classic, 180; a_cut_loses_nothing_for_any_of_them, the_end_of_one_is_not_the_end_of_the_others);
+    on_one_combination!(V3_10, Classic, 900; a_cut_loses_nothing_for_any_of_them, the_end_of_one_is_not_the_end_of_the_others);
 }
 
 mod v4_3 {
     use super::*;
-    on_one_combination!(V4_3, Quorum, 300; a_cut_loses_nothing_for_any_of_them, the_end_of_one_is_not_the_end_of_the_others);
+    on_one_combination!(V4_3, Quorum, 900; a_cut_loses_nothing_for_any_of_them, the_end_of_one_is_not_the_end_of_the_others);
 }
