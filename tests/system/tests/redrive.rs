@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use lapin::options::BasicGetOptions;
 use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, header_names, millis};
@@ -9,7 +10,7 @@ use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, on_four_combinations};
 
-on_four_combinations!(120; a_redrive_cut_off_half_way_loses_nothing);
+on_four_combinations!(900; a_redrive_cut_off_half_way_loses_nothing);
 
 const MESSAGES: usize = 390;
 const CUTS: usize = 12;
@@ -35,6 +36,8 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
         let options = on.options(&queue).confirm_timeout(millis(300));
         let operator = options.connect(&through).await.unwrap();
         let shelves = operator.shelves();
+        // So slow that it is not done before it is seen how far it came.
+        proxy.delay(millis(5));
         let cutting = async {
             while (rabbit.ready(&queue).await.unwrap_or(0) as usize) < cut * MESSAGES / (CUTS + 1) {
                 tokio::time::sleep(millis(1)).await;
@@ -47,27 +50,39 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
         tokio::pin!(redriving);
         let redriven = tokio::select! {
             () = cutting => redriving.await,
-            // A confirm that was late, on a busy machine.
+            // A confirm that was late, on a busy machine; or it was done before the cut.
             redriven = &mut redriving => redriven,
         };
-        assert!(redriven.is_err(), "cut off half way, and said to be done: {redriven:?}");
+        if redriven.is_ok() {
+            let left = direct.shelves().browse(Shelf::DeadLetter, MESSAGES).await.unwrap().len();
+            // What was in the hand of those who were cut off may have come back since: one message each.
+            assert!(left <= cut, "cut off with {left} to go, and said to be done: {redriven:?}");
+        }
     }
 
-    // Whatever was in hand is back on the shelf; one or a few may be in both places.
+    // Whatever was in hand is back on the shelf sooner or later; one or a few may be in both places.
     let shelves = direct.shelves();
-    let done = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
-    assert!((done as usize) < MESSAGES, "nothing had been redriven before the cut");
-    assert!(shelves.browse(Shelf::DeadLetter, MESSAGES).await.unwrap().is_empty());
     let channel = rabbit.channel().await;
-    let mut found = Vec::new();
-    while let Some(message) =
-        channel.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true }).await.unwrap()
-    {
-        let properties = &message.delivery.properties;
-        found.push(properties.message_id().as_ref().expect("an id").as_str().to_owned());
-        let headers = properties.headers().as_ref().expect("headers");
-        assert!(!headers.contains_key(header_names::ATTEMPT), "a redrive is a first attempt again");
+    let (mut done, mut found) = (0, Vec::new());
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        done += shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+        while let Some(message) =
+            channel.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true }).await.unwrap()
+        {
+            let properties = &message.delivery.properties;
+            found.push(properties.message_id().as_ref().expect("an id").as_str().to_owned());
+            let headers = properties.headers().as_ref().expect("headers");
+            assert!(!headers.contains_key(header_names::ATTEMPT), "a redrive is a first attempt again");
+        }
+        let all = ids.iter().all(|id| found.contains(id));
+        let left = shelves.browse(Shelf::DeadLetter, MESSAGES).await.unwrap();
+        if all && left.is_empty() || Instant::now() > deadline {
+            break;
+        }
+        tokio::time::sleep(millis(50)).await;
     }
+    assert!((done as usize) < MESSAGES, "nothing had been redriven before the cut");
     let once: BTreeSet<_> = found.iter().cloned().collect();
     assert_eq!(ids.difference(&once).collect::<Vec<_>>(), Vec::<&String>::new(), "lost");
     assert!(found.len() <= MESSAGES + CUTS, "{} copies of {MESSAGES} messages", found.len());
