@@ -13,15 +13,16 @@ use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::worker_log::{Log, Record};
 use redrive_system_tests::{
-    Combination, Diary, KILLER, POISON_AFTER, QueueType, numbered, on_both_versions, on_four_combinations,
+    Combination, Diary, KILLER, POISON_AFTER, QueueType, Version, numbered, on_both_versions,
+    on_four_combinations,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-on_both_versions!(120; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone);
+on_both_versions!(900; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone);
 
 mod alone {
     use super::*;
-    on_four_combinations!(120; the_killer_ends_on_the_shelf_and_spares_its_neighbours);
+    on_four_combinations!(900; the_killer_ends_on_the_shelf_and_spares_its_neighbours);
 }
 
 /// With the killer as many as are in hand.
@@ -34,15 +35,18 @@ async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination)
     let classic = on.queue_type == QueueType::Classic;
     let mode = if classic { Mode::KillerWithLedger } else { Mode::Killer };
     let ended = run_until_all_ended(on, mode).await;
-    assert_eq!(ended.deaths, POISON_AFTER, "the configured number of hand-outs, and a death for each");
+    // A death for each of the configured number of hand-outs; but where giving back counts, too, one of them may be that.
+    let returns_count = !classic && on.version == Version::V3_10;
+    let deaths = if returns_count { 2..=POISON_AFTER } else { POISON_AFTER..=POISON_AFTER };
+    assert!(deaths.contains(&ended.deaths), "{} deaths", ended.deaths);
     assert_eq!(ended.shelved, [KILLER.to_owned()].into());
     let mut again = 0;
     for record in &ended.neighbours {
         assert_eq!(record.shelved, 0, "{record:?}");
+        // Handled when the process died, and not yet acknowledged.
+        assert!(record.handled <= 1 + ended.deaths, "{record:?}");
         again += record.handled - 1;
     }
-    // Handled when the process died, and not yet acknowledged.
-    assert!(again < 16, "{again} were handled again");
     report(&format!(
         "1 killer among {} in hand, concurrency 16, on {on}{}: {} deaths, then on the shelf as PoisonMessage; \
          {NEIGHBOURS} others handled, {again} of them twice, handed out {} times at most; {:.1} s",
@@ -79,7 +83,7 @@ struct Ended {
 }
 
 async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_secs(600);
     let url = broker(on.version).url;
     let queue = on.unique("killer");
     let transport = on.options(&queue).connect(&url).await.unwrap();
@@ -112,14 +116,11 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
     let rabbit = Rabbit::connect(&url).await;
     fleet.stop().await;
     while rabbit.ready(&queue).await != Some(0) {
-        assert!(Instant::now() < deadline, "the queue does not become empty; {}", fleet.state());
         fleet.start();
-        fleet
-            .until(deadline, "one more is handled", {
-                let before = fleet.log.runs;
-                move |log| log.runs > before
-            })
-            .await;
+        while rabbit.ready(&queue).await != Some(0) {
+            assert!(Instant::now() < deadline, "the queue does not become empty; {}", fleet.state());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         fleet.stop().await;
     }
 
@@ -148,7 +149,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     publish_all(&transport, numbered(FROM_THE_DEAD)).await;
     let mut dead = hold(&url, &queue, FROM_THE_DEAD).await;
     // Where giving back is counted too, one return is no evidence.
-    for _ in 1..if on.version == redrive_system_tests::Version::V3_10 { 2 } else { 1 } {
+    for _ in 1..if on.version == Version::V3_10 { 2 } else { 1 } {
         dead.close().await;
         dead = hold(&url, &queue, FROM_THE_DEAD).await;
     }
