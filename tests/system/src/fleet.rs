@@ -16,6 +16,8 @@ use crate::worker_log::Log;
 /// The environment variable that names the point where a process dies.
 pub const FAIL_POINT: &str = "REDRIVE_FAIL_POINT";
 
+/// Far more than a worker gives its handlers and the broker.
+const ENDS_WITHIN: Duration = Duration::from_secs(600);
 /// How often the log is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -231,11 +233,14 @@ impl Fleet {
     /// Asks the worker to end in order, and waits for it.
     ///
     /// # Panics
-    /// When it ends with an error.
+    /// When it ends with an error, or not at all.
     pub async fn stop(&mut self) {
         let Worker { mut process, leash } = self.worker.take().expect("there is a worker");
         drop(leash);
-        let status = process.wait().await.expect("the worker can be waited for");
+        let Ok(ended) = tokio::time::timeout(ENDS_WITHIN, process.wait()).await else {
+            panic!("the worker does not end: {}", self.last_words());
+        };
+        let status = ended.expect("the worker can be waited for");
         assert!(status.success(), "the worker ended with {status}: {}", self.last_words());
         self.log.catch_up();
     }
