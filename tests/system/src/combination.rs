@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redrive::rabbitmq::{Options, QueueType, RabbitMq};
@@ -44,8 +45,10 @@ impl Combination {
     /// A name of a queue that no other test uses, not even in another process on the same broker.
     #[must_use]
     pub fn unique(&self, what: &str) -> String {
+        static NAMES: AtomicU32 = AtomicU32::new(0);
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
         let micros = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_micros());
-        format!("redrive-test.{what}.{}.{}-{micros:x}", self.type_word(), std::process::id())
+        format!("redrive-test.{what}.{}.{}-{micros:x}-{number}", self.type_word(), std::process::id())
     }
 }
 

@@ -113,7 +113,8 @@ async fn is_empty(queue: &str, delays: Delays, url: &str) -> bool {
 #[must_use]
 pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interruptions) -> Verdict {
     let charged = interruptions.charged;
-    let interruptions = interruptions.workers + interruptions.brokers;
+    // A broker that stands still for seconds, or is just coming back, may interrupt once more.
+    let interruptions = 2 * (interruptions.workers + interruptions.brokers);
     // Where the broker counts failures and interruptions together, each attempt is a hand-out and may have been interrupted.
     let (most_attempts, most_hand_outs) = match charged {
         true => (ATTEMPTS + interruptions, ATTEMPTS + interruptions),

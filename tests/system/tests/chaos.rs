@@ -13,7 +13,7 @@ use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::verdict::{Interruptions, judge, unended};
 use redrive_system_tests::{Combination, on_four_combinations};
 
-on_four_combinations!(3600; every_message_ends_whoever_is_killed);
+on_four_combinations!(7200; every_message_ends_whoever_is_killed);
 
 const QUEUE: &str = "chaos";
 /// RabbitMQ writes down where the log of a new quorum queue is only a moment after it declared the queue. Killed before,
@@ -40,8 +40,9 @@ fn messages() -> usize {
     set.map_or(1000, |number| number.parse().expect("REDRIVE_CHAOS_MESSAGES is a number"))
 }
 
+/// The broker itself sends again after three minutes what it lost on the way from a delay queue.
 fn time_limit() -> Duration {
-    Duration::from_secs(90) + Duration::from_millis(30) * u32::try_from(messages()).unwrap()
+    Duration::from_secs(600) + Duration::from_millis(30) * u32::try_from(messages()).unwrap()
 }
 
 async fn every_message_ends_whoever_is_killed(on: Combination) {
@@ -57,6 +58,7 @@ async fn every_message_ends_whoever_is_killed(on: Combination) {
     let transport = on.options(QUEUE).connect(&node.url()).await.unwrap();
     publish_all(&transport, ids.iter().map(|id| Message::new("an order").with_id(id))).await;
     tokio::time::sleep_until((declared + SAFE_IN).into()).await;
+    alive(&node).await;
 
     let began = Instant::now();
     fleet.start();
@@ -88,6 +90,12 @@ async fn every_message_ends_whoever_is_killed(on: Combination) {
     ));
 }
 
+/// Asks the broker something, and gives it time: it may have stood still so far.
+async fn alive(node: &Node) {
+    node.aside(|node| node.ctl(&["list_queues", "name"])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
 /// Waits until every message came to its end and nothing is left in work queue and delay queues; gives back what rests on
 /// the shelf.
 async fn to_the_end(
@@ -97,8 +105,9 @@ async fn to_the_end(
     node: &Node,
     deadline: Instant,
 ) -> Vec<Shelved> {
-    // What RabbitMQ is just moving from one queue to another is in none of them, by its own figures.
-    const UNSEEN: Duration = Duration::from_secs(20);
+    // What RabbitMQ is just moving from one queue to another is in none of them, by its own figures; what it lost on the way
+    // it sends again after three minutes.
+    const UNSEEN: Duration = Duration::from_secs(200);
     let mut idle_since = None;
     loop {
         // Duplicates are under way as long as anything is left, ready or in hand.
