@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-
 use crate::broker::{Broker, BrokerError, Namespace, Timestamp};
 use crate::builder::Builder;
 use crate::error::StartError;
@@ -16,13 +14,14 @@ use crate::server::door::Door;
 use crate::server::hub::Hub;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
+use crate::server::port::Port;
 use crate::store::{Journal, Store};
 
 /// A running emulator. Ends when it is dropped, as if its process were killed; [`Emulator::stop`] is the friendly end.
 #[derive(Debug)]
 pub struct Emulator {
     plan: Plan,
-    address: SocketAddr,
+    port: Port,
     hub: Mutex<Arc<Hub>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
     #[cfg(feature = "http")]
@@ -52,12 +51,12 @@ impl Emulator {
 
     pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
         let hub = plan.hub()?;
-        let listener = bind(listen).await?;
-        let address = listener.local_addr().map_err(|source| refused(listen, source))?;
+        let (port, listener) =
+            Port::take(listen).await.map_err(|source| StartError::listen(listen, source))?;
         let listening = Listening::start(listener, &plan.door, &hub);
         Ok(Self {
             plan,
-            address,
+            port,
             hub: Mutex::new(hub),
             listening: tokio::sync::Mutex::new(Some(listening)),
             #[cfg(feature = "http")]
@@ -67,12 +66,12 @@ impl Emulator {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// What SDKs connect with.
     pub fn connection_string(&self) -> String {
-        self.connection_string_for(self.address.port())
+        self.connection_string_for(self.address().port())
     }
 
     fn connection_string_for(&self, port: u16) -> String {
@@ -118,12 +117,7 @@ impl Emulator {
 
     /// Puts the clock forward, and does what is due by then: locks run out, messages expire or become active.
     pub fn advance(&self, by: Duration) {
-        self.plan.clock.advance(by);
-        let hub = self.hub();
-        hub.with(Broker::advance);
-        if hub.idle_links.is_some() {
-            hub.post_to_all(|mail| mail.time_moved = true);
-        }
+        self.hub().put_forward(by);
     }
 
     /// How many clients are connected.
@@ -151,7 +145,8 @@ impl Emulator {
         self.hub().post_to_all(|mail| mail.detach.push(path.to_owned()));
     }
 
-    /// Ends as a killed process does: no goodbye, and nothing is written any more. The port is free when this returns.
+    /// Ends as a killed process does: no goodbye, and nothing is written any more. Nobody listens when this returns; the port
+    /// stays kept for a [`restart`](Self::restart) until this is dropped.
     pub async fn crash(&self) {
         #[cfg(feature = "http")]
         self.http.abort().await;
@@ -170,7 +165,8 @@ impl Emulator {
         self.crash().await;
         let mut listening = self.listening.lock().await;
         let hub = self.plan.hub()?;
-        let listener = bind(&self.address.to_string()).await?;
+        let address = self.address();
+        let listener = self.port.listen().await.map_err(|source| StartError::listen(address, source))?;
         *listening = Some(Listening::start(listener, &self.plan.door, &hub));
         #[cfg(feature = "http")]
         self.http.restart(&hub).await?;
@@ -178,7 +174,8 @@ impl Emulator {
         Ok(())
     }
 
-    /// Says goodbye to all clients, and ends. The port is free when this returns.
+    /// Says goodbye to all clients, and ends. Nobody listens when this returns; the port stays kept for a
+    /// [`restart`](Self::restart) until this is dropped.
     pub async fn stop(&self) {
         #[cfg(feature = "http")]
         self.http.stop().await;
@@ -226,12 +223,4 @@ impl Plan {
         let hub = Hub::new(broker, journal, clock, keys, faults);
         Ok(Arc::new(hub.detaching_idle_links(self.idle_links)))
     }
-}
-
-async fn bind(address: &str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| refused(address, source))
-}
-
-fn refused(address: &str, source: std::io::Error) -> StartError {
-    StartError::Listen { address: address.to_owned(), source }
 }

@@ -30,6 +30,12 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+impl StartError {
+    pub(crate) fn listen(address: impl ToString, source: io::Error) -> Self {
+        Self::Listen { address: address.to_string(), source }
+    }
+}
+
 #[cfg(feature = "tls")]
 impl From<crate::server::tls::IdentityError> for StartError {
     fn from(error: crate::server::tls::IdentityError) -> Self {

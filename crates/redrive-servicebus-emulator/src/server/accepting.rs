@@ -47,6 +47,7 @@ impl Accepting {
 
     pub(super) fn close(&self, context: &Context, link: LinkKey) {
         context.hub.stop_waiting(self.consumer.entity, (context.mailbox.id, link));
+        context.hub.release(self.consumer.receiver);
     }
 }
 
@@ -56,6 +57,8 @@ impl Session {
         let Some(Link::Accepting(accepting)) = self.links.get(&handle) else { return };
         let link = (context.mailbox.id, LinkKey { channel: self.channel, handle });
         let (entity, receiver) = (accepting.consumer.entity, accepting.consumer.receiver);
+        // Before there is a session: it may be lost the moment after, and the link must hear of that.
+        context.hub.hold(receiver, link);
         let accepted = context.hub.with_or_wait(entity, link, |broker, now| {
             broker.accept_session(entity, accepting.session.as_deref(), receiver, now).transpose()
         });
@@ -63,7 +66,6 @@ impl Session {
             None => {}
             Some(Err(error)) => self.refuse(context, handle, amqp_error(&error)),
             Some(Ok(accepted)) => {
-                context.hub.hold(receiver, link);
                 self.attach_accepted(context, handle, &accepted.session, accepted.locked_until);
             }
         }

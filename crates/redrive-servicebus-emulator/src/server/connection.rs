@@ -139,7 +139,11 @@ impl Connection {
         self.detach_idle();
         self.context.release_delayed();
         if self.keep_alive.is_some_and(|every| now.duration_since(self.last_sent) >= every) {
-            put_frame(FrameKind::Amqp, 0, &mut self.context.out, |_| {});
+            self.last_sent = now;
+            // A client that takes nothing gets no more of these on top of what waits for it.
+            if self.context.out.is_empty() {
+                put_frame(FrameKind::Amqp, 0, &mut self.context.out, |_| {});
+            }
         }
     }
 

@@ -101,6 +101,17 @@ impl Hub {
         answer
     }
 
+    /// Puts the clock forward, and does what is due by then.
+    pub(crate) fn put_forward(&self, by: Duration) {
+        self.clock.advance(by);
+        self.with(Broker::advance);
+        // The next deadline is nearer also when it is the same.
+        self.deadline_moved.notify_one();
+        if self.idle_links.is_some() {
+            self.post_to_all(|mail| mail.time_moved = true);
+        }
+    }
+
     /// As [`with`](Self::with) for something that may find nothing: then the link is told when there may be something.
     pub(crate) fn with_or_wait<T>(
         &self,
@@ -164,7 +175,7 @@ impl Hub {
         }
     }
 
-    /// The link holds a session, and is told of it from now on.
+    /// The link holds a session, or will: from now on it is told of it.
     pub(crate) fn hold(&self, receiver: ReceiverId, link: (u64, LinkKey)) {
         self.lock().receivers.insert(receiver, link);
     }

@@ -41,7 +41,7 @@ impl Listening {
         self.time.abort();
     }
 
-    /// Ends everything at once, as a crash does. Waits until the port is free.
+    /// Ends everything at once, as a crash does. Nobody listens when this returns.
     pub(crate) async fn abort(self) {
         self.accepting.abort();
         self.time.abort();
@@ -55,7 +55,11 @@ async fn accept(listener: TcpListener, door: Arc<Door>, hub: Arc<Hub>, mut stopp
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&door), Arc::clone(&hub)))),
+                Ok((stream, _)) => {
+                    // Known before its task begins: should the emulator end in between, it is told so.
+                    let mailbox = hub.connect();
+                    drop(connections.spawn(serve(stream, mailbox, Arc::clone(&door), Arc::clone(&hub))));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;

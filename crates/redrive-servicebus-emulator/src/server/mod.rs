@@ -24,6 +24,7 @@ mod mailbox;
 mod management;
 mod opening;
 mod outgoing;
+pub(crate) mod port;
 mod producer;
 pub(crate) mod replay;
 mod replies;

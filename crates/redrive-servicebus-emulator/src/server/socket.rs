@@ -26,8 +26,7 @@ const UNSENT_LIMIT: usize = 4 * 1024 * 1024;
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves one client until either side ends it. What it held is given back at the end.
-pub(crate) async fn serve(stream: TcpStream, door: Arc<Door>, hub: Arc<Hub>) {
-    let mailbox = hub.connect();
+pub(crate) async fn serve(stream: TcpStream, mailbox: Arc<Mailbox>, door: Arc<Door>, hub: Arc<Hub>) {
     let ended = match let_in(stream, &door, &mailbox).await {
         Ok(Some(halves)) => converse(halves, &mailbox, &hub).await,
         Ok(None) => Ok(()),

@@ -18,8 +18,7 @@ const MAX_HEAD: usize = 512 * 1024;
 const MAX_HEADERS: usize = 1000;
 
 /// Serves one client until either side ends it.
-pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) {
-    let registered = Registered { mailbox: hub.connect(), hub };
+pub(super) async fn serve(stream: TcpStream, registered: Registered) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "connection ended");
         return;
@@ -62,9 +61,15 @@ pub(super) async fn serve(stream: TcpStream, hub: Arc<Hub>) {
 }
 
 /// Known to the emulator for as long as this lives, also where the task is given up.
-struct Registered {
+pub(super) struct Registered {
     hub: Arc<Hub>,
     mailbox: Arc<Mailbox>,
+}
+
+impl Registered {
+    pub(super) fn new(hub: &Arc<Hub>) -> Self {
+        Self { mailbox: hub.connect(), hub: Arc::clone(hub) }
+    }
 }
 
 impl Drop for Registered {

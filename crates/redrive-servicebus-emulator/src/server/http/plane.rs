@@ -9,9 +9,10 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use super::connection::serve;
+use super::connection::{Registered, serve};
 use crate::error::StartError;
 use crate::server::hub::Hub;
+use crate::server::port::Port;
 
 /// Accepting fails when there are too many open files: it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -19,7 +20,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// The emulator by HTTP. Dropped, it ends as it does when it is stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Plane {
-    address: Option<SocketAddr>,
+    port: Option<Port>,
     listening: tokio::sync::Mutex<Option<Listening>>,
 }
 
@@ -33,18 +34,18 @@ impl Plane {
     /// Listens there; `None`: nowhere.
     pub(crate) async fn start(listen: Option<&str>, hub: &Arc<Hub>) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
-        let listener = bind(listen).await?;
-        let address = listener.local_addr().map_err(|source| refused(listen, source))?;
+        let (port, listener) =
+            Port::take(listen).await.map_err(|source| StartError::listen(listen, source))?;
         let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, hub)));
-        Ok(Self { address: Some(address), listening })
+        Ok(Self { port: Some(port), listening })
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.address
+        self.port.as_ref().map(Port::address)
     }
 
-    /// Ends at once, as a crash does. Waits until the port is free.
+    /// Ends at once, as a crash does. Nobody listens when this returns.
     pub(crate) async fn abort(&self) {
         if let Some(listening) = self.listening.lock().await.take() {
             listening.accepting.abort();
@@ -62,8 +63,9 @@ impl Plane {
 
     /// Listens at the same address again.
     pub(crate) async fn restart(&self, hub: &Arc<Hub>) -> Result<(), StartError> {
-        if let Some(address) = self.address {
-            let listener = bind(&address.to_string()).await?;
+        if let Some(port) = &self.port {
+            let listener = port.listen().await;
+            let listener = listener.map_err(|source| StartError::listen(port.address(), source))?;
             *self.listening.lock().await = Some(Listening::start(listener, hub));
         }
         Ok(())
@@ -83,7 +85,8 @@ async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Rece
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&hub)))),
+                // Known before its task begins: should the emulator end in between, it is told so.
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Registered::new(&hub)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;
@@ -96,12 +99,4 @@ async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Rece
     drop(listener);
     hub.post_to_all(|mail| mail.close = true);
     while connections.join_next().await.is_some() {}
-}
-
-async fn bind(address: &str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| refused(address, source))
-}
-
-fn refused(address: &str, source: std::io::Error) -> StartError {
-    StartError::Listen { address: address.to_owned(), source }
 }

@@ -117,3 +117,16 @@ async fn without_a_state_file_a_restart_is_empty() {
     assert_eq!(emulator.entity("orders").unwrap().counts().active, 0);
     emulator.stop().await;
 }
+
+#[tokio::test]
+async fn who_comes_in_the_last_moment_hears_of_the_end_too() {
+    // Whether it is let in before the emulator hears that it is to end, or after, is a matter of luck.
+    for _ in 0..20 {
+        let emulator = Emulator::builder().queue("orders", Settings::default()).start().await.unwrap();
+        let mut stream = TcpStream::connect(emulator.address()).await.unwrap();
+        stream.write_all(&everything()).await.unwrap();
+        let client = async move { accepted(&mut stream, &mut BytesMut::new(), usize::MAX).await };
+        let both = async { tokio::join!(emulator.stop(), client) };
+        tokio::time::timeout(Duration::from_secs(120), both).await.expect("an end");
+    }
+}

@@ -8,11 +8,8 @@ fn hub_that_detaches() -> Arc<Hub> {
 }
 
 impl Client {
-    /// As `Emulator::advance`.
     fn put_forward(&mut self, by: Duration) -> Vec<Said> {
-        self.hub.clock.advance(by);
-        self.hub.with(Broker::advance);
-        self.hub.post_to_all(|mail| mail.time_moved = true);
+        self.hub.put_forward(by);
         self.hear()
     }
 }

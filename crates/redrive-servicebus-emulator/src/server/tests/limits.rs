@@ -115,3 +115,18 @@ fn a_silent_client_is_closed_and_a_listening_one_kept_alive() {
     assert!(client.wait(Duration::from_secs(470)).is_empty());
     assert_eq!(close_error(&client.wait(Duration::from_secs(20))).as_deref(), Some("amqp:connection:forced"));
 }
+
+#[test]
+fn a_client_that_takes_nothing_is_kept_alive_once() {
+    let mut client = Client::connect(&hub());
+    client.connection.keep_alive = Some(Duration::from_secs(12));
+    client.now += Duration::from_secs(240);
+    for _ in 0..3 {
+        client.connection.on_time(client.now);
+    }
+    assert_eq!(client.connection.unsent(), 8, "one empty frame");
+    assert!(
+        client.connection.next_deadline().is_some_and(|next| next > client.now),
+        "and then a while nothing"
+    );
+}

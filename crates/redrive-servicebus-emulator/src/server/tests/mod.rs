@@ -188,6 +188,17 @@ impl Client {
     }
 }
 
+#[tokio::test]
+async fn who_waits_for_the_next_deadline_is_woken_when_the_clock_is_put_forward() {
+    let hub = hub();
+    hub.put_forward(Duration::from_secs(1));
+    tokio::select! {
+        biased;
+        () = hub.deadline_moved.notified() => {}
+        () = std::future::ready(()) => panic!("it goes on waiting for as long as before"),
+    }
+}
+
 fn message(text: &'static str) -> Message {
     Message::with_data(text)
 }
