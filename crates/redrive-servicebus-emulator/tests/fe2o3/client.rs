@@ -14,8 +14,8 @@ use redrive_servicebus_emulator::Emulator;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// How long something may take that is expected to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long something may take that is expected to come: it only tells a machine that stands still from one that hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long nothing must come where nothing is expected.
 const QUIET: Duration = Duration::from_millis(300);

@@ -8,15 +8,20 @@ mod management;
 mod process;
 mod transactions;
 
-use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_servicebus_emulator::{Builder, Emulator, Settings};
 use std::time::Duration;
 
 /// A duration of locks; tests move the emulator's clock past it.
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
+/// Locks run out when a test says so, and not while the machine stands still.
+fn builder() -> Builder {
+    Emulator::builder().virtual_clock()
+}
+
 /// An emulator with these queues.
 async fn emulator(queues: &[&str]) -> Emulator {
-    let builder = Emulator::builder();
+    let builder = builder();
     let builder = queues.iter().fold(builder, |builder, queue| builder.queue(*queue, Settings::default()));
     builder.start().await.expect("the emulator starts")
 }
@@ -25,12 +30,12 @@ async fn emulator(queues: &[&str]) -> Emulator {
 async fn with_queue(name: &str, set_up: impl FnOnce(&mut Settings)) -> Emulator {
     let mut settings = Settings::default();
     set_up(&mut settings);
-    Emulator::builder().queue(name, settings).start().await.expect("the emulator starts")
+    builder().queue(name, settings).start().await.expect("the emulator starts")
 }
 
 /// An emulator with a queue `q`, for clients with this key.
 async fn with_key(key: &str) -> Emulator {
-    let builder = Emulator::builder().queue("q", Settings::default()).key("RootManageSharedAccessKey", key);
+    let builder = builder().queue("q", Settings::default()).key("RootManageSharedAccessKey", key);
     builder.start().await.expect("the emulator starts")
 }
 
