@@ -12,7 +12,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long locks last that are lost by our doing: they must not run out where this machine stalls.
+const LASTING: Duration = Duration::from_secs(60);
+/// Where a lock must be renewed, or run out, before the test goes on: no longer than a stall makes necessary.
+const SHORT: Duration = Duration::from_secs(16);
 
 /// A handler that never ends the first time, and ends at once later.
 #[derive(Clone)]
@@ -52,9 +56,9 @@ async fn handle(State(service): State<Service>, delivery: Delivery) {
 
 impl Scene {
     /// A consumer with one message in its handler.
-    async fn set(options: Options, prefetch: u32) -> Result<Self, BoxError> {
+    async fn set(options: Options, prefetch: u32, lock_duration: Duration) -> Result<Self, BoxError> {
         let mut settings = Settings::default();
-        settings.lock_duration = Duration::from_secs(1);
+        settings.lock_duration = lock_duration;
         let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
         let transport = options.max_delivery_count(100).connect(&emulator.connection_string()).await?;
         transport.publish(Message::new("").with_id("a")).await?;
@@ -105,7 +109,7 @@ impl Scene {
 /// There is room for more: the message is handed out again at once, to the same consumer.
 #[tokio::test]
 async fn a_lock_that_is_lost_drops_the_handler_when_the_message_comes_again() -> Result<(), BoxError> {
-    let scene = Scene::set(ServiceBus::options(QUEUE), 10).await?;
+    let scene = Scene::set(ServiceBus::options(QUEUE), 10, LASTING).await?;
     assert_eq!(scene.emulator.entity(QUEUE)?.expire_locks(), 1);
     scene.ends().await
 }
@@ -113,7 +117,7 @@ async fn a_lock_that_is_lost_drops_the_handler_when_the_message_comes_again() ->
 /// There is no room: only the renewal tells.
 #[tokio::test]
 async fn a_lock_that_is_lost_drops_the_handler_when_it_is_not_renewed() -> Result<(), BoxError> {
-    let scene = Scene::set(ServiceBus::options(QUEUE).prefetch_count(1), 1).await?;
+    let scene = Scene::set(ServiceBus::options(QUEUE).prefetch_count(1), 1, SHORT).await?;
     assert_eq!(scene.emulator.entity(QUEUE)?.expire_locks(), 1);
     scene.ends().await
 }
@@ -121,5 +125,5 @@ async fn a_lock_that_is_lost_drops_the_handler_when_it_is_not_renewed() -> Resul
 #[tokio::test]
 async fn a_handler_is_dropped_when_its_lock_is_not_renewed_any_more() -> Result<(), BoxError> {
     let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::from_millis(100));
-    Scene::set(options, 1).await?.ends().await
+    Scene::set(options, 1, SHORT).await?.ends().await
 }

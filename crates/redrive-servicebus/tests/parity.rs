@@ -43,7 +43,8 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
     let mut settings = Settings::default();
     settings.lock_duration = Duration::from_secs(300);
     let emulator = Emulator::builder().queue(QUEUE, settings).virtual_clock().start().await?;
-    let publisher = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    let options = ServiceBus::options(QUEUE).max_wait_time(PATIENCE);
+    let publisher = options.connect(&emulator.connection_string()).await?;
     publisher.publish(Message::new("").with_id("kills")).await?;
     die_with_it(&emulator, DEATHS).await?;
     for (id, ..) in TABLE.iter().filter(|(id, ..)| *id != "kills") {

@@ -7,7 +7,7 @@ use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn a_pause_right_after_a_resume_ends_on_every_kind_of_entity() -> Result<(), BoxError> {

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Several messages in one, each encoded in a section of its own.
 const BATCH: u32 = 0x8001_3700;
 /// A message whose property `a` is a list, which no client library takes, and an empty body.

@@ -18,6 +18,8 @@ const PREFIX_VARIABLE: &str = "REDRIVE_TEST_AZURE_PREFIX";
 
 /// The shortest that Azure knows is 5 s; longer than a busy machine needs between two steps.
 const LOCK: Duration = Duration::from_secs(10);
+/// The emulator frees at once what a dead process held: here nobody waits for a lock to run out.
+const LOCK_ON_EMULATOR: Duration = Duration::from_secs(60);
 
 /// A queue of its own, on Azure or on an emulator.
 pub(crate) struct Place {
@@ -71,7 +73,7 @@ impl Place {
             return Self::on(namespace, name, sessions).await;
         }
         let mut settings = Settings::default();
-        settings.lock_duration = LOCK;
+        settings.lock_duration = LOCK_ON_EMULATOR;
         settings.requires_session = sessions;
         let emulator = Emulator::builder().queue(what, settings).start().await?;
         let namespace = Namespace::parse(&emulator.connection_string())?;

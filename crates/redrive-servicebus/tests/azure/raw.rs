@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::namespace::{Namespace, Place};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 type Got = Delivery<Body<Value>>;
 

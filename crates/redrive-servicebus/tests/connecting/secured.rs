@@ -11,7 +11,7 @@ use tokio::time::timeout;
 pub(crate) const QUEUE: &str = "orders";
 /// What must be in no error.
 pub(crate) const KEY: &str = "very-secret";
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An emulator that is reached by TLS, with a certificate from an authority of its own, and in WebSockets.
 pub(crate) struct Secured {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redrive_core::{BoxError, Consumer, Delivery, Disposition, Settlement, Shelf, Shelves};
 
 use crate::steps::{
-    FAR, complete, complete_is, concurrent, emulator, eventually, failure, next_is, nothing_comes, plan,
-    publish, retry, sessions, settle, started, view,
+    FAR, complete, complete_is, concurrent, emulator, eventually, failure, in_turns, next_is, nothing_comes,
+    plan, publish, retry, sessions, settle, started, view,
 };
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_consumer_keeps_the_order_of_every_session_over_retries() -> Result<()
     const SESSIONS: usize = 6;
     const MESSAGES: usize = 8;
     let emulator = emulator(sessions()).await?;
-    let transport = concurrent(3).max_delivery_count(20).connect(&emulator.connection_string()).await?;
+    let transport = in_turns(3).max_delivery_count(20).connect(&emulator.connection_string()).await?;
     let ids: Vec<String> = (0..MESSAGES)
         .flat_map(|n| ["a", "b", "c", "d", "e", "f"].map(|session| format!("{session}{n}")))
         .collect();

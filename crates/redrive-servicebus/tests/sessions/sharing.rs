@@ -8,14 +8,21 @@ use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
 
 use crate::steps::{
-    FAR, QUEUE, complete, complete_is, concurrent, emulator, eventually, next, next_is, nothing_comes,
-    publish, retry, sessions, started, view,
+    FAR, QUEUE, complete, complete_is, concurrent, emulator, eventually, in_turns, next, next_is,
+    nothing_comes, publish, retry, sessions, started, view, with,
 };
+
+/// Locks that do not run out while one waits for a session to be let go.
+fn held_for_long() -> Settings {
+    let mut settings = sessions();
+    settings.lock_duration = Duration::from_secs(300);
+    settings
+}
 
 #[tokio::test]
 async fn two_consumers_share_the_sessions() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
-    let both = [started(&emulator, concurrent(2)).await?, started(&emulator, concurrent(2)).await?];
+    let both = [started(&emulator, in_turns(2)).await?, started(&emulator, in_turns(2)).await?];
     let ids: Vec<String> = (0..8).flat_map(|n| ('a'..='h').map(move |s| format!("{s}{n}"))).collect();
     publish(&both[0], &ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let mut seen: HashMap<String, Vec<String>> = HashMap::new();
@@ -39,21 +46,35 @@ async fn two_consumers_share_the_sessions() -> Result<(), BoxError> {
 
 #[tokio::test]
 async fn more_sessions_than_are_held_come_one_after_the_other() -> Result<(), BoxError> {
-    let emulator = emulator(sessions()).await?;
-    let transport = started(&emulator, concurrent(1)).await?;
-    publish(&transport, &["a1", "b1", "c1", "a2", "d1"]).await?;
-    for id in ["a1", "a2", "b1", "c1", "d1"] {
-        complete_is(&transport, id, 1).await?;
+    let emulator = emulator(held_for_long()).await?;
+    let transport = started(&emulator, in_turns(1)).await?;
+    let mut ids = ["a1", "b1", "c1", "a2", "d1"];
+    publish(&transport, &ids).await?;
+    let mut seen = Vec::new();
+    for _ in ids {
+        let received = next(&transport).await;
+        let id = received.delivery.id().to_owned();
+        let others = || ["a", "b", "c", "d"].into_iter().filter(|session| !id.starts_with(session));
+        let held = |session| view(&emulator).session_locked_until(session).is_some();
+        eventually("no other one is held", || !others().any(held)).await;
+        assert!(held(&id[..1]), "of a session that nobody holds");
+        complete(&transport, received).await?;
+        seen.push(id);
     }
-    eventually("the last one is let go", || view(&emulator).session_locked_until("d").is_none()).await;
+    let place = |id: &str| seen.iter().position(|seen| seen == id);
+    assert!(place("a1") < place("a2"), "{seen:?}");
+    ids.sort_unstable();
+    seen.sort_unstable();
+    assert_eq!(seen, ids);
+    let held = |session| view(&emulator).session_locked_until(session).is_some();
+    eventually("the last one is let go", || !["a", "b", "c", "d"].into_iter().any(held)).await;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_session_that_is_not_idle_is_kept() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
-    let sessions = Sessions::concurrent(1).idle(FAR);
-    let transport = started(&emulator, ServiceBus::options(QUEUE).sessions(sessions)).await?;
+    let transport = started(&emulator, concurrent(1)).await?;
     publish(&transport, &["a1", "b1"]).await?;
     complete_is(&transport, "a1", 1).await?;
     nothing_comes(&transport).await;
@@ -64,7 +85,7 @@ async fn a_session_that_is_not_idle_is_kept() -> Result<(), BoxError> {
 
 #[tokio::test]
 async fn a_close_lets_sessions_go_at_once() -> Result<(), BoxError> {
-    let emulator = emulator(sessions()).await?;
+    let emulator = emulator(held_for_long()).await?;
     let first = started(&emulator, concurrent(3)).await?;
     publish(&first, &["a1", "b1", "c1"]).await?;
     let a1 = next_is(&first, "a1", 1).await;
@@ -73,7 +94,7 @@ async fn a_close_lets_sessions_go_at_once() -> Result<(), BoxError> {
     complete_is(&first, "c1", 1).await?;
     first.close().await;
     for session in ["a", "b", "c"] {
-        assert_eq!(view(&emulator).session_locked_until(session), None, "{session}");
+        eventually("it is let go", || view(&emulator).session_locked_until(session).is_none()).await;
     }
     let second = started(&emulator, concurrent(3)).await?;
     let again = next_is(&second, "a1", 1).await;
@@ -102,8 +123,7 @@ async fn a_wait_goes_on_in_the_next_consumer() -> Result<(), BoxError> {
 #[tokio::test]
 async fn a_pause_lets_go_what_is_not_in_hand() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
-    let sessions = Sessions::concurrent(2).accepting(1).idle(FAR);
-    let paused = started(&emulator, ServiceBus::options(QUEUE).sessions(sessions)).await?;
+    let paused = started(&emulator, concurrent(2)).await?;
     publish(&paused, &["a1", "b1"]).await?;
     let a1 = next_is(&paused, "a1", 1).await;
     complete_is(&paused, "b1", 1).await?;
@@ -141,7 +161,7 @@ async fn a_pause_in_the_middle_of_a_session_is_no_end_of_it() -> Result<(), BoxE
 async fn where_no_session_is_free_it_is_asked_for_again() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
     let sessions = Sessions::concurrent(2).looking_for(Duration::from_millis(20));
-    let transport = started(&emulator, ServiceBus::options(QUEUE).sessions(sessions)).await?;
+    let transport = started(&emulator, with(sessions)).await?;
     for ids in [["a1", "a2"], ["b1", "b2"]] {
         nothing_comes(&transport).await;
         publish(&transport, &ids).await?;

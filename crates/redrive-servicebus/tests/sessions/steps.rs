@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
 /// How long anything may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing must arrive where nothing may. Too short can only hide a fault.
 const QUIET: Duration = Duration::from_millis(200);
 /// A wait that no test waits for.
@@ -28,10 +28,19 @@ pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
 }
 
-/// Up to so many sessions, in the order of their oldest messages.
+/// Up to so many sessions, in the order of their oldest messages. Each is kept: which one follows does not depend on how long
+/// this machine takes to hand out the next message of one.
 pub(crate) fn concurrent(count: u32) -> Options {
-    let sessions = Sessions::concurrent(count).accepting(1).idle(Duration::from_millis(50));
-    ServiceBus::options(QUEUE).sessions(sessions)
+    with(Sessions::concurrent(count).accepting(1).idle(FAR))
+}
+
+/// The same, with sessions that are soon let go. Where this machine stalls, also one that has more messages.
+pub(crate) fn in_turns(count: u32) -> Options {
+    with(Sessions::concurrent(count).accepting(1).idle(Duration::from_millis(50)))
+}
+
+pub(crate) fn with(sessions: Sessions) -> Options {
+    ServiceBus::options(QUEUE).sessions(sessions).max_wait_time(PATIENCE)
 }
 
 pub(crate) async fn started(emulator: &Emulator, options: Options) -> Result<ServiceBus, BoxError> {
