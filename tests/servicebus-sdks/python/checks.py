@@ -7,7 +7,7 @@ import time
 from azure.servicebus import ServiceBusMessage
 
 #: How long something may take that is expected to come.
-PATIENCE = 60
+PATIENCE = 120
 #: How long nothing must come where nothing is expected.
 QUIET = 1.0
 
@@ -58,6 +58,28 @@ async def collect(receiver, count):
             raise AssertionError(f"only {bodies(messages)} of {count} came within {PATIENCE} s")
         messages += await receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
     return messages
+
+
+async def share(stage, queue, *receivers):
+    """Receives and completes everything in the queue, by all of the receivers at once; what each of them got.
+
+    Each has some before any goes on: else the first could have it all. Nobody ends because nothing comes for a while.
+    """
+    shares = [await collect(receiver, 5) for receiver in receivers]
+
+    async def work(receiver, got):
+        messages = list(got)
+        while True:
+            for message in messages:
+                await receiver.complete_message(message)
+            if await stage.count(queue) == 0:
+                return
+            messages = await receiver.receive_messages(5, max_wait_time=QUIET)
+            got += messages
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(work(receiver, got) for receiver, got in zip(receivers, shares)))
+    return [bodies(got) for got in shares]
 
 
 async def one(receiver):

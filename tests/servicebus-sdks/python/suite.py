@@ -12,7 +12,8 @@ import traceback
 from stage import Stage
 
 AT_ONCE = 16
-LONGEST = 180
+#: How long a scenario may take before it counts as hanging.
+LONGEST = 600
 
 SCENARIOS = {}
 

@@ -98,7 +98,7 @@ async def a_send_without_answer_is_sent_again_and_detected(stage):
 
 @scenario
 async def all_but_locks_outlives_a_crash(stage):
-    await stage.start(queues={"q": {}}, stored=True)
+    await stage.start(queues={"q": {"LockDuration": "PT5M"}}, stored=True)
     client = stage.client(retry_backoff_factor=0.1)
     await send(client, "q", "locked", "failed", "dead", "deferred", "done")
     async with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
@@ -107,7 +107,7 @@ async def all_but_locks_outlives_a_crash(stage):
         await receiver.dead_letter_message(dead, reason="why")
         await receiver.defer_message(deferred)
         await receiver.complete_message(done)
-        when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=2)
+        when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=10)
         await sender.schedule_messages(ServiceBusMessage("scheduled"), when)
         await stage.restart()
         # The receiver connects again by itself.
@@ -117,7 +117,7 @@ async def all_but_locks_outlives_a_crash(stage):
         equal(body(called), "deferred")
         for message in [*again, called]:
             await receiver.complete_message(message)
-        await stage.advance(121)
+        await stage.advance(601)
         equal(body(await one(receiver)), "scheduled")
     async with client.get_queue_receiver("q", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
         message = await one(receiver)

@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from checks import bodies, body, collect, equal, one, refused, send
+from checks import PATIENCE, bodies, body, collect, equal, one, refused, send
 from suite import scenario
 
 
@@ -21,7 +21,7 @@ async def an_unknown_queue_is_not_found(stage):
         await send(client, "nowhere", "x")
     with refused(MessagingEntityNotFoundError, "nowhere"):
         async with client.get_queue_receiver("nowhere") as receiver:
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)
     # The connection is none the worse for it.
     await send(client, "q", "x")
     equal(await stage.count("q"), 1, "messages")
@@ -33,7 +33,7 @@ async def an_unknown_subscription_is_not_found(stage):
     client = stage.client(retry_total=0)
     with refused(MessagingEntityNotFoundError, "other"):
         async with client.get_subscription_receiver("t", "other") as receiver:
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)
 
 
 @scenario
@@ -42,7 +42,7 @@ async def a_topic_is_not_received_from(stage):
     client = stage.client(retry_total=0)
     with refused(ServiceBusError):
         async with client.get_queue_receiver("t") as receiver:
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)
 
 
 @scenario

@@ -10,10 +10,11 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from checks import bodies, body, collect, equal, one, refused, send, nothing, until
+from checks import PATIENCE, bodies, body, collect, equal, one, refused, send, nothing, until
 from suite import scenario
 
-SESSIONS = {"s": {"RequiresSession": True, "LockDuration": "PT30S"}}
+#: Locked for longer than a slow machine takes, and than anything here is waited for.
+SESSIONS = {"s": {"RequiresSession": True, "LockDuration": "PT5M"}}
 
 
 @scenario
@@ -55,7 +56,8 @@ async def without_a_free_session_the_client_is_told_in_time(stage):
         async with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2):
             pass
     took = asyncio.get_running_loop().time() - began
-    equal(took < 20, True, f"took {took:.1f} s")
+    # Who does not say how long is told after a minute.
+    equal(took < 50, True, f"took {took:.1f} s")
 
 
 @scenario
@@ -64,7 +66,7 @@ async def who_waits_for_a_session_gets_the_one_that_comes(stage):
     client, other = stage.client(), stage.client()
 
     async def waits():
-        async with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=20) as receiver:
+        async with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE) as receiver:
             return receiver.session.session_id, body(await one(receiver))
 
     waiting = asyncio.create_task(waits())
@@ -101,7 +103,7 @@ async def a_session_has_a_state(stage):
 
 @scenario
 async def a_renewed_session_lock_holds_from_then_on(stage):
-    await stage.start(queues={"s": {"RequiresSession": True, "LockDuration": "PT5M"}})
+    await stage.start(queues=SESSIONS)
     client = stage.client(retry_total=0)
     await send(client, "s", "x", session_id="a")
     async with client.get_queue_receiver("s", session_id="a") as receiver:
@@ -125,11 +127,11 @@ async def a_lost_session_settles_nothing(stage):
     await send(client, "s", "x", session_id="a")
     async with client.get_queue_receiver("s", session_id="a") as receiver:
         message = await one(receiver)
-        await stage.advance(31)
+        await stage.advance(301)
         with refused(SessionLockLostError):
             await receiver.complete_message(message)
         with refused(SessionLockLostError):
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)
     async with client.get_queue_receiver("s", session_id="a") as receiver:
         again = await one(receiver)
         equal(body(again), "x")
@@ -181,7 +183,7 @@ async def a_closed_session_is_free_at_once(stage):
     await send(client, "s", "x", session_id="a")
     async with client.get_queue_receiver("s", session_id="a") as receiver:
         equal(body(await one(receiver)), "x")
-    async with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+    async with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE) as receiver:
         equal(receiver.session.session_id, "a")
         equal(body(await one(receiver)), "x")
 
@@ -210,7 +212,7 @@ async def an_entity_with_sessions_has_no_receiver_without(stage):
     client = stage.client(retry_total=0)
     with refused(ServiceBusError, "session"):
         async with client.get_queue_receiver("s") as receiver:
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)
 
 
 @scenario
@@ -219,4 +221,4 @@ async def an_entity_without_sessions_gives_none(stage):
     client = stage.client(retry_total=0)
     with refused(ServiceBusError, "session"):
         async with client.get_queue_receiver("q", session_id="a") as receiver:
-            await receiver.receive_messages(max_wait_time=10)
+            await receiver.receive_messages(max_wait_time=PATIENCE)

@@ -74,7 +74,7 @@ async def sync_sessions_have_their_order_and_state(stage):
     def work(client):
         with client.get_queue_sender("s") as sender:
             sender.send_messages([ServiceBusMessage(str(n), session_id="a") for n in range(3)])
-        with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+        with client.get_queue_receiver("s", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE) as receiver:
             equal(receiver.session.session_id, "a")
             receiver.session.set_state(b"state")
             seen = []
@@ -91,7 +91,7 @@ async def sync_sessions_have_their_order_and_state(stage):
 
 @scenario
 async def sync_errors_are_the_same(stage):
-    await stage.start(queues={"q": {"LockDuration": "PT30S"}})
+    await stage.start(queues={"q": {"LockDuration": "PT5M"}})
 
     def unknown(client):
         with refused(MessagingEntityNotFoundError, "nowhere"):
@@ -107,7 +107,7 @@ async def sync_errors_are_the_same(stage):
             sender.send_messages(ServiceBusMessage("x"))
         with client.get_queue_receiver("q") as receiver:
             (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
-            asyncio.run_coroutine_threadsafe(stage.advance(31), loop).result()
+            asyncio.run_coroutine_threadsafe(stage.advance(301), loop).result()
             with refused(MessageLockLostError):
                 receiver.complete_message(message)
 

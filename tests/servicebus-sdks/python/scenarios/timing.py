@@ -113,12 +113,12 @@ async def an_expired_message_is_dead_lettered_where_it_is_so_configured(stage):
 
 @scenario
 async def a_locked_message_does_not_expire(stage):
-    await stage.start(queues={"q": {"LockDuration": "PT1M"}})
+    await stage.start(queues={"q": {"LockDuration": "PT5M"}})
     client = stage.client()
-    await send(client, "q", "a", time_to_live=seconds(10))
+    await send(client, "q", "a", time_to_live=seconds(100))
     async with client.get_queue_receiver("q") as receiver:
         message = await one(receiver)
-        await stage.advance(20)
+        await stage.advance(120)
         await receiver.complete_message(message)
     equal(await stage.count("q"), 0, "messages left")
 
