@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    Scene, complete, dead_letter, message, needs, next, retry, started, text, tidy_up, with_short_wait,
+    Scene, complete, dead_letter, message, needs, next, publish, retry, settle, started, text, tidy_up,
+    with_short_wait,
 };
 use lapin::types::AMQPValue;
 use redrive_brokers::{Node, Version};
@@ -28,15 +29,15 @@ async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
 
 /// One message fails, is retried, and dead-lettered.
 async fn broker_dead_letters(transport: &RabbitMq, scene: &Scene) {
-    transport.publish(message("a")).await.expect("published");
+    publish(transport, message("a")).await;
     let received = next(transport).await;
     let settlement = retry(transport, &received.delivery, Duration::from_millis(100));
-    transport.settle(received.receipt, settlement).await.expect("rescheduled");
+    settle(transport, received.receipt, settlement).await;
     let received = next(transport).await;
     assert_eq!(received.delivery.deaths().deaths[0].reason, "expired", "of its wait");
     let settlement = dead_letter(transport, &received.delivery);
     assert_eq!(settlement, Settlement::Reject);
-    transport.settle(received.receipt, settlement).await.expect("rejected");
+    settle(transport, received.receipt, settlement).await;
     let shelves = transport.shelves();
     while shelves.count(Shelf::DeadLetter).await.expect("counted") == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,7 +1,7 @@
 //! What the tests against brokers share.
 #![allow(dead_code, unreachable_pub)] // each test binary uses some of it
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
@@ -11,11 +11,15 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Reason, Received, Settlement, Transport,
+    TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Receipt};
 
-/// How long anything may take to arrive on a busy machine.
-pub const ARRIVAL: Duration = Duration::from_secs(30);
+/// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.
+pub const ARRIVAL: Duration = Duration::from_secs(180);
+
+/// Between two looks, or two tries.
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// One queue of its own on one broker, deleted in the end.
 pub struct Scene {
@@ -54,11 +58,7 @@ impl Scene {
 
     /// Publishes as any client does, with properties of its own making.
     pub async fn publish_raw(&self, queue: &str, body: &[u8], properties: BasicProperties) {
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let sent =
-            self.raw.basic_publish("".into(), queue.into(), options, body, properties).await.expect("sent");
-        let confirmed = sent.await.expect("confirmed");
-        assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "`{queue}` takes the message");
+        publish_as_any(&self.raw, "", queue, body, properties).await;
     }
 
     pub async fn declare_raw(&self, queue: &str, arguments: &[(&str, AMQPValue)]) {
@@ -119,10 +119,69 @@ pub async fn started(options: Options, scene: &Scene, needs: &Needs) -> RabbitMq
 
 /// Publishes to an exchange as any client does; it must lead into a queue.
 pub async fn publish_to(scene: &Scene, exchange: &str, key: &str, properties: BasicProperties) {
-    let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let sent = scene.raw.basic_publish(exchange.into(), key.into(), options, b"body", properties).await;
-    let confirmed = sent.expect("sent").await.expect("confirmed");
-    assert!(confirmed.is_ack() && confirmed.take_message().is_none(), "`{exchange}` leads into a queue");
+    publish_as_any(&scene.raw, exchange, key, b"body", properties).await;
+}
+
+/// What is refused is published again: RabbitMQ 3.10 may refuse what comes in the first second of a quorum queue.
+async fn publish_as_any(raw: &Channel, exchange: &str, key: &str, body: &[u8], properties: BasicProperties) {
+    let again = async {
+        loop {
+            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+            let sent =
+                raw.basic_publish(exchange.into(), key.into(), options, body, properties.clone()).await;
+            let confirmed = sent.expect("sent").await.expect("confirmed");
+            let taken = confirmed.is_ack();
+            assert!(confirmed.take_message().is_none(), "`{exchange}` with `{key}` leads into a queue");
+            if taken {
+                return;
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+    };
+    tokio::time::timeout(ARRIVAL, again).await.expect("stored in time");
+}
+
+/// Publishes as producers do: what was not stored is published again. RabbitMQ 3.10 may refuse what comes in the first second
+/// of a quorum queue; and where connections are cut nobody knows, so that it may come twice.
+pub async fn publish(transport: &RabbitMq, message: Message) {
+    let again = async {
+        while let Err(error) = transport.publish(message.clone()).await {
+            assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+    };
+    tokio::time::timeout(ARRIVAL, again).await.expect("stored in time");
+}
+
+/// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and comes again.
+pub async fn settles(transport: &RabbitMq, mut receipt: Receipt, settlement: Settlement) -> bool {
+    let again = async {
+        loop {
+            let Err(refused) = transport.settle(receipt, settlement.clone()).await else { return true };
+            let Some(held) = refused.receipt else {
+                assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
+                return false;
+            };
+            assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+            receipt = held;
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+    };
+    tokio::time::timeout(ARRIVAL, again).await.expect("settled in time")
+}
+
+/// The same where nothing ends the connection.
+pub async fn settle(transport: &RabbitMq, receipt: Receipt, settlement: Settlement) {
+    assert!(settles(transport, receipt, settlement).await, "lost, and nothing ended the connection");
+}
+
+/// Waits until it is so: what the broker tells of its queues and connections settles a moment later than what it answers.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < ARRIVAL, "never seen: {what}");
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
 }
 
 pub async fn exchange(scene: &Scene, name: &str, kind: ExchangeKind) {
