@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::needs;
 use redrive_brokers::{Node, Version, own_node_with_plugins};
 use redrive_core::{Needs, Transport, TransportError, TransportErrorKind};
@@ -117,7 +115,10 @@ impl Case<'_> {
 
 async fn an_api_that_does_not_answer_is_no_reason_not_to_start(node: &Node) {
     let wrong_password = node.management_url().replace("guest:guest@", "guest:wrong-s3cret@");
-    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    // Taken, so that nobody else comes to listen there; and not listened on.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = taken.local_addr().unwrap().port();
     for url in [wrong_password, format!("http://127.0.0.1:{port}")] {
         let options = RabbitMq::options("unasked").queue_type(QueueType::Classic).management(url);
         started(options, node, &waits()).await.expect("it is only not compared");
@@ -132,8 +133,7 @@ fn waits() -> Needs {
 
 async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), TransportError> {
     let transport = options.connect(&node.url()).await.expect("connected");
-    let started =
-        tokio::time::timeout(Duration::from_secs(60), transport.start(needs)).await.expect("an answer");
+    let started = tokio::time::timeout(common::ARRIVAL, transport.start(needs)).await.expect("an answer");
     transport.close().await;
     started
 }

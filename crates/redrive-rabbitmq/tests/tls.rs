@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use redrive_brokers::{Node, Version, own_node_with_files};
+use redrive_brokers::{Node, Version};
 use redrive_core::{Message, Needs, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::RabbitMq;
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = common::ARRIVAL;
 
 /// A node that speaks TLS, with a certificate for `localhost` from an authority of its own.
 struct Secured {
@@ -27,7 +27,19 @@ impl Secured {
         tokio::task::spawn_blocking(move || Self::start_now(version, plugins)).await.unwrap()
     }
 
+    /// Ports that are free may be taken before the node opens them: then it is tried with others.
     fn start_now(version: Version, plugins: &[&str]) -> Self {
+        let mut tries = 1;
+        loop {
+            match Self::try_start(version, plugins) {
+                Ok(secured) => return secured,
+                Err(error) => assert!(tries < 4 && error.contains("eaddrinuse"), "{error}"),
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_start(version: Version, plugins: &[&str]) -> Result<Self, String> {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
@@ -38,8 +50,7 @@ impl Secured {
         let ca = authority.pem();
         let (server, key) = (certificate.pem(), key.serialize_pem());
         let files = [("ca.pem", &*ca), ("server.pem", &*server), ("server.key", &*key)];
-        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (amqps, https) = (port(), port());
+        let (amqps, https) = (free_port(), free_port());
         let mut config = vec![
             format!("listeners.ssl.1 = 127.0.0.1:{amqps}"),
             "ssl_options.cacertfile = {files}/ca.pem".to_owned(),
@@ -58,16 +69,23 @@ impl Secured {
             ]);
         }
         let config: Vec<_> = config.iter().map(String::as_str).collect();
-        let node = own_node_with_files(version, &config, plugins, &files);
+        let node =
+            Node::with_files(version, &config, plugins, &files).map_err(|error| format!("{error:#}"))?;
         node.ctl(&["add_user", "app", "very-secret"]).unwrap();
         node.ctl(&["set_permissions", "app", ".*", ".*", ".*"]).unwrap();
         node.ctl(&["set_user_tags", "app", "policymaker"]).unwrap();
-        Self { node, amqps, https, ca }
+        Ok(Self { node, amqps, https, ca })
     }
 
     fn url(&self) -> String {
         format!("amqps://app:very-secret@localhost:{}/%2f", self.amqps)
     }
+}
+
+/// Below those that connections take for themselves, which come and go all the time.
+fn free_port() -> u16 {
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).find(is_free).expect("a free port")
 }
 
 async fn messages_go_round_over_tls(version: Version) {
