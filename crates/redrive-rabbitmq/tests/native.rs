@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{
-    Scene, complete, dead_letter, message, needs, next, planned, retry, started, tidy_up, with_short_wait,
+    Scene, complete, dead_letter, message, needs, next, planned, publish, retry, settle, started, tidy_up,
+    with_short_wait,
 };
 use redrive_brokers::{Node, Version};
 use redrive_core::{
@@ -60,7 +61,7 @@ mod v4_3 {
         let scene = scene(Version::V4_3, QueueType::Quorum).await;
         let transport = native(&scene).connect(&scene.url).await.expect("connected");
         let (shelves, attempts) = (transport.shelves(), Arc::new(Mutex::new(Vec::new())));
-        transport.publish(message("a")).await.expect("published");
+        publish(&transport, message("a")).await;
         let seen = Arc::clone(&attempts);
         let handler = move |delivery: Delivery| {
             let (attempt, hop) = (delivery.attempt(), delivery.story().hop);
@@ -95,29 +96,31 @@ mod v4_3 {
         transport.close().await;
     }
 
-    /// What is held back, and what is in hand, survives the broker; its attempts do too.
+    /// What is held back, and what is in hand, survives the broker; its attempts do too. Held back for so long that it is not
+    /// in hand again when the broker dies.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn native_survives_the_death_of_its_broker() {
+        const HELD_BACK: Duration = Duration::from_secs(15);
         let node = Node::start_async(Version::V4_3, &[]).await.expect("a node");
         let scene = Scene::new(&node.url(), "native", QueueType::Quorum).await;
         let transport = scene
             .options()
-            .delay(Native::between(Duration::from_secs(1), Duration::from_secs(2)))
+            .delay(Native::between(HELD_BACK, 2 * HELD_BACK))
             .connect(&scene.url)
             .await
             .expect("connected");
         transport.start(&needs(&[100], 10)).await.expect("started");
         // A copy is stored only once the new queues are safe.
-        transport.publish(message("first")).await.expect("published");
+        publish(&transport, message("first")).await;
         let first = next(&transport).await;
         let settlement = dead_letter(&transport, &first.delivery);
-        transport.settle(first.receipt, settlement).await.expect("stored");
-        transport.publish(message("held-back")).await.expect("published");
-        transport.publish(message("in-hand")).await.expect("published");
+        settle(&transport, first.receipt, settlement).await;
+        publish(&transport, message("held-back")).await;
+        publish(&transport, message("in-hand")).await;
         let (first, second) = (next(&transport).await, next(&transport).await);
-        let settlement = retry(&transport, &first.delivery, Duration::from_secs(1));
+        let settlement = retry(&transport, &first.delivery, HELD_BACK);
         assert!(matches!(settlement, Settlement::HoldBack { .. }), "{settlement:?}");
-        transport.settle(first.receipt, settlement).await.expect("held back");
+        settle(&transport, first.receipt, settlement).await;
         // Its count is with the broker once another answer has come on the same connection.
         transport.shelves().count(Shelf::DeadLetter).await.expect("counted");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -138,15 +141,15 @@ mod v4_3 {
     async fn a_snooze_goes_by_a_copy_and_keeps_the_attempt() {
         let scene = scene(Version::V4_3, QueueType::Quorum).await;
         let transport = started(native(&scene), &scene, &needs(&[100], 10)).await;
-        transport.publish(message("a")).await.expect("published");
+        publish(&transport, message("a")).await;
         let received = next(&transport).await;
         let settlement = retry(&transport, &received.delivery, Duration::from_millis(100));
-        transport.settle(received.receipt, settlement).await.expect("held back");
+        settle(&transport, received.receipt, settlement).await;
         let received = next(&transport).await;
         let snoozed = Disposition::snooze(Duration::from_millis(50));
         let settlement = planned(&transport, &received.delivery, snoozed);
         assert!(settlement.stores_copy());
-        transport.settle(received.receipt, settlement).await.expect("snoozed");
+        settle(&transport, received.receipt, settlement).await;
         let received = next(&transport).await;
         assert_eq!((received.delivery.attempt(), received.delivery.story().snoozes), (2, 1));
         complete(&transport, received.receipt).await;
