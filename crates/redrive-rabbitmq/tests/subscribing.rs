@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Scene, message, needs, next, retry};
+use common::{Scene, message, needs, next, publish, retry, settle, settles};
 use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
@@ -31,17 +31,17 @@ async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
         transport
     };
     let first = start().await;
-    first.publish(message("before")).await.expect("published");
+    publish(&first, message("before")).await;
     complete(&first, "before").await;
     let second = start().await;
     for n in 0..10 {
         let id = format!("m{n}");
-        first.publish(message(&id)).await.expect("published");
+        publish(&first, message(&id)).await;
         complete(&first, &id).await;
     }
     // Handed out more often than the prefetch allows: nothing of it to the second.
     first.close().await;
-    second.publish(message("after")).await.expect("published");
+    publish(&second, message("after")).await;
     complete(&second, "after").await;
     second.close().await;
     scene.tidy_up(&needs).await;
@@ -56,27 +56,24 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
         transport
     };
     let low = start(1).await;
-    low.publish(message("first")).await.expect("published");
+    publish(&low, message("first")).await;
     complete(&low, "first").await;
     let high = start(7).await;
-    // Subscribed, once something is handed out to it; the other has what came before that.
-    loop {
-        low.publish(message("is it there?")).await.expect("published");
-        let (hand, by) = tokio::select! {
-            hand = next(&low) => (hand, &low),
-            hand = next(&high) => (hand, &high),
-        };
-        by.settle(hand.receipt, Settlement::Complete).await.expect("completed");
-        if std::ptr::eq(by, &high) {
-            break;
+    // Subscribed, once something is handed out to it; the other has what came before that. The first stays in hand: were it
+    // acknowledged, the broker could hand out the last of those that come before it knows that.
+    let mut hands = Vec::new();
+    while hands.is_empty() {
+        publish(&low, message("is it there?")).await;
+        tokio::select! {
+            hand = next(&low) => settle(&low, hand.receipt, Settlement::Complete).await,
+            hand = next(&high) => hands.push(hand),
         }
     }
-    let mut hands = Vec::new();
-    for n in 0..3 {
-        low.publish(message(format!("m{n}"))).await.expect("published");
+    for n in 0..2 {
+        publish(&low, message(format!("m{n}"))).await;
         hands.push(next(&high).await);
     }
-    low.publish(message("one too many")).await.expect("published");
+    publish(&low, message("one too many")).await;
     complete(&low, "one too many").await;
     for hand in hands {
         high.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -113,7 +110,7 @@ async fn a_hop_keeps_what_it_can(scene: Scene) {
     let hand = next(&transport).await;
     assert!(hand.delivery.message().headers().contains("CC"));
     let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));
-    transport.settle(hand.receipt, settlement).await.expect("stored");
+    settle(&transport, hand.receipt, settlement).await;
 
     let again = next(&transport).await;
     let (headers, properties) = (again.delivery.message().headers(), again.delivery.message().properties());
@@ -152,13 +149,18 @@ async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
     assert_eq!(capabilities.hold_limit, (!never).then_some(limit));
     // Elsewhere it is only what the broker is said to be configured with.
     if by_request {
-        transport.publish(message("a")).await.expect("published");
+        publish(&transport, message("a")).await;
         let held = next(&transport).await;
-        let again = next(&transport).await;
-        assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
-        assert_eq!(again.delivery.handed_out(), 1, "nor a hand-out");
+        // On a machine that stands still it may be held too long once more.
+        loop {
+            let again = next(&transport).await;
+            assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
+            assert_eq!(again.delivery.handed_out(), 1, "nor a hand-out");
+            if settles(&transport, again.receipt, Settlement::Complete).await {
+                break;
+            }
+        }
         drop(held);
-        transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
