@@ -35,6 +35,8 @@ enum Kind {
     Staged,
 }
 
+/// Longer than any stall of a machine, and well within the patience of the suite.
+const STALL: Duration = Duration::from_secs(60);
 /// No broker is killed here: a new queue need only be ready to take messages.
 const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 
@@ -91,7 +93,7 @@ impl Queue {
             .raw
             .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default())
             .await?;
-        let producer = options(&scene, delay, &exchange).connect(&scene.url).await?;
+        let producer = connected(options(&scene, delay, &exchange), &scene.url).await?;
         Ok(Self { scene, delay, shared, exchange, neighbours: Mutex::default(), producer })
     }
 
@@ -122,6 +124,17 @@ fn options(scene: &Scene, delay: Kind, exchange: &str) -> Options {
     }
 }
 
+/// Connected with connections of its own.
+async fn connected(options: Options, url: &str) -> Result<RabbitMq, TransportError> {
+    options.connect_timeout(STALL).confirm_timeout(2 * STALL).heartbeat(STALL).connect(url).await
+}
+
+/// Connected over connections that others could share.
+async fn connected_over_shared(options: Options, url: &str) -> Result<RabbitMq, TransportError> {
+    let shared = Connections::options().connect_timeout(STALL).confirm_timeout(2 * STALL).heartbeat(STALL);
+    options.connect_over(&shared.connect(url).await?).await
+}
+
 fn stages() -> [u64; 4] {
     [100, 250, 400, 60_000]
 }
@@ -142,9 +155,9 @@ impl Bench for Queue {
         let url = self.scene.url.replace(&address(&self.scene.url).to_string(), &proxy.addr().to_string());
         let options = options(&self.scene, self.delay, &self.exchange);
         let transport = if self.shared {
-            options.connect_over(&Connections::connect(&url).await?).await?
+            connected_over_shared(options, &url).await?
         } else {
-            options.connect(&url).await?
+            connected(options, &url).await?
         };
         Ok(Proxied { transport, proxy })
     }

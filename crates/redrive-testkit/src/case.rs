@@ -4,14 +4,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use redrive_core::{Delivery, Message, Needs, Shelf, Transport};
 use tokio::time::timeout;
 
 use crate::harness::{Bench, Harness, TransportOf};
 use crate::planning::needs;
 
-/// How long anything may take to arrive: generous, since a broker may be busy or restarting.
-pub(crate) const ARRIVAL: Duration = Duration::from_secs(30);
+/// How long anything may take to arrive. It only tells what hangs from what is slow: longer than a broker takes that sends a
+/// message again which was not confirmed (RabbitMQ: 180 s), or that waits for the lock of a dead process to run out.
+pub(crate) const ARRIVAL: Duration = Duration::from_secs(240);
 /// How long nothing must arrive where nothing may. Too short can only hide a fault, never invent one.
 pub(crate) const QUIET: Duration = Duration::from_millis(200);
 
@@ -51,10 +53,8 @@ impl<H: Harness> Case<H> {
 
     pub(crate) async fn close_all(&self) {
         let transports = std::mem::take(&mut *self.transports.lock().unwrap_or_else(PoisonError::into_inner));
-        for transport in transports {
-            // One that hangs here must not keep the others, nor the tidying.
-            let _ = timeout(ARRIVAL, transport.close()).await;
-        }
+        // One that hangs here must not keep the others, nor the tidying.
+        join_all(transports.iter().map(|transport| timeout(ARRIVAL, transport.close()))).await;
     }
 
     /// A transport on the bench's queue, started with [`needs`].

@@ -75,7 +75,7 @@ pub fn run_all<H: Harness>(harness: impl Fn() -> H, at_once: usize) -> Vec<(&'st
 
 /// Fails by real time. A transport that spins, or that blocks its thread, stops every clock of the runtime.
 fn watched(clause: &'static str, examination: impl FnOnce() -> Verdict + Send + 'static) -> Verdict {
-    const LIMIT: Duration = Duration::from_secs(600);
+    const LIMIT: Duration = Duration::from_secs(1500);
     let (ended, end) = mpsc::channel();
     let thread = thread::Builder::new().name(clause.to_owned()).spawn(move || {
         let verdict = catch_unwind(AssertUnwindSafe(examination));
@@ -112,7 +112,7 @@ async fn examined<H: Harness>(
 
 async fn within_limit(clause: &str, examination: impl Future<Output = ()>) {
     // Each step has its own, shorter limit; this one is for what no step foresaw.
-    const LIMIT: Duration = Duration::from_secs(300);
+    const LIMIT: Duration = Duration::from_secs(900);
     let ended = tokio::time::timeout(LIMIT, examination).await;
     assert!(ended.is_ok(), "`{clause}` has not ended within {LIMIT:?}");
 }

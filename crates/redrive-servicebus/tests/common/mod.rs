@@ -57,8 +57,11 @@ impl Place {
     }
 }
 
+/// Longer than any stall of a machine, and well within the patience of the suite.
+const STALL: Duration = Duration::from_secs(60);
+
 fn options(kind: Kind, name: &str) -> Options {
-    match kind {
+    let options = match kind {
         Kind::Queue => ServiceBus::options(name),
         Kind::Plain => ServiceBus::options(name)
             .parking_queue(parking_queue(name))
@@ -69,7 +72,8 @@ fn options(kind: Kind, name: &str) -> Options {
         // As many as any clause has in hand, and one after the other, so that they come in the order of their messages.
         Kind::Sessions => ServiceBus::options(name)
             .sessions(Sessions::concurrent(220).accepting(1).idle(Duration::from_millis(50))),
-    }
+    };
+    options.max_wait_time(STALL)
 }
 
 fn retry_queue(name: &str) -> String {
@@ -82,7 +86,7 @@ fn parking_queue(name: &str) -> String {
 
 fn settings() -> Settings {
     let mut settings = Settings::default();
-    settings.lock_duration = Duration::from_secs(10);
+    settings.lock_duration = STALL;
     settings.max_message_size = 4 << 20;
     settings
 }
