@@ -174,11 +174,13 @@ impl Slot {
         accepted: Accepted,
         turn: OwnedSemaphorePermit,
     ) -> Result<(), WireError> {
+        // Until the session is let go, should its first message not come: else whoever accepts next would get the one after it.
+        let mut turn = Some(turn);
         let Accepted { place, mut receiver, locked_until } = accepted;
         debug!(entity = %self.path, session = %place.id, "accepted a session");
         let longest = self.broker.options.max_lock_renewal;
         let held = HeldSession::begin(place, &wire, &self.path, locked_until, longest);
-        let served = self.serve(&*wire, &held.session, &mut *receiver, turn).await;
+        let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
         if served.is_err() {
             // First: who hears of the loss may ask at once.
             self.broker.note_interruption();
@@ -195,10 +197,9 @@ impl Slot {
         wire: &dyn Wire,
         session: &Arc<Session>,
         receiver: &mut dyn WireReceiver,
-        turn: OwnedSemaphorePermit,
+        turn: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WireError> {
         // Whoever accepts next does so after the first message is here: sessions begin in the order in which they are free.
-        let mut turn = Some(turn);
         let mut now = self.ask(receiver, self.sessions.idle.max(FIRST)).await?;
         loop {
             let (until, waits) = match now {
