@@ -79,8 +79,7 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
         Some((405, text)) => {
             (TransportErrorKind::Topology, format!("queue `{queue}` belongs to another connection: {text}"))
         }
-        // The broker is shutting down, or in trouble of its own: nothing is wrong with the queue.
-        Some((320 | 541, text)) => {
+        Some((code, text)) if is_out_of_reach(code, &text) => {
             (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be declared: {text}"))
         }
         Some((_, text)) => {
@@ -155,6 +154,9 @@ pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportErr
 /// A queue is not as it must be.
 pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
+        Some((code, text)) if is_out_of_reach(code, &text) => {
+            (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be looked at: {text}"))
+        }
         Some((404, _)) => (
             TransportErrorKind::Topology,
             format!("queue `{queue}` does not exist: declare it, or use Topology::Declare"),
@@ -241,9 +243,15 @@ pub(crate) fn refusal(error: &Error) -> Option<(u16, String)> {
     }
 }
 
-/// True when the queue is not there, and not only out of reach: a queue whose node is down is also "not found".
+/// True when the queue is not there, and not only out of reach.
 pub(crate) fn is_missing_queue(error: &Error) -> bool {
-    matches!(refusal(error), Some((404, text)) if !text.contains("down or inaccessible"))
+    refusal(error).is_some_and(|(code, text)| code == 404 && !is_out_of_reach(code, &text))
+}
+
+/// True when the broker is shutting down, or in trouble of its own, and nothing is wrong with the queue: one whose node is
+/// down is also "not found".
+fn is_out_of_reach(code: u16, text: &str) -> bool {
+    matches!(code, 320 | 541) || code == 404 && text.contains("down or inaccessible")
 }
 
 /// There is no subscription. Only a missing queue is beyond waiting.
@@ -256,4 +264,31 @@ pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
         _ => TransportErrorKind::Unreachable,
     };
     TransportError::new(kind, format!("cannot consume queue `{queue}`: {error}")).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    #[test]
+    fn a_queue_that_is_out_of_reach_is_neither_missing_nor_wrong() {
+        let down =
+            "NOT_FOUND - home node 'rabbit@b' of durable queue 'orders' in vhost '/' is down or inaccessible";
+        let gone = "NOT_FOUND - no queue 'orders' in vhost '/'";
+        let said = |kind: AMQPErrorKind, text: &str| {
+            Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, text.into())))
+        };
+        for (error, kind) in [
+            (said(AMQPSoftError::NOTFOUND.into(), gone), TransportErrorKind::Topology),
+            (said(AMQPSoftError::NOTFOUND.into(), down), TransportErrorKind::Unreachable),
+            (said(AMQPHardError::CONNECTIONFORCED.into(), "shutdown"), TransportErrorKind::Unreachable),
+            (said(AMQPHardError::INTERNALERROR.into(), "timeout"), TransportErrorKind::Unreachable),
+        ] {
+            assert_eq!(is_missing_queue(&error), kind == TransportErrorKind::Topology, "{error}");
+            for asked in [declaring, verifying, consuming] {
+                assert_eq!(asked("orders", error.clone()).kind(), kind, "{error}");
+            }
+        }
+    }
 }
