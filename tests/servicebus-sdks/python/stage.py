@@ -12,6 +12,9 @@ from azure.servicebus.aio import ServiceBusClient
 
 KEY = "RootManageSharedAccessKey"
 
+#: Where a scenario says nothing of locks, they hold for as long as there are: many scenarios at once take their time.
+LASTING = {"LockDuration": "PT5M"}
+
 
 class Stage:
     """One emulator, with one scenario on it."""
@@ -118,7 +121,7 @@ def _config(queues, topics):
             "Namespaces": [
                 {
                     "Name": "sbemulatorns",
-                    "Queues": [{"Name": name, "Properties": properties} for name, properties in queues.items()],
+                    "Queues": [{"Name": name, "Properties": LASTING | properties} for name, properties in queues.items()],
                     "Topics": [_topic(name, dict(topic)) for name, topic in topics.items()],
                 }
             ],
@@ -140,6 +143,6 @@ def _subscription(name, properties):
     rules = properties.pop("rules", {})
     return {
         "Name": name,
-        "Properties": properties,
+        "Properties": LASTING | properties,
         "Rules": [{"Name": rule, "Properties": filter} for rule, filter in rules.items()],
     }

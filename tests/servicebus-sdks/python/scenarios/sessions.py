@@ -109,10 +109,10 @@ async def a_renewed_session_lock_holds_from_then_on(stage):
     async with client.get_queue_receiver("s", session_id="a") as receiver:
         message = await one(receiver)
         before = receiver.session.locked_until_utc
-        await stage.advance(200)
+        await stage.advance(160)
         renewed = await receiver.session.renew_lock()
         equal(renewed > before, True, "locked for longer")
-        await stage.advance(200)
+        await stage.advance(160)
         with refused(SessionCannotBeLockedError):
             async with client.get_queue_receiver("s", session_id="a"):
                 pass

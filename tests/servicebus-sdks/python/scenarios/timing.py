@@ -22,7 +22,7 @@ async def a_scheduled_message_comes_when_its_time_has_come(stage):
     await stage.start(queues={"q": {}})
     client = stage.client()
     async with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
-        (number,) = await sender.schedule_messages(ServiceBusMessage("later", message_id="m-1"), in_(120))
+        (number,) = await sender.schedule_messages(ServiceBusMessage("later", message_id="m-1"), in_(1200))
         await sender.send_messages(ServiceBusMessage("now"))
         message = await one(receiver)
         equal(body(message), "now")
@@ -30,7 +30,7 @@ async def a_scheduled_message_comes_when_its_time_has_come(stage):
         await nothing(receiver)
         scheduled = [m for m in await receiver.peek_messages(5, sequence_number=1) if body(m) == "later"]
         equal([(m.sequence_number, m.state.name) for m in scheduled], [(number, "SCHEDULED")])
-        await stage.advance(121)
+        await stage.advance(1201)
         message = await one(receiver)
         equal(body(message), "later")
         equal(message.message_id, "m-1")
@@ -43,10 +43,10 @@ async def a_scheduled_message_comes_when_its_time_has_come(stage):
 async def a_message_can_be_sent_with_its_time(stage):
     await stage.start(queues={"q": {}})
     client = stage.client()
-    await send(client, "q", "later", scheduled_enqueue_time_utc=in_(120))
+    await send(client, "q", "later", scheduled_enqueue_time_utc=in_(1200))
     async with client.get_queue_receiver("q") as receiver:
         await nothing(receiver)
-        await stage.advance(121)
+        await stage.advance(1201)
         equal(body(await one(receiver)), "later")
 
 
@@ -56,10 +56,10 @@ async def several_are_scheduled_at_once_and_cancelled(stage):
     client = stage.client()
     async with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
         messages = [ServiceBusMessage(text) for text in ("a", "b", "c")]
-        numbers = await sender.schedule_messages(messages, in_(120))
+        numbers = await sender.schedule_messages(messages, in_(1200))
         equal(len(set(numbers)), 3, "sequence numbers")
         await sender.cancel_scheduled_messages([numbers[0], numbers[2]])
-        await stage.advance(121)
+        await stage.advance(1201)
         equal(body(await one(receiver)), "b")
         await nothing(receiver)
 
@@ -69,7 +69,7 @@ async def what_is_not_scheduled_cannot_be_cancelled(stage):
     await stage.start(queues={"q": {}})
     client = stage.client(retry_total=0)
     async with client.get_queue_sender("q") as sender:
-        (number,) = await sender.schedule_messages(ServiceBusMessage("a"), in_(120))
+        (number,) = await sender.schedule_messages(ServiceBusMessage("a"), in_(1200))
         await sender.cancel_scheduled_messages(number)
         with refused(MessageNotFoundError):
             await sender.cancel_scheduled_messages(number)
