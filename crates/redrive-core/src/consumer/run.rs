@@ -347,6 +347,10 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<T::
     if timeout(PARTING, context.transport.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
     }
+    // Those that wait for a job hold the ledger, and whoever runs the next consumer may want it at once.
+    if workers.open() == 0 {
+        let _ = timeout(PARTING, workers.all_gone()).await;
+    }
 }
 
 /// Handlers and layers cannot bring a worker down; this would be our own fault, or an observer's. The message is given

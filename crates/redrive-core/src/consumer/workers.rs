@@ -180,6 +180,12 @@ impl<J: Send + 'static> Workers<J> {
         self.tasks.abort_all();
     }
 
+    /// Sends all workers away, and resolves when they are gone, with all that they share. Cancel safe.
+    pub(crate) async fn all_gone(&mut self) {
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
     /// Engages another in place of one that panicked: more jobs may be open than there is room for, and nobody else comes for
     /// the one that waits.
     fn replace(&mut self) {
