@@ -1,5 +1,7 @@
 //! RabbitMQ as somebody sees it who does not use redrive.
 
+use std::time::{Duration, Instant};
+
 use futures::stream::{self, StreamExt as _};
 use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeleteOptions, QueueDeclareOptions, QueueDeleteOptions,
@@ -11,6 +13,10 @@ use redrive::{Message, TransportErrorKind, millis};
 use tokio::time::sleep;
 
 use crate::fate::Fate;
+
+/// RabbitMQ gives a quorum queue a quarter of a second to tell how many messages and consumers it has. One that is too busy has
+/// none, it says.
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
 
 /// A connection of one's own.
 #[derive(Debug)]
@@ -24,8 +30,16 @@ impl Rabbit {
     /// # Panics
     /// When that is not possible.
     pub async fn connect(url: &str) -> Self {
-        let connection = Connection::connect(url, ConnectionProperties::default());
-        Self { connection: connection.await.expect("the broker is there") }
+        Self::try_connect(url).await.expect("the broker is there")
+    }
+
+    /// Connects, where that is possible.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub async fn try_connect(url: &str) -> lapin::Result<Self> {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+        Ok(Self { connection })
     }
 
     /// A new channel.
@@ -44,11 +58,24 @@ impl Rabbit {
 
     /// How many messages are ready in a queue; `None` when there is no such queue.
     pub async fn ready(&self, queue: &str) -> Option<u32> {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        // A missing queue closes the channel.
-        let channel = self.channel().await;
-        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
-        found.ok().map(|queue| queue.message_count())
+        self.counts(queue).await.map(|(messages, _)| messages)
+    }
+
+    /// How many messages are ready in a queue, and how many consumers it has; `None` when there is no such queue.
+    pub async fn counts(&self, queue: &str) -> Option<(u32, u32)> {
+        loop {
+            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            // A missing queue closes the channel.
+            let channel = self.channel().await;
+            let asked = Instant::now();
+            let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await.ok()?;
+            let took = asked.elapsed();
+            let _ = channel.close(200, "OK".into()).await;
+            let counts = (found.message_count(), found.consumer_count());
+            if counts != (0, 0) || took < TOLD_WITHIN {
+                return Some(counts);
+            }
+        }
     }
 
     /// Publishes straight into a queue, and waits until it is stored.
