@@ -82,7 +82,7 @@ async fn a_redriven_message_has_its_expiration_anew() {
     assert_eq!(diary.names(), ["retry", "dead-letter", "retry", "dead-letter"]);
 }
 
-on_both_versions!(120; an_expired_message_is_not_retried);
+on_both_versions!(600; an_expired_message_is_not_retried);
 
 async fn an_expired_message_is_not_retried(on: Combination) {
     let url = redrive_brokers::broker(on.version).url;

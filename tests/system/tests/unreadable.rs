@@ -15,11 +15,13 @@ use redrive_system_tests::worker_log::Log;
 use redrive_system_tests::{Combination, fate, on_both_versions};
 
 on_both_versions!(
-    120;
+    900;
     text_that_is_not_utf_8_is_handled_like_any_other,
     headers_nested_deeper_than_anybody_needs_are_handled,
 );
 
+/// Only tells a hang from an answer.
+const PATIENCE: Duration = Duration::from_secs(200);
 const ID: &str = "m-0";
 /// Latin-1 for "Grüße".
 const LATIN_1: [u8; 5] = [0x47, 0x72, 0xfc, 0xdf, 0x65];
@@ -43,7 +45,7 @@ async fn text_that_is_not_utf_8_is_handled_like_any_other(on: Combination) {
     let mut fleet = scene.fleet();
     fleet.start();
     let ended = |log: &Log, id: &str| log.records.get(id).is_some_and(|it| it.acked + it.shelved > 0);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     fleet.until(deadline, "both are handled", |log| ended(log, ID) && ended(log, READABLE)).await;
     fleet.stop().await;
     scene.end().await;
@@ -61,7 +63,7 @@ async fn headers_nested_deeper_than_anybody_needs_are_handled(on: Combination) {
         let properties =
             BasicProperties::default().with_headers(headers).with_message_id(ID.into()).with_delivery_mode(2);
         scene.publish(properties, text, nested).await;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let handled =
             |log: &Log| log.records.get(ID).is_some_and(|it| (it.acked + it.shelved) as usize > sent);
         fleet.until(deadline, "the nested message is handled", handled).await;
@@ -99,7 +101,7 @@ impl Scene {
         // The first worker declares the queues.
         let mut fleet = scene.fleet();
         fleet.start();
-        fleet.until(Instant::now() + Duration::from_secs(30), "a worker starts", |log| log.started > 0).await;
+        fleet.until(Instant::now() + PATIENCE, "a worker starts", |log| log.started > 0).await;
         fleet.stop().await;
         scene
     }
