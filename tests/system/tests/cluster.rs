@@ -57,7 +57,7 @@ const DIVIDED: Duration = Duration::from_secs(8);
 const HANDLED_BEFORE: usize = 100;
 
 async fn no_message_is_lost(version: Version, modes: &[Delays]) {
-    let limit = Duration::from_secs(600) * u32::try_from(modes.len()).unwrap();
+    let limit = Duration::from_secs(3600) * u32::try_from(modes.len()).unwrap();
     let what = format!("the cluster of RabbitMQ {version}");
     // A laptop without root, a broker in a container: said at the end of the run, and no failure.
     if let Err(why) = tokio::task::spawn_blocking(move || Cluster::possible(version)).await.unwrap() {
@@ -132,7 +132,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     async fn set(cluster: &'a Cluster, on: Combination, what: &str) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(180);
+        let deadline = Instant::now() + Duration::from_secs(900);
         let nodes = cluster.nodes();
         let queue = &format!("{what}-{}", on.delays.word());
         on.delays.prepare(&nodes[0].url(), queue).await;
@@ -157,8 +157,14 @@ impl<'a> Scene<'a> {
     }
 
     async fn leader(&self) -> usize {
-        let (cluster, queue) = (self.cluster.clone(), self.queue.clone());
-        tokio::task::spawn_blocking(move || cluster.leader(&queue, 1)).await.unwrap().unwrap()
+        loop {
+            let (cluster, queue) = (self.cluster.clone(), self.queue.clone());
+            match tokio::task::spawn_blocking(move || cluster.leader(&queue, 1)).await.unwrap() {
+                Ok(leader) => return leader,
+                // Nodes that stand still for seconds elect another.
+                Err(error) => self.patience(&format!("the queue has a leader: {error:#}")),
+            }
+        }
     }
 
     /// Waits until so many more messages were handled.
@@ -220,7 +226,13 @@ impl<'a> Scene<'a> {
         };
         let on = self.on;
         let addresses = urls(self.cluster.nodes(), 1);
-        let transport = on.options(&self.queue).connect_any(&addresses).await.unwrap();
+        let transport = loop {
+            match on.options(&self.queue).connect_any(&addresses).await {
+                Ok(transport) => break transport,
+                Err(error) => self.patience(&format!("a node takes a connection: {error}")),
+            }
+            sleep(Duration::from_millis(200)).await;
+        };
         let shelves = transport.shelves();
         let (mut looked, mut rests) = (Instant::now(), Vec::new());
         loop {
@@ -236,8 +248,16 @@ impl<'a> Scene<'a> {
             self.patience(&format!("all ended; {} did not: {:?}", left.len(), &left[..left.len().min(20)]));
             sleep(Duration::from_millis(5)).await;
         }
-        self.empty(&addresses[0]).await;
-        let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+        self.empty(&addresses).await;
+        let rests = loop {
+            // Not what was seen before: something may have come again meanwhile.
+            let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+            if unended(&ids, &self.workers[0].log, &rests).is_empty() {
+                break rests;
+            }
+            self.patience("the shelf is as it was");
+            sleep(Duration::from_millis(200)).await;
+        };
         // Every fault takes the connections of one worker, and what the new leader does not know may come again.
         let interruptions =
             Interruptions { workers: 0, brokers: 3 * faults, charged: on.delays.charges_interruptions() };
@@ -252,22 +272,15 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until nothing is left in work queue and delay queues, also when the workers have given back what they had.
-    async fn empty(&mut self, url: &str) {
+    async fn empty(&mut self, addresses: &[String]) {
         loop {
             for worker in &mut self.workers {
                 worker.stop().await;
             }
             self.workers[0].log.catch_up();
-            let rabbit = Rabbit::connect(url).await;
-            let mut left = HashMap::new();
             // A message that the broker holds back is in no figure of these.
             sleep(self.on.delays.unseen_for()).await;
-            for queue in self.on.delays.queues(&self.queue).into_iter().chain([self.queue.clone()]) {
-                let ready = rabbit.ready(&queue).await.expect("the queue is there");
-                if ready > 0 {
-                    left.insert(queue, ready);
-                }
-            }
+            let left = self.left(addresses).await;
             if left.is_empty() {
                 return;
             }
@@ -276,6 +289,34 @@ impl<'a> Scene<'a> {
             sleep(Duration::from_millis(500)).await;
         }
     }
+
+    /// How many messages are ready in work queue and delay queues, of those that have any.
+    async fn left(&self, addresses: &[String]) -> HashMap<String, u32> {
+        let queues = self.on.delays.queues(&self.queue).into_iter().chain([self.queue.clone()]);
+        let queues: Vec<String> = queues.collect();
+        for address in addresses.iter().cycle() {
+            // Not every node may be back.
+            if let Some(left) = ready(address, &queues).await {
+                return left;
+            }
+            self.patience("a node tells what is in the queues");
+            sleep(Duration::from_millis(200)).await;
+        }
+        unreachable!("there are nodes")
+    }
+}
+
+/// `None` when this node does not tell.
+async fn ready(address: &str, queues: &[String]) -> Option<HashMap<String, u32>> {
+    let rabbit = Rabbit::try_connect(address).await.ok()?;
+    let mut left = HashMap::new();
+    for queue in queues {
+        let ready = rabbit.ready(queue).await?;
+        if ready > 0 {
+            left.insert(queue.clone(), ready);
+        }
+    }
+    Some(left)
 }
 
 fn messages() -> usize {
