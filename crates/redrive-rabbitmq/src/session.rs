@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use lapin::Channel;
-use lapin::options::{BasicAckOptions, BasicNackOptions, BasicRejectOptions};
+use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::Notify;
@@ -19,10 +19,14 @@ use crate::error;
 use crate::version::Version;
 
 /// RabbitMQ hands about 32 settlements of one channel on to a quorum queue at once, and forgets those that still wait
-/// when the channel closes. After more than this many within a second, a channel stays open a while longer.
+/// when the channel closes. After more than this many within ten seconds, a channel stays open a while longer.
 const BURST: usize = 16;
-const BURST_WITHIN: Duration = Duration::from_secs(1);
+const BURST_WITHIN: Duration = Duration::from_secs(10);
 const SETTLING: Duration = Duration::from_millis(250);
+/// So often it is made sure meanwhile that the broker is not standing still.
+const STEPS: u32 = 5;
+/// A broker that does not answer for so long is not waited for.
+const STANDS_STILL: Duration = Duration::from_secs(10);
 
 /// One subscription on one channel of one connection. All settlements of the channel go through here, one at a time:
 /// the client library sends what is handed to a channel in that order, as long as one hand does it.
@@ -114,11 +118,21 @@ impl Session {
         self.window().tell_all(|ack| drop(self.send(ack)));
     }
 
-    /// Waits until the broker had time to take in the last settlements.
+    /// Waits until the broker had time to take in the last settlements. Its time, not ours: on a machine that stands still it
+    /// would read them together with the end of the channel.
     pub(crate) async fn settle_down(&self) {
         self.tell_all();
-        if let Some(rest) = self.still_settling() {
-            tokio::time::sleep(rest).await;
+        if !self.is_still_settling() {
+            return;
+        }
+        for _ in 0..STEPS {
+            tokio::time::sleep(SETTLING / STEPS).await;
+            // A question to which the answer changes nothing for a channel that is about to close.
+            let asking = self.channel.basic_qos(1, BasicQosOptions { global: false });
+            let answer = tokio::time::timeout(STANDS_STILL, answered_on(&self.channel, asking)).await;
+            if !matches!(answer, Ok(Ok(()))) {
+                return;
+            }
         }
     }
 
@@ -210,11 +224,9 @@ impl Session {
         sent.push_back(Instant::now());
     }
 
-    fn still_settling(&self) -> Option<Duration> {
+    fn is_still_settling(&self) -> bool {
         let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, last) = (sent.front()?, sent.back()?);
-        let burst = sent.len() > BURST && *last - *first < BURST_WITHIN;
-        burst.then(|| SETTLING.checked_sub(last.elapsed())).flatten()
+        sent.len() > BURST && sent.front().is_some_and(|first| first.elapsed() < BURST_WITHIN)
     }
 }
 
@@ -260,14 +272,14 @@ impl Drop for Session {
             return;
         }
         self.tell_all();
-        let rest = self.still_settling();
-        if let Some(rest) = rest {
-            self.connection.settles_for(rest);
+        if !self.is_still_settling() {
+            return;
         }
-        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
+        self.connection.settles_for(SETTLING);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let channel = self.channel.clone();
             runtime.spawn(async move {
-                tokio::time::sleep(rest).await;
+                tokio::time::sleep(SETTLING).await;
                 drop(channel);
             });
         }
