@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use lapin::Channel;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// How often whoever waits for the broker looks whether it still can answer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -36,15 +36,20 @@ pub(super) async fn answered_while<T>(
     question: impl Future<Output = lapin::Result<T>>,
 ) -> lapin::Result<T> {
     tokio::pin!(question);
-    let mut ended_at = None;
+    // Counted in looks: in the time that a machine stands still the library has written nothing either.
+    let mut left = longer;
     loop {
         if let Ok(answer) = timeout(LOOK_EVERY, &mut question).await {
             return answer;
         }
-        if !open() && ended_at.get_or_insert_with(Instant::now).elapsed() >= longer {
+        if open() {
+            continue;
+        }
+        if left.is_zero() {
             let ended = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended");
             return Err(ended.into());
         }
+        left = left.saturating_sub(LOOK_EVERY);
     }
 }
 
@@ -96,6 +101,11 @@ pub(super) async fn answered_within_reason<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::task::Poll;
+
+    use futures::FutureExt as _;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -107,6 +117,24 @@ mod tests {
         assert!(answered_while(|| false, ANSWER_AFTER_THE_END, late).await.is_ok());
         let never = std::future::pending::<lapin::Result<()>>();
         assert!(answered_while(|| false, ANSWER_AFTER_THE_END, never).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_stands_still_does_not_use_up_the_time_for_an_answer() {
+        let looks = Cell::new(0);
+        let ended = || {
+            // Not in the first one: the time would be counted from there.
+            if looks.replace(looks.get() + 1) == 1 {
+                // Advanced with the first poll.
+                let _ = tokio::time::advance(10 * ANSWER_AFTER_THE_END).now_or_never();
+            }
+            false
+        };
+        let answered = std::future::poll_fn(|_| match looks.get() {
+            0..3 => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        });
+        assert!(answered_while(ended, ANSWER_AFTER_THE_END, answered).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
