@@ -310,14 +310,14 @@ mod tests {
                 drop(stream);
             }
         });
-        let options = ConnectionOptions::default().connect_timeout(Duration::from_millis(300));
+        // Given up before it is turned away, an attempt would not be seen here.
+        let options = ConnectionOptions::default().connect_timeout(Duration::from_secs(120));
         let address = Address::parse(&format!("amqp://127.0.0.1:{port}"), |_| None).unwrap();
         let link = Link::new(Role::Consuming, &options, address);
-        let began = Instant::now();
         let answers = futures::future::join_all((0..500).map(|_| link.live())).await;
         assert!(answers.iter().all(Result::is_err));
-        assert!(began.elapsed() < Duration::from_secs(30), "each tried for himself");
         let first = asked.load(Ordering::Relaxed);
+        assert!((1..10).contains(&first), "each tried for himself: {first}");
         assert!(link.live().await.is_err());
         assert!(asked.load(Ordering::Relaxed) > first, "who asks later has an attempt of his own");
     }
