@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Scene, message, needs, next, retry};
+use common::{Scene, message, needs, next, publish, retry, settle, settles, until};
 use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Consumer, Delivery, Event, Settlement, Suspects, Transport, TransportErrorKind};
-use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 tests!(
     a_deleted_work_queue_is_declared_again,
@@ -28,7 +28,7 @@ tests!(
 async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     let needs = needs(&[100], 10);
     let transport = scene.started(&needs).await;
-    transport.publish(message("before")).await.expect("published");
+    publish(&transport, message("before")).await;
     let hand = next(&transport).await;
     scene.delete(&scene.queue).await;
     // RabbitMQ confirms what it deletes with the queue: published until one arrives.
@@ -64,7 +64,7 @@ async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene
     // A person declares it again, and the intake goes on.
     scene.started(&needs).await.close().await;
     transport.resume().await.expect("resumed");
-    transport.publish(message("a")).await.expect("published");
+    publish(&transport, message("a")).await;
     let hand = next(&transport).await;
     transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
     transport.close().await;
@@ -99,7 +99,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
     transport.start(&needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..3 {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
         hands.push(next(&transport).await);
     }
     meddler.cancel_subscription();
@@ -116,7 +116,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
         let lost = transport.settle(hand.receipt, Settlement::Complete).await.expect_err("taken back");
         assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
     }
-    transport.publish(message("after")).await.expect("published");
+    publish(&transport, message("after")).await;
     let hand = next(&transport).await;
     assert_eq!(hand.delivery.id(), "after", "nothing comes a third time");
     transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -131,41 +131,50 @@ async fn proxied(scene: &Scene) -> (Proxy, String) {
     (proxy, url)
 }
 
+/// With a heartbeat of a second the connection can also end before the silence, or after it, on a machine that stands still.
 async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
-    let heartbeat = Duration::from_secs(1);
-    let options = scene.options().heartbeat(heartbeat).connect_timeout(Duration::from_secs(2));
-    let transport = options.connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
-    transport.publish(message("a")).await.expect("published");
-    let hand = next(&transport).await;
+    scene.started(&needs).await.close().await;
+    // Of queues that are only verified it is not known that what they reject is safe.
+    let options = scene.options().topology(Topology::Verify).heartbeat(Duration::from_secs(1));
+    let transport = connected(options, &url).await;
+    until("started", async || transport.start(&needs).await.is_ok()).await;
+    publish(&transport, message("a")).await;
+    let mut held = Some(next(&transport).await.receipt);
     proxy.freeze();
-    let since = Instant::now();
-    let old = transport.settle(hand.receipt, Settlement::Complete).await;
-    // Written into the silence, the acknowledgement either counts as sent or is lost with the connection.
-    if let Err(lost) = old {
-        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
-    }
-    tokio::time::sleep(heartbeat * 4).await;
+    // Nobody says that the connection ended: that it is lost shows in that its delivery is.
+    until("given up in the silence", async || {
+        let refused = transport.settle(held.take().unwrap(), Settlement::Reject).await.expect_err("not safe");
+        held = refused.receipt;
+        held.is_none()
+    })
+    .await;
     proxy.thaw();
     let producer = scene.options().connect(&scene.url).await.expect("connected directly");
-    producer.publish(message("b")).await.expect("published");
+    publish(&producer, message("b")).await;
     let mut arrived = BTreeSet::new();
     while !arrived.contains("b") {
         let hand = next(&transport).await;
         arrived.insert(hand.delivery.id().to_owned());
         let _ = transport.settle(hand.receipt, Settlement::Complete).await;
     }
-    // Noticed after 2.5 s, an attempt to connect of 2 s at most, a backoff below 1 s; and a busy machine.
-    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     // Publishing goes on as well.
-    let since = Instant::now();
-    transport.publish(message("c")).await.expect("published again");
-    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+    publish(&transport, message("c")).await;
     producer.close().await;
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+/// Connects, however often the connection ends meanwhile.
+async fn connected(options: Options, url: &str) -> RabbitMq {
+    let since = Instant::now();
+    loop {
+        match options.clone().connect(url).await {
+            Ok(transport) => return transport,
+            Err(error) => assert!(since.elapsed() < common::ARRIVAL, "{error}"),
+        }
+    }
 }
 
 async fn a_cut_connection_is_an_interruption(scene: Scene) {
@@ -174,7 +183,7 @@ async fn a_cut_connection_is_an_interruption(scene: Scene) {
     let transport = scene.options().connect(&url).await.expect("connected");
     transport.start(&needs).await.expect("started");
     for n in 0..5 {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
     }
     for round in 0..3 {
         let hand = next(&transport).await;
@@ -212,7 +221,7 @@ async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(sce
     let (proxy, url) = proxied(&scene).await;
     let transport = scene.options().ack_within(NEVER).connect(&url).await.expect("connected");
     for n in 0..MESSAGES {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
     }
     let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
     let handled = Arc::new(Mutex::new(Vec::new()));
@@ -258,7 +267,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     transport.start(&needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..MESSAGES {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
         hands.push(next(&transport).await);
     }
     // The last ones first, one in the middle is given back, one is still in hand: all ways to tell of them are needed.
@@ -280,7 +289,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     }
     assert_eq!(again, BTreeSet::from(["m31".to_owned(), "m5".to_owned()]));
     // One more, behind all that could still come.
-    transport.publish(message("last")).await.expect("published");
+    publish(&transport, message("last")).await;
     assert_eq!(next(&transport).await.delivery.id(), "last");
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -294,7 +303,7 @@ async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
     transport.start(&needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..MESSAGES {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
         hands.push(next(&transport).await);
     }
     transport.pause().await.expect("paused");
@@ -303,7 +312,7 @@ async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
     }
     transport.close().await;
     let transport = scene.started(&needs).await;
-    transport.publish(message("last")).await.expect("published");
+    publish(&transport, message("last")).await;
     assert_eq!(next(&transport).await.delivery.id(), "last");
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -322,14 +331,14 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     transport.start(&needs).await.expect("started");
     // Killed within a second of its first declaration, a quorum queue comes back empty, whatever was confirmed. A copy is
     // stored only once that time is over.
-    transport.publish(message("first")).await.expect("published");
+    publish(&transport, message("first")).await;
     let first = next(&transport).await;
     let settlement = retry(&transport, &first.delivery, Duration::from_millis(200));
-    transport.settle(first.receipt, settlement).await.expect("stored");
+    settle(&transport, first.receipt, settlement).await;
     let again = next(&transport).await;
     transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
     for n in 0..MESSAGES {
-        transport.publish(message(format!("m{n}"))).await.expect("published");
+        publish(&transport, message(format!("m{n}"))).await;
     }
     let mut handled = BTreeSet::new();
     let mut hands = Vec::new();
@@ -337,7 +346,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
         let hand = next(&transport).await;
         if n % 2 == 0 {
             let settlement = retry(&transport, &hand.delivery, Duration::from_millis(WAIT));
-            transport.settle(hand.receipt, settlement).await.expect("stored");
+            settle(&transport, hand.receipt, settlement).await;
         } else if n < 8 {
             let id = hand.delivery.id().to_owned();
             transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -348,6 +357,8 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     }
     let node = std::sync::Arc::new(node);
     node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
+    let noticed = async || transport.interrupted_at().is_some();
+    until("that the old connection ended was noticed", noticed).await;
     for hand in hands {
         let lost =
             transport.settle(hand.receipt, Settlement::Complete).await.expect_err("of an earlier epoch");
@@ -368,28 +379,41 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
 }
 
 /// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
-/// leaving the channel open; 3.10 closes the channel, and looks once a minute, unless told otherwise.
+/// leaving the channel open; 3.10 closes the channel, and looks once a minute, unless told otherwise. On a machine that stands
+/// still it may take back anything that is in hand then: it comes again, as often as it must.
 async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
     common::show_logs();
     let node =
-        redrive_brokers::Node::start_async(version, &["consumer_timeout = 2000"]).await.expect("a node");
+        redrive_brokers::Node::start_async(version, &["consumer_timeout = 3000"]).await.expect("a node");
     let often = ["eval", "application:set_env(rabbit, channel_tick_interval, 500)."];
     node.aside(move |node| node.ctl(&often)).await.expect("rabbitmqctl works");
     let transport =
         RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
     transport.start(&needs(&[200], 8)).await.expect("started");
-    transport.publish(message("a")).await.expect("published");
+    publish(&transport, message("a")).await;
     let held = next(&transport).await;
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
     let settlement = retry(&transport, &held.delivery, Duration::from_millis(200));
     let lost = transport.settle(held.receipt, settlement).await.expect_err("taken back");
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
-    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
-    transport.publish(message("b")).await.expect("published");
-    let only = next(&transport).await;
-    assert_eq!(only.delivery.id(), "b", "the lost delivery was copied all the same");
-    transport.settle(only.receipt, Settlement::Complete).await.expect("completed");
+    settles(&transport, again.receipt, Settlement::Complete).await;
+    // What goes through the same delay queue comes behind the copy of the lost delivery, if there is one.
+    publish(&transport, message("b")).await;
+    loop {
+        let hand = next(&transport).await;
+        match (hand.delivery.id(), hand.delivery.attempt()) {
+            ("b", 1) => {
+                let settlement = retry(&transport, &hand.delivery, Duration::from_millis(200));
+                settles(&transport, hand.receipt, settlement).await;
+            }
+            ("b", 2) => break,
+            other => {
+                assert_eq!(other, ("a", 1), "the lost delivery was copied all the same");
+                settles(&transport, hand.receipt, Settlement::Complete).await;
+            }
+        }
+    }
     transport.close().await;
 }
 

@@ -53,7 +53,9 @@ impl Drop for Meddler {
     }
 }
 
-async fn connect(client: TcpStream, upstream: SocketAddr, asked: watch::Receiver<u32>) {
+async fn connect(client: TcpStream, upstream: SocketAddr, mut asked: watch::Receiver<u32>) {
+    // What was asked for before is of the connections of then.
+    asked.mark_unchanged();
     let server = TcpStream::connect(upstream).await.expect("the broker is there");
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
