@@ -52,7 +52,7 @@ impl Emulator {
     pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
         let hub = plan.hub()?;
         let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(listen, source))?;
+            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
         let listening = Listening::start(listener, &plan.door, &hub);
         Ok(Self {
             plan,
@@ -166,7 +166,7 @@ impl Emulator {
         let mut listening = self.listening.lock().await;
         let hub = self.plan.hub()?;
         let address = self.address();
-        let listener = self.port.listen().await.map_err(|source| StartError::listen(address, source))?;
+        let listener = self.port.listen().await.map_err(|source| StartError::listen(&address, source))?;
         *listening = Some(Listening::start(listener, &self.plan.door, &hub));
         #[cfg(feature = "http")]
         self.http.restart(&hub).await?;

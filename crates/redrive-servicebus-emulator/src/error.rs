@@ -31,7 +31,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    pub(crate) fn listen(address: impl ToString, source: io::Error) -> Self {
+    pub(crate) fn listen(address: &impl ToString, source: io::Error) -> Self {
         Self::Listen { address: address.to_string(), source }
     }
 }

@@ -35,7 +35,7 @@ impl Plane {
     pub(crate) async fn start(listen: Option<&str>, hub: &Arc<Hub>) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
         let (port, listener) =
-            Port::take(listen).await.map_err(|source| StartError::listen(listen, source))?;
+            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
         let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, hub)));
         Ok(Self { port: Some(port), listening })
     }
@@ -65,7 +65,7 @@ impl Plane {
     pub(crate) async fn restart(&self, hub: &Arc<Hub>) -> Result<(), StartError> {
         if let Some(port) = &self.port {
             let listener = port.listen().await;
-            let listener = listener.map_err(|source| StartError::listen(port.address(), source))?;
+            let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
             *self.listening.lock().await = Some(Listening::start(listener, hub));
         }
         Ok(())
