@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use common::Scene;
 use lapin::ExchangeKind;
-use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions};
+use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_brokers::{Proxy, Version};
 use redrive_core::{
     BoxError, Capabilities, Message, Needs, Received, SettleError, Settlement, Shelf, Shelves, Transport,
-    TransportError, Value,
+    TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, Receipt, Staged};
 use redrive_testkit::{Bench, Harness, conformance};
@@ -37,6 +37,9 @@ enum Kind {
 
 /// Longer than any stall of a machine, and well within the patience of the suite.
 const STALL: Duration = Duration::from_secs(60);
+/// How often a queue is declared: a new quorum queue that has no leader within 5 s RabbitMQ gives up, and ends the connection
+/// over it (`INTERNAL_ERROR`).
+const TRIES: u32 = 10;
 /// No broker is killed here: a new queue need only be ready to take messages.
 const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 
@@ -135,6 +138,15 @@ async fn connected_over_shared(options: Options, url: &str) -> Result<RabbitMq, 
     options.connect_over(&shared.connect(url).await?).await
 }
 
+/// On a connection of its own, which may end over it.
+async fn declare(url: &str, queue: &str, arguments: FieldTable) -> Result<(), lapin::Error> {
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.into(), durable, arguments).await?;
+    connection.close(200, "OK".into()).await
+}
+
 fn stages() -> [u64; 4] {
     [100, 250, 400, 60_000]
 }
@@ -215,7 +227,16 @@ impl Bench for Queue {
                 ("x-delivery-limit", AMQPValue::LongLongInt(i32::MAX.into())),
             ],
         };
-        self.scene.declare_raw(&queue, &arguments).await;
+        let mut table = FieldTable::default();
+        for (name, value) in arguments {
+            table.insert(name.into(), value);
+        }
+        for _ in 1..TRIES {
+            if declare(&self.scene.url, &queue, table.clone()).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        declare(&self.scene.url, &queue, table).await?;
         Ok(true)
     }
 
@@ -262,7 +283,14 @@ impl Transport for Proxied {
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.transport.start(needs).await
+        let mut tries = 1;
+        loop {
+            match self.transport.start(needs).await {
+                // Ended by a broker that stalled: whoever runs a service starts it again.
+                Err(error) if error.kind() == TransportErrorKind::Unreachable && tries < TRIES => tries += 1,
+                started => return started,
+            }
+        }
     }
 
     async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
