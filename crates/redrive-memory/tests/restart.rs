@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use redrive_core::{BoxError, Consumer, Message};
+use redrive_core::{Consumer, Message};
 use redrive_memory::MemoryBroker;
 
 /// A ledger in a folder of its own, gone with the test.
@@ -25,7 +25,7 @@ async fn the_next_consumer_may_have_the_ledger_as_soon_as_the_last_one_has_ended
         }
         let consumer = Consumer::new(broker.transport("orders"))
             .ledger(folder.0.join("ledger"))
-            .handler(async |_: String| Ok::<_, BoxError>(tokio::task::yield_now().await));
+            .handler(async || tokio::task::yield_now().await);
         let all_handled = async {
             while broker.depth("orders") > 0 {
                 tokio::task::yield_now().await;
