@@ -45,7 +45,9 @@ fn status(process: u32, field: &str) -> Option<String> {
 
 /// The process on this machine that listens on a TCP port; None when it is elsewhere, or somebody else's.
 pub(crate) fn listener(port: u16) -> Option<u32> {
-    let inode = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| inode_of(table, port))?;
+    // Read in pieces while sockets come and go: a line may slip through between two of them.
+    let mut tables = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().cycle().take(10);
+    let inode = tables.find_map(|table| inode_of(table, port))?;
     let socket = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
