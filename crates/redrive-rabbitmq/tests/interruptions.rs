@@ -14,6 +14,7 @@ use redrive_core::{Consumer, Delivery, Event, Settlement, Suspects, Transport, T
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
 tests!(
+    a_broker_that_gives_up_a_declaration_is_asked_again,
     a_deleted_work_queue_is_declared_again,
     a_deleted_work_queue_that_is_only_verified_ends_the_intake,
     an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume,
@@ -24,6 +25,28 @@ tests!(
     acknowledgements_that_wait_are_sent_before_the_end,
     a_burst_of_settlements_just_before_the_end_is_taken_in,
 );
+
+async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let meddler = Meddler::start(common::address(&scene.url)).await;
+    let url = scene.url.replace(&common::address(&scene.url).to_string(), &meddler.addr().to_string());
+    let transport = scene.options().connect(&url).await.expect("connected");
+    meddler.refuse_declarations(3);
+    transport.start(&needs).await.expect("started");
+    assert_eq!(meddler.refusals_left(), 0);
+    publish(&transport, message("a")).await;
+    transport.settle(next(&transport).await.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+
+    // Not for ever.
+    let transport = scene.options().connect(&url).await.expect("connected");
+    meddler.refuse_declarations(100);
+    let error = transport.start(&needs).await.expect_err("given up each time");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
+    assert!(meddler.refusals_left() > 0);
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
 
 async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     let needs = needs(&[100], 10);

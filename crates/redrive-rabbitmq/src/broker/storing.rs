@@ -15,12 +15,32 @@ use crate::error;
 use crate::publish::Answer;
 use crate::topology::{self, Declared, Part, Topology};
 
+/// Before each further try to declare. A broker that stands still for 5 s gives up a new quorum queue that has no leader yet,
+/// and ends the connection with it: measured on 3.10, whose log says `failed to form new cluster`.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+
 impl Broker {
-    /// Declares or verifies the queues; not on the publishing connection, which may be blocked.
+    /// Declares or verifies the queues; not on the publishing connection, which may be blocked. Tries again where a broker that
+    /// could be reached gave up in the middle of it.
     pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
+        for pause in PAUSES {
+            let live = self.asking().await?;
+            match self.prepare_on(&live).await {
+                Err(error) if error.kind() == TransportErrorKind::Unreachable => {
+                    warn!(queue = %self.queue(), %error, "the queues are not ready: trying again in {pause:?}");
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
         let live = self.asking().await?;
-        self.note_connection(&live);
+        self.prepare_on(&live).await
+    }
+
+    async fn prepare_on(&self, live: &Live) -> Result<(), TransportError> {
+        self.note_connection(live);
         let ours: Vec<_> = self.plan.queues().into_iter().map(Part::Queue).collect();
         let waiting = self.mode().parts();
         for (parts, declared) in [
@@ -28,8 +48,8 @@ impl Broker {
             (&waiting, self.options.delay.is_declared(self.options.topology)),
         ] {
             match self.options.topology {
-                _ if declared => self.declare(&live, parts).await?,
-                Topology::Declare | Topology::Verify => topology::verify(&live, parts).await?,
+                _ if declared => self.declare(live, parts).await?,
+                Topology::Declare | Topology::Verify => topology::verify(live, parts).await?,
                 Topology::Nothing => {}
             }
         }
