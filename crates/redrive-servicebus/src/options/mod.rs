@@ -11,6 +11,7 @@ use crate::wire::Protocol;
 
 pub(crate) use connection::ConnectionOptions;
 pub use connection::TransportType;
+#[cfg(feature = "rest")]
 pub(crate) use preflight::refused;
 
 /// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
