@@ -50,9 +50,11 @@ pub(crate) struct Intake {
     source: Entity,
     path: Arc<str>,
     wanted: watch::Receiver<Wanted>,
-    /// Links that hand out nothing more; what they handed out may still be given back by them.
-    retired: Vec<(Arc<Room>, Box<dyn WireReceiver>)>,
+    retired: Vec<Retired>,
 }
+
+/// A link that hands out nothing more; what it handed out may still be given back by it, while it is kept.
+pub(crate) type Retired = (Arc<Room>, Box<dyn WireReceiver>);
 
 /// Why taking from a link ended.
 enum End {
@@ -71,8 +73,9 @@ impl Intake {
         Self { broker, number, source, path, wanted, retired: Vec::new() }
     }
 
-    /// Takes deliveries until the transport is closed.
-    pub(crate) async fn run(mut self) {
+    /// Takes deliveries until the transport is closed. Answers the links on which something is still in hand: what was handed out
+    /// on them can be given back until they are dropped.
+    pub(crate) async fn run(mut self) -> Vec<Retired> {
         let mut pace = Pace::default();
         loop {
             let wanted = self.no_pause().await;
@@ -105,7 +108,7 @@ impl Intake {
                 }
             }
         }
-        // What was handed out on the links is given back by the transport: they end with the connection, not before.
+        self.retired
     }
 
     /// What is wanted, once that is not a pause. A word that is soon followed by another may never be seen: after each change
@@ -257,7 +260,7 @@ impl Intake {
         let (emptied, rest) =
             std::mem::take(&mut self.retired).into_iter().partition(|(room, _)| room.in_hand() == 0);
         self.retired = rest;
-        let emptied: Vec<(Arc<Room>, Box<dyn WireReceiver>)> = emptied;
+        let emptied: Vec<Retired> = emptied;
         for (_, receiver) in emptied {
             receiver.close().await;
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use futures::future::join_all;
 use redrive_core::{
     Capabilities, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
 };
@@ -17,7 +18,7 @@ use crate::connection::Link;
 use crate::convert::{self, Outgoing};
 use crate::entity::Entity;
 use crate::error::{self, Refusal, WireError};
-use crate::intake::{Intake, Wanted};
+use crate::intake::{Intake, Retired, Wanted};
 use crate::options::Options;
 use crate::receipt::Receipt;
 use crate::settle;
@@ -41,7 +42,7 @@ pub struct ServiceBus {
     broker: Arc<Broker>,
     wanted: watch::Sender<Wanted>,
     started: AtomicBool,
-    intakes: Mutex<Vec<JoinHandle<()>>>,
+    intakes: Mutex<Vec<JoinHandle<Vec<Retired>>>>,
     keeper: JoinHandle<()>,
 }
 
@@ -147,7 +148,7 @@ impl ServiceBus {
         *self.wanted.borrow() == Wanted::Close
     }
 
-    fn take_intakes(&self) -> Vec<JoinHandle<()>> {
+    fn take_intakes(&self) -> Vec<JoinHandle<Vec<Retired>>> {
         std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -194,7 +195,11 @@ impl Transport for ServiceBus {
                 }
                 Some(sessions) => {
                     let slots = Slot::all(&self.broker, number, &source, sessions, &self.wanted);
-                    intakes.extend(slots.into_iter().map(|slot| tokio::spawn(slot.run())));
+                    let run = async |slot: Slot| {
+                        slot.run().await;
+                        Vec::new()
+                    };
+                    intakes.extend(slots.into_iter().map(|slot| tokio::spawn(run(slot))));
                 }
             }
         }
@@ -257,9 +262,11 @@ impl Transport for ServiceBus {
 
     async fn close(&self) {
         self.want(Wanted::Close);
+        // Kept: once detached, the broker takes nothing back on a link, and what is in hand would wait for its lock to run out.
+        let mut links = Vec::new();
         for intake in self.take_intakes() {
             // It ends by itself; had it panicked, there would be nothing left to end.
-            let _ = intake.await;
+            links.extend(intake.await.unwrap_or_default());
         }
         self.keeper.abort();
         let unreceived = self.broker.inbox.close();
@@ -280,6 +287,8 @@ impl Transport for ServiceBus {
             }
         }
         drop(unreceived);
+        // Behind what was given back, and answered: the end of the connection may overtake what is still to be sent.
+        join_all(links.into_iter().map(|(_, receiver)| receiver.close())).await;
         self.broker.link.close().await;
         info!(entity = %self.broker.entity(), "closed");
     }
