@@ -116,8 +116,12 @@ impl Intake {
     async fn no_pause(&mut self) -> Wanted {
         loop {
             let wanted = *self.wanted.borrow_and_update();
+            if wanted == Wanted::Deliveries {
+                // Not said of a pause that was asked for this moment: more may come from here until that is heard.
+                return wanted;
+            }
             self.say_drained();
-            if wanted != Wanted::Pause {
+            if wanted == Wanted::Close {
                 return wanted;
             }
             if self.wanted.changed().await.is_err() {
