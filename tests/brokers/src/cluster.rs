@@ -51,8 +51,9 @@ impl Cluster {
             "loopback_users.guest = false".to_owned(),
             "cluster_partition_handling = pause_minority".to_owned(),
             "cluster_formation.peer_discovery_backend = classic_config".to_owned(),
-            // One whose neighbours are slower to start than these ten minutes would begin a cluster of its own.
-            "cluster_formation.discovery_retry_limit = 1200".to_owned(),
+            // One whose neighbours are half a minute slower to start would begin a cluster of its own. Not longer: a restarted
+            // node looks for them, too; with ten minutes a restart took five, once.
+            "cluster_formation.discovery_retry_limit = 60".to_owned(),
             "cluster_formation.discovery_retry_interval = 500".to_owned(),
         ];
         config.extend(
