@@ -28,6 +28,8 @@ pub struct Delivery {
     hand_out_limit: Option<u32>,
     failures_in_place: u32,
     redelivered: bool,
+    interruptions: u64,
+    broker_number: Option<u64>,
     /// None: nothing is written on the message, as on most.
     story: Option<Arc<Story>>,
 }
@@ -53,6 +55,8 @@ impl Delivery {
             hand_out_limit: None,
             failures_in_place: 0,
             redelivered: false,
+            interruptions: 0,
+            broker_number: None,
             story,
         }
     }
@@ -101,6 +105,23 @@ impl Delivery {
     #[must_use]
     pub fn marked_redelivered(mut self, redelivered: bool) -> Self {
         self.redelivered = redelivered;
+        self
+    }
+
+    /// The same delivery, handed out after so many interruptions of its transport: connections, channels and subscriptions
+    /// that ended with deliveries in hand. What was in hand, and what was settled and the broker was not told of, comes again
+    /// after one more.
+    #[must_use]
+    pub fn after_interruptions(mut self, times: u64) -> Self {
+        self.interruptions = times;
+        self
+    }
+
+    /// The same delivery, under the number that the broker has given its message: the same with every hand-out of this copy,
+    /// and another for every other message of the queue. By it, two messages that are alike in everything are told apart.
+    #[must_use]
+    pub fn with_broker_number(mut self, number: u64) -> Self {
+        self.broker_number = Some(number);
         self
     }
 
@@ -209,6 +230,19 @@ impl Delivery {
         // Of a redriven message, or of one that failed before deadlines were written down.
         let expiration = self.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
         self.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
+    }
+
+    /// After how many interruptions of its transport it was handed out; 0 where the transport does not count them.
+    #[must_use]
+    pub fn interruptions(&self) -> u64 {
+        self.interruptions
+    }
+
+    /// The number that the broker has given the message: for example the sequence number of Service Bus. `None` where it
+    /// gives none, as RabbitMQ.
+    #[must_use]
+    pub fn broker_number(&self) -> Option<u64> {
+        self.broker_number
     }
 
     /// What redrive wrote on the message when it failed before.

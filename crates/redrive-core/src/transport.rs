@@ -100,11 +100,20 @@ pub trait Transport: Send + Sync + 'static {
         let _ = most;
     }
 
-    /// When deliveries in hand were last lost with their connection and began to come again, by [`now`](Self::now),
-    /// though this process lived on; `None`: never, or not known. They come with a higher count for which nobody is to
-    /// blame.
-    fn interrupted_at(&self) -> Option<SystemTime> {
+    /// How long ago deliveries in hand were last lost with their connection and began to come again, though this process
+    /// lived on, by a clock that nobody sets; `None`: never, or not known. They come with a higher count for which nobody is
+    /// to blame.
+    fn since_interruption(&self) -> Option<Duration> {
         None
+    }
+
+    /// What was handed out and not received before an [interruption](Delivery::after_interruptions): it was thrown away, and
+    /// comes again. Each is answered once, before the first delivery after the interruption is received; `None`: there were
+    /// too many to be kept.
+    ///
+    /// A transport whose deliveries have [numbers of the broker](Delivery::with_broker_number) leaves it.
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        Some(Vec::new())
     }
 
     /// Ends the work: what is still in hand goes back to the broker, and connections are closed in

@@ -58,7 +58,13 @@ struct Rest {
 #[derive(Debug)]
 pub(crate) enum HandOut {
     /// This one is in hand now.
-    Message { tag: Tag, message: Message, handed_out: u32 },
+    Message {
+        tag: Tag,
+        /// Its place in line: no other message ever has it.
+        place: u64,
+        message: Message,
+        handed_out: u32,
+    },
     /// None is ready; the next one is due then.
     Nothing { next_due: Option<Instant> },
 }
@@ -94,7 +100,7 @@ impl Queue {
         let tag = self.number();
         let (message, handed_out) = (resting.message.clone(), resting.handed_out);
         self.held.insert(tag, Held { owner, place, resting });
-        HandOut::Message { tag, message, handed_out }
+        HandOut::Message { tag, place, message, handed_out }
     }
 
     /// Carries a settlement out. Where it is refused nothing has changed.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     Capabilities, Delivery, Message, Needs, Origin, Received, SettleError, Settlement, Transport,
@@ -27,7 +27,7 @@ pub struct Memory {
     life: Mutex<Life>,
     /// At most so many in hand, from the next start or resume on; 0: as many as was asked for at the start.
     narrowed: AtomicU32,
-    interrupted_at: Mutex<Option<SystemTime>>,
+    interrupted_at: Mutex<Option<Instant>>,
 }
 
 /// Where the transport is in its life.
@@ -118,7 +118,7 @@ impl Memory {
     /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth
     /// nothing; receiving goes on.
     pub fn interrupt(&self) {
-        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.now());
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.broker.change(&self.queue, |queue| {
             for tag in queue.held_by(self.owner) {
                 queue.give_back(tag);
@@ -151,8 +151,8 @@ impl Memory {
         let handed_out =
             self.broker.look(&self.queue, |queue| queue.hand_out(self.owner, most, Instant::now()));
         Ok(match handed_out {
-            HandOut::Message { tag, message, handed_out } => {
-                Looked::Found(self.deliver(tag, message, handed_out))
+            HandOut::Message { tag, place, message, handed_out } => {
+                Looked::Found(self.deliver(tag, place, message, handed_out))
             }
             HandOut::Nothing { next_due } => Looked::Nothing { next_due },
         })
@@ -168,9 +168,10 @@ impl Memory {
         Life::Taking { prefetch, most }
     }
 
-    fn deliver(&self, tag: Tag, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
+    fn deliver(&self, tag: Tag, place: u64, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
         let delivery = Delivery::from_origin(message, &self.origin, self.now())
             .handed_out_times(handed_out)
+            .with_broker_number(place)
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let receipt =
             MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag, spent: false };
@@ -265,8 +266,8 @@ impl Transport for Memory {
         self.narrowed.store(most.map_or(0, |most| most.max(1)), Ordering::Relaxed);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner)
+    fn since_interruption(&self) -> Option<Duration> {
+        self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
     }
 
     async fn close(&self) {

@@ -1,7 +1,7 @@
 //! The intake: the one task that owns the subscription, and takes it up again when it ends.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
 use lapin::Consumer;
@@ -91,7 +91,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
         let pause = match subscribed {
             Ok((session, consumer)) => {
                 if std::mem::take(&mut cut) {
-                    broker.note_interruption(SystemTime::now());
+                    broker.note_interruption();
                 }
                 let since = Instant::now();
                 let ended = take(broker, &session, consumer, &mut sizing, &mut wanted).await;
@@ -103,6 +103,8 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                     Ended::Cut(why) => {
                         cut = true;
                         session.end();
+                        // Now, while there is one: who settled everything may drop it.
+                        broker.interruptions();
                         // Where only the subscription ended, the channel lives as long as the slowest handler, and with its
                         // end everything would count as failed.
                         let _ = timeout(CANCEL_TIMEOUT, session.give_back_all()).await;
@@ -193,7 +195,7 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
     })?;
     info!(queue = %broker.queue(), epoch = live.epoch, prefetch, "taking deliveries");
     let within = broker.options.ack_within;
-    let session = Session::new(channel, live, prefetch, within);
+    let session = Session::new(channel, live, prefetch, within, broker.interruptions());
     broker.remember(&session);
     Ok((session, consumer))
 }
@@ -202,6 +204,24 @@ async fn take(
     broker: &Broker,
     session: &Arc<Session>,
     mut consumer: Consumer,
+    sizing: &mut Option<Sizing>,
+    wanted: &mut watch::Receiver<Wanted>,
+) -> Ended {
+    let ended = take_until_ended(broker, session, &mut consumer, sizing, wanted).await;
+    if let Ended::Cut(_) = ended {
+        // What the client library holds comes again: the inbox tells which that is.
+        let mut arrivals = Arrivals::on(broker, session);
+        while let Some(Some(Ok(delivery))) = consumer.next().now_or_never() {
+            broker.inbox.push([arrivals.take_in(delivery)]);
+        }
+    }
+    ended
+}
+
+async fn take_until_ended(
+    broker: &Broker,
+    session: &Arc<Session>,
+    consumer: &mut Consumer,
     sizing: &mut Option<Sizing>,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
@@ -254,7 +274,7 @@ async fn take(
 }
 
 /// Ends the subscription; what was handed out before still comes, and can be settled.
-async fn stop(broker: &Broker, session: &Arc<Session>, mut consumer: Consumer) -> Ended {
+async fn stop(broker: &Broker, session: &Arc<Session>, consumer: &mut Consumer) -> Ended {
     let cancelling = session.channel().basic_cancel(CONSUMER_TAG.into(), BasicCancelOptions::default());
     match timeout(CANCEL_TIMEOUT, cancelling).await {
         Ok(Ok(())) => {}

@@ -2,14 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, Message, Origin, TransportError, TransportErrorKind};
 use tokio::sync::Notify;
 
 use crate::session::Session;
 
-/// Deliveries between the intake and the consumer. The broker's prefetch bounds them; those of an ended session are
-/// thrown away, because they come again.
+/// Deliveries between the intake and the consumer. The broker's prefetch bounds them. Those of an ended session come again:
+/// they are kept only to tell which they were.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -19,7 +20,45 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     arrived: VecDeque<Arrived>,
+    /// Of sessions that ended before they were received.
+    unreceived: Unreceived,
     phase: Phase,
+}
+
+/// As long as nobody receives, sessions may end again and again: no more is kept than so many, or twice what one session had.
+const MOST_UNRECEIVED: usize = 1024;
+
+#[derive(Debug)]
+enum Unreceived {
+    These(Vec<Delivery>),
+    TooMany,
+}
+
+impl Default for Unreceived {
+    fn default() -> Self {
+        Self::These(Vec::new())
+    }
+}
+
+impl Unreceived {
+    fn keep(&mut self, stale: impl IntoIterator<Item = Arrived>) {
+        let Self::These(kept) = self else { return };
+        let before = kept.len();
+        kept.extend(stale.into_iter().map(|arrived| {
+            let Arrived { message, origin, session, .. } = arrived;
+            Delivery::from_origin(message, &origin, SystemTime::now()).after_interruptions(session.interruptions())
+        }));
+        if kept.len() > MOST_UNRECEIVED.max(2 * (kept.len() - before)) {
+            *self = Self::TooMany;
+        }
+    }
+
+    fn deliveries(self) -> Option<Vec<Delivery>> {
+        match self {
+            Self::These(kept) => Some(kept),
+            Self::TooMany => None,
+        }
+    }
 }
 
 /// What arrived on a channel.
@@ -69,6 +108,7 @@ impl Inbox {
             if arrived.session.is_live() {
                 return Some(Ok(Some(arrived)));
             }
+            state.unreceived.keep([arrived]);
         }
         match &state.phase {
             Phase::Open => None,
@@ -120,9 +160,18 @@ impl Inbox {
         }
     }
 
-    /// Throws away what came in an ended session.
+    /// Takes out what came in an ended session.
     pub(crate) fn forget_stale(&self) {
-        self.state().arrived.retain(|arrived| arrived.session.is_live());
+        let mut state = self.state();
+        let (live, stale): (_, VecDeque<_>) =
+            state.arrived.drain(..).partition(|arrived| arrived.session.is_live());
+        state.arrived = live;
+        state.unreceived.keep(stale);
+    }
+
+    /// What came in sessions that ended before it was received, since this was asked for the last time; `None`: too many.
+    pub(crate) fn take_unreceived(&self) -> Option<Vec<Delivery>> {
+        std::mem::take(&mut self.state().unreceived).deliveries()
     }
 
     /// Everything that was not received.

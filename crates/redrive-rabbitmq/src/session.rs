@@ -31,6 +31,10 @@ const STANDS_STILL: Duration = Duration::from_secs(10);
 /// One subscription on one channel of one connection. All settlements of the channel go through here, one at a time:
 /// the client library sends what is handed to a channel in that order, as long as one hand does it.
 pub(crate) struct Session {
+    /// How many there were before it.
+    interruptions: u64,
+    /// It was counted as an interruption.
+    counted: AtomicBool,
     channel: Channel,
     connection: Arc<Live>,
     ended: AtomicBool,
@@ -47,11 +51,12 @@ impl Session {
         connection: Arc<Live>,
         prefetch: u16,
         ack_within: Duration,
+        interruptions: u64,
     ) -> Arc<Self> {
         if ack_within.is_zero() {
-            return Self::at_once(channel, connection);
+            return Arc::new(Self::with(Window::at_once(), channel, connection, interruptions));
         }
-        let session = Arc::new(Self::with(Window::new(prefetch), channel, connection));
+        let session = Arc::new(Self::with(Window::new(prefetch), channel, connection, interruptions));
         let waits = Arc::clone(&session.waits);
         tokio::spawn(tell_in_time(Arc::downgrade(&session), waits, ack_within));
         session
@@ -59,11 +64,13 @@ impl Session {
 
     /// A session in which every acknowledgement is sent at once.
     pub(crate) fn at_once(channel: Channel, connection: Arc<Live>) -> Arc<Self> {
-        Arc::new(Self::with(Window::at_once(), channel, connection))
+        Arc::new(Self::with(Window::at_once(), channel, connection, 0))
     }
 
-    fn with(window: Window, channel: Channel, connection: Arc<Live>) -> Self {
+    fn with(window: Window, channel: Channel, connection: Arc<Live>, interruptions: u64) -> Self {
         Self {
+            interruptions,
+            counted: AtomicBool::new(false),
             channel,
             connection,
             ended: AtomicBool::new(false),
@@ -71,6 +78,16 @@ impl Session {
             waits: Arc::default(),
             sent: Mutex::default(),
         }
+    }
+
+    /// How many interruptions there were before it.
+    pub(crate) fn interruptions(&self) -> u64 {
+        self.interruptions
+    }
+
+    /// True once, when it ended with deliveries that may come again.
+    pub(crate) fn is_interruption(&self) -> bool {
+        !self.is_live() && !self.counted.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn channel(&self) -> &Channel {

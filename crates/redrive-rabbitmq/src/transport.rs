@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
@@ -156,6 +156,7 @@ impl RabbitMq {
             .handed_out_times(times)
             .failed_in_place(failures)
             .marked_redelivered(redelivered)
+            .after_interruptions(session.interruptions())
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         Received { delivery, receipt: Receipt::new(tag, session) }
     }
@@ -295,8 +296,12 @@ impl Transport for RabbitMq {
         self.broker.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.broker.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.broker.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        self.broker.inbox.take_unreceived()
     }
 
     async fn close(&self) {

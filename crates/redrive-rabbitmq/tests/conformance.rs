@@ -313,8 +313,12 @@ impl Transport for Proxied {
         self.transport.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
-        self.transport.interrupted_at()
+    fn since_interruption(&self) -> Option<std::time::Duration> {
+        self.transport.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<redrive_core::Delivery>> {
+        self.transport.unreceived()
     }
 
     async fn close(&self) {

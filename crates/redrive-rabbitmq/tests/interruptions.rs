@@ -380,7 +380,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     }
     let node = std::sync::Arc::new(node);
     node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
-    let noticed = async || transport.interrupted_at().is_some();
+    let noticed = async || transport.since_interruption().is_some();
     until("that the old connection ended was noticed", noticed).await;
     for hand in hands {
         let lost =

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::Duration;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::connection::Link;
@@ -30,7 +31,7 @@ pub(crate) struct Broker {
     /// At most so many, from the next start or resume on; 0: as many as was asked for.
     pub(crate) narrowed: AtomicU32,
     without_transactions: AtomicBool,
-    interrupted_at: Mutex<Option<SystemTime>>,
+    interrupted_at: Mutex<Option<Instant>>,
 }
 
 /// How far replacing a message came, where it failed.
@@ -104,12 +105,12 @@ impl Broker {
     }
 
     pub(crate) fn note_interruption(&self) {
-        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
+        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// When deliveries in hand were last lost: with their connection, or with their locks.
-    pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
+    /// How long ago deliveries in hand were last lost: with their connection, or with their locks.
+    pub(crate) fn since_interruption(&self) -> Option<Duration> {
         let interrupted_at = *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner);
-        interrupted_at.max(self.locks.last_loss())
+        interrupted_at.max(self.locks.last_loss()).map(|at| at.elapsed())
     }
 }

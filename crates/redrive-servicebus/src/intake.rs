@@ -255,7 +255,8 @@ impl Intake {
         self.broker.locks.enter(lock, held);
         let handed_out = count.saturating_add(1);
         let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out)
-            .failed_in_place(failures);
+            .failed_in_place(failures)
+            .with_broker_number(incoming.sequence_number.cast_unsigned());
         self.broker.inbox.push(Received { delivery, receipt });
     }
 

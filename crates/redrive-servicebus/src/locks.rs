@@ -30,7 +30,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
     changed: Notify,
-    last_loss: Mutex<Option<SystemTime>>,
+    last_loss: Mutex<Option<Instant>>,
 }
 
 /// A lock, and how to give its message back.
@@ -116,7 +116,7 @@ impl Locks {
     }
 
     /// When a lock was last lost.
-    pub(crate) fn last_loss(&self) -> Option<SystemTime> {
+    pub(crate) fn last_loss(&self) -> Option<Instant> {
         *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -216,7 +216,7 @@ impl Locks {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
             // First: who hears of it may ask at once.
-            *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
+            *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             held.lost.say();
             if Instant::now() < held.renew_until {
                 debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");

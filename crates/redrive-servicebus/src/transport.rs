@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use redrive_core::{
@@ -252,8 +252,8 @@ impl Transport for ServiceBus {
         self.broker.narrowed.store(most.map_or(0, |most| most.max(1)), Ordering::Relaxed);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.broker.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.broker.since_interruption()
     }
 
     fn lost(&self, receipt: &Receipt) -> impl Future<Output = ()> + Send + 'static {

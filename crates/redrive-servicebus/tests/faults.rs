@@ -68,7 +68,7 @@ async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
     emulator.drop_connections();
-    eventually("it connects again", || transport.interrupted_at().is_some() && emulator.connections() == 1)
+    eventually("it connects again", || transport.since_interruption().is_some() && emulator.connections() == 1)
         .await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     assert!(view(&emulator).messages().is_empty());
@@ -85,7 +85,7 @@ async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
     let held = next(&transport).await;
     emulator.detach(QUEUE);
     transport.publish(Message::new("").with_id("b")).await.ok();
-    eventually("it noticed", || transport.interrupted_at().is_some()).await;
+    eventually("it noticed", || transport.since_interruption().is_some()).await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     transport.publish(Message::new("").with_id("c")).await?;
     while next(&transport).await.delivery.id() != "c" {}

@@ -262,8 +262,12 @@ impl<T: Transport> Transport for Faulty<T> {
         self.inner.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.inner.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.inner.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        self.inner.unreceived()
     }
 
     async fn close(&self) {

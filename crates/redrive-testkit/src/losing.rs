@@ -3,10 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Needs, Received, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
+    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::watch;
 
@@ -157,8 +157,12 @@ impl<T: Transport> Transport for Losing<T> {
         self.inner.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.inner.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.inner.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        self.inner.unreceived()
     }
 
     async fn close(&self) {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
@@ -154,8 +154,12 @@ impl<T: Transport> Transport for Recording<T> {
         self.inner.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.inner.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.inner.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        self.inner.unreceived()
     }
 
     async fn close(&self) {

@@ -1,9 +1,9 @@
 //! A transport in two hands, the consumer's and the test's.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use redrive::{Capabilities, Needs, Received, SettleError, Settlement, Transport, TransportError};
+use redrive::{Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError};
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
 /// asked of it.
@@ -95,8 +95,12 @@ impl<T: Transport> Transport for Shared<T> {
         self.inner.lost(receipt)
     }
 
-    fn interrupted_at(&self) -> Option<SystemTime> {
-        self.inner.interrupted_at()
+    fn since_interruption(&self) -> Option<Duration> {
+        self.inner.since_interruption()
+    }
+
+    fn unreceived(&self) -> Option<Vec<Delivery>> {
+        self.inner.unreceived()
     }
 
     async fn close(&self) {

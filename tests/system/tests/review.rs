@@ -81,8 +81,8 @@ impl<T: Transport> Transport for Prefetching<T> {
         self.0.narrow(most);
     }
 
-    fn interrupted_at(&self) -> Option<std::time::SystemTime> {
-        self.0.interrupted_at()
+    fn since_interruption(&self) -> Option<std::time::Duration> {
+        self.0.since_interruption()
     }
 
     async fn close(&self) {

@@ -207,12 +207,8 @@ impl<R: Send + 'static> Isolation<R> {
         if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
             return false;
         }
-        let since_interruption = || {
-            let at = context.transport.interrupted_at()?;
-            // A clock that was set back says nothing against it.
-            Some(context.transport.now().duration_since(at).unwrap_or_default())
-        };
-        let pardoned = delivery.redelivered() && since_interruption().is_some_and(|since| since < PARDON);
+        let interrupted = || context.transport.since_interruption().is_some_and(|since| since < PARDON);
+        let pardoned = delivery.redelivered() && interrupted();
         self.rule.suspects(delivery, pardoned, deaths)
     }
 }

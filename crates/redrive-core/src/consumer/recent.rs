@@ -1,6 +1,16 @@
-//! Which deliveries were settled a moment ago.
+//! Which deliveries are done although the broker may not know it. Pure.
+//!
+//! An acknowledgement that is lost with its connection brings its message back. Where the broker numbers its messages
+//! ([`Delivery::broker_number`]), that message is known again by its number. Elsewhere only its content tells, and two
+//! messages may be alike in everything: publishers with ids from their business publish the same thing twice, and mean it.
+//! So what was settled is believed to come again
+//!
+//! - only after an interruption: without one, the broker keeps what it was told;
+//! - only where the broker may not have been told: it lets a bounded number be in hand, so only the last so many are in doubt;
+//! - only after every other message like it that is known to come again, because it was in hand and not done;
+//! - only once for each time that it was settled.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::mem::discriminant;
 use std::num::NonZeroUsize;
@@ -13,66 +23,177 @@ use crate::headers::Value;
 /// Headers that the broker changes with every hand-out of the same copy.
 const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 
-/// The last deliveries that were settled. When the acknowledgement of one is lost on the way, the broker hands it out
-/// again, marked as redelivered: it is then known here, and settled on sight.
+/// What is done, by message. One whose acknowledgement was lost is known when it comes again, and deduplicated.
 ///
-/// Only what the broker marks as redelivered is ever looked up: two messages that are alike are told apart by that, as
-/// long as their connection lives. A message without an id of its own is never remembered: nothing tells it from its twin.
-pub(crate) struct RecentlySettled {
-    settled: Last,
-    /// What came from here and comes again, not done. Where two are the same in everything, it cannot be said which of
-    /// them was settled and which is still to come: then none is known.
-    given_back: Last,
+/// A message without an id of its own is not remembered where the broker does not number its messages.
+pub(crate) struct SettledCache {
+    /// How many there were before the newest delivery.
+    interruptions: u64,
+    /// How many of each are in hand that came after the last interruption.
+    in_hand: HashMap<u64, u32, RandomState>,
+    /// The last of these that were settled.
+    settled: VecDeque<u64>,
+    /// As many of them can be in doubt.
+    most_in_hand: usize,
+    doubts: Doubts,
+    /// Those that the broker numbers.
+    numbered: Numbered,
     // Keyed per process, and nothing of it is ever shown: nobody outside can make two messages collide. Fast on large
-    // bodies: every message that is done passes it.
+    // bodies: every message passes it.
     hasher: RandomState,
 }
 
-impl RecentlySettled {
-    pub(crate) fn new(capacity: NonZeroUsize) -> Self {
-        let last = || Last { keys: HashSet::default(), order: VecDeque::new(), capacity: capacity.get() };
-        Self { settled: last(), given_back: last(), hasher: RandomState::default() }
-    }
+/// Who a delivery in hand is; given back to the cache when it is known what became of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ticket {
+    /// Known by its number.
+    Numbered(u64),
+    /// Known by its content, and by the interruptions before it.
+    Alike { key: u64, interruptions: u64 },
+}
 
-    pub(crate) fn remember(&mut self, delivery: &Delivery) {
-        if let Some(key) = self.key(delivery) {
-            self.settled.insert(key);
+impl SettledCache {
+    pub(crate) fn new(capacity: NonZeroUsize, most_in_hand: usize) -> Self {
+        Self {
+            interruptions: 0,
+            in_hand: HashMap::default(),
+            settled: VecDeque::new(),
+            most_in_hand: most_in_hand.clamp(1, capacity.get()),
+            doubts: Doubts { of: HashMap::default(), order: VecDeque::new(), capacity: capacity.get() },
+            numbered: Numbered { keys: HashSet::default(), order: VecDeque::new(), capacity: capacity.get() },
+            hasher: RandomState::default(),
         }
     }
 
-    /// It stays with the broker, which hands it out again: then it is not done, even where another that is the same in
-    /// everything was, or will be.
-    pub(crate) fn forget(&mut self, delivery: &Delivery) {
-        if let Some(key) = self.key(delivery) {
-            self.given_back.insert(key);
+    /// Whether this delivery is the first after an interruption: [`interrupted`](Self::interrupted) comes before anything
+    /// else then.
+    pub(crate) fn is_first_with(&self, delivery: &Delivery) -> bool {
+        delivery.interruptions() > self.interruptions
+    }
+
+    /// After an interruption what was in hand and is not done comes again, and so does what the transport had not handed over
+    /// yet. Whether the broker knows of the last that were settled is in doubt. Where it is not
+    /// known what comes again undone (`None`), nothing is taken for done.
+    pub(crate) fn interrupted(&mut self, interruptions: u64, unreceived: Option<&[Delivery]>) {
+        self.interruptions = interruptions;
+        let Some(unreceived) = unreceived else {
+            self.settled.clear();
+            self.in_hand.clear();
+            self.doubts.clear();
+            return;
+        };
+        for key in self.settled.drain(..) {
+            self.doubts.of(key).done += 1;
+        }
+        for (key, times) in self.in_hand.drain() {
+            self.doubts.of(key).open += times;
+        }
+        for delivery in unreceived {
+            if let Some(key) = self.key(delivery) {
+                self.doubts.of(key).open += 1;
+            }
         }
     }
 
+    /// Whether it is done. Changes nothing.
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
-        let known = |key: &u64| self.settled.keys.contains(key) && !self.given_back.keys.contains(key);
-        delivery.redelivered() && self.key(delivery).as_ref().is_some_and(known)
+        if !delivery.redelivered() {
+            return false;
+        }
+        let Some(key) = self.key(delivery) else { return false };
+        match delivery.broker_number() {
+            Some(_) => self.numbered.keys.contains(&key),
+            None => self.doubts.of.get(&key).is_some_and(Doubt::is_done),
+        }
     }
 
-    /// Who this copy is: its id and hop, and everything that a publisher that uses an id twice may change. Two that are
-    /// taken for one lose the second; one that is taken for two is only handled twice.
+    /// It is in hand now; answers whether it is done. Of those that are alike the first to come is one that is not done.
+    pub(crate) fn arrived(&mut self, delivery: &Delivery) -> (bool, Option<Ticket>) {
+        let Some(key) = self.key(delivery) else { return (false, None) };
+        if delivery.broker_number().is_some() {
+            let known = delivery.redelivered() && self.numbered.keys.contains(&key);
+            return (known, Some(Ticket::Numbered(key)));
+        }
+        let mut known = false;
+        if delivery.redelivered()
+            && let Some(doubt) = self.doubts.of.get_mut(&key)
+        {
+            known = doubt.is_done();
+            let matched = if known { &mut doubt.done } else { &mut doubt.open };
+            *matched = matched.saturating_sub(1);
+        }
+        let interruptions = delivery.interruptions();
+        if interruptions == self.interruptions {
+            *self.in_hand.entry(key).or_default() += 1;
+        } else {
+            // Handed over late: it was in hand at the interruption, and comes again.
+            self.doubts.of(key).open += 1;
+        }
+        (known, Some(Ticket::Alike { key, interruptions }))
+    }
+
+    /// It is done, or the broker has its copy; that the broker knows is not sure.
+    pub(crate) fn done(&mut self, ticket: &Ticket) {
+        match *ticket {
+            Ticket::Numbered(key) => self.numbered.insert(key),
+            Ticket::Alike { key, interruptions } if interruptions == self.interruptions => {
+                self.leave_hand(key);
+                if self.settled.len() == self.most_in_hand {
+                    self.settled.pop_front();
+                }
+                self.settled.push_back(key);
+            }
+            Ticket::Alike { key, .. } => {
+                // Where it came again meanwhile there is nothing left that could come.
+                if let Some(doubt) = self.doubts.of.get_mut(&key).filter(|doubt| doubt.open > 0) {
+                    doubt.open -= 1;
+                    doubt.done += 1;
+                }
+            }
+        }
+    }
+
+    /// It stays with the broker, which hands it out again: before the broker is told, since it may be back at once.
+    pub(crate) fn comes_again(&mut self, ticket: &Ticket) {
+        if let Ticket::Alike { key, interruptions } = *ticket
+            && interruptions == self.interruptions
+        {
+            self.leave_hand(key);
+            self.doubts.of(key).open += 1;
+        }
+    }
+
+    fn leave_hand(&mut self, key: u64) {
+        if let Some(times) = self.in_hand.get_mut(&key) {
+            *times -= 1;
+            if *times == 0 {
+                self.in_hand.remove(&key);
+            }
+        }
+    }
+
+    /// Everything that a publisher may change, and what redrive counts. Two that are taken for one may lose the second;
+    /// one that is taken for two is only handled twice.
     fn key(&self, delivery: &Delivery) -> Option<u64> {
         let story = delivery.story();
-        if story.id_assigned {
-            return None;
-        }
         let message = delivery.message();
         let properties = message.properties();
-        let id = properties.id.as_ref().filter(|id| !id.is_empty())?;
+        let id = properties.id.as_deref().filter(|id| !id.is_empty() && !story.id_assigned);
+        let number = delivery.broker_number();
+        if id.is_none() && number.is_none() {
+            return None;
+        }
         let mut key = self.hasher.build_hasher();
         // Numbers are taken together: every single one would cost a round.
         key.write_u64(u64::from(story.hop) << 32 | u64::from(story.failures()));
         key.write_u32(story.redrives.or_highest());
-        (id.as_str(), &**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
-        let told_apart_by =
-            (&properties.correlation_id, &properties.timestamp, &properties.kind, &properties.reply_to);
-        if told_apart_by != (&None, &None, &None, &None) {
-            told_apart_by.hash(&mut key);
-        }
+        (id, number, &**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
+        let of_content = (&properties.content_type, &properties.content_encoding, &properties.kind);
+        let of_conversation = (&properties.correlation_id, &properties.reply_to, &properties.to);
+        let of_sender = (&properties.user_id, &properties.app_id, &properties.cluster_id);
+        let of_handling = (properties.priority, properties.expiration, properties.persistent);
+        (of_content, of_conversation, of_sender, of_handling).hash(&mut key);
+        (&properties.session_id, &properties.timestamp).hash(&mut key);
         for (name, value) in message.headers().iter() {
             if !COUNTED_BY_THE_BROKER.contains(&name) {
                 name.hash(&mut key);
@@ -83,14 +204,55 @@ impl RecentlySettled {
     }
 }
 
-/// The last keys, each once.
-struct Last {
+/// How many messages of the same content may come again, by content. Those that came up first are forgotten first.
+struct Doubts {
+    of: HashMap<u64, Doubt, RandomState>,
+    order: VecDeque<u64>,
+    capacity: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Doubt {
+    /// Not done, and known to come again.
+    open: u32,
+    /// Done, and may come again.
+    done: u32,
+}
+
+impl Doubt {
+    /// Whether the next one to come is done.
+    fn is_done(&self) -> bool {
+        self.open == 0 && self.done > 0
+    }
+}
+
+impl Doubts {
+    fn clear(&mut self) {
+        self.of.clear();
+        self.order.clear();
+    }
+
+    fn of(&mut self, key: u64) -> &mut Doubt {
+        if !self.of.contains_key(&key) {
+            if self.order.len() == self.capacity
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.of.remove(&oldest);
+            }
+            self.order.push_back(key);
+        }
+        self.of.entry(key).or_default()
+    }
+}
+
+/// The last that were settled, each once.
+struct Numbered {
     keys: HashSet<u64, RandomState>,
     order: VecDeque<u64>,
     capacity: usize,
 }
 
-impl Last {
+impl Numbered {
     fn insert(&mut self, key: u64) {
         if !self.keys.insert(key) {
             return;
@@ -140,115 +302,5 @@ fn hash_value(value: &Value, key: &mut impl Hasher) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Message, header_names};
-    use std::time::UNIX_EPOCH;
-
-    fn recent(capacity: usize) -> RecentlySettled {
-        RecentlySettled::new(NonZeroUsize::new(capacity).unwrap())
-    }
-
-    fn delivery(id: &str, hop: i64) -> Delivery {
-        let message = Message::new("body").with_id(id).with_header(header_names::HOP, hop);
-        Delivery::new(message, "q", UNIX_EPOCH)
-    }
-
-    #[test]
-    fn what_was_settled_is_known_when_it_comes_again() {
-        let mut recent = recent(2);
-        recent.remember(&delivery("a", 0));
-        assert!(recent.knows(&delivery("a", 0).marked_redelivered(true)));
-        assert!(
-            !recent.knows(&delivery("a", 0)),
-            "not marked as redelivered: another message of the same id"
-        );
-        assert!(!recent.knows(&delivery("a", 1).marked_redelivered(true)), "its copy is somebody else");
-    }
-
-    #[test]
-    fn what_is_given_back_is_not_taken_for_its_twin() {
-        let twin = || delivery("twin", 0);
-        for settled_first in [true, false] {
-            let mut recent = recent(2);
-            if settled_first {
-                recent.remember(&twin());
-                recent.forget(&twin());
-            } else {
-                recent.forget(&twin());
-                recent.remember(&twin());
-            }
-            assert!(!recent.knows(&twin().marked_redelivered(true)), "settled first: {settled_first}");
-        }
-    }
-
-    #[test]
-    fn what_was_given_back_long_ago_is_like_any_other() {
-        let mut recent = recent(2);
-        for id in ["a", "b", "c"] {
-            recent.forget(&delivery(id, 0));
-        }
-        recent.remember(&delivery("a", 0));
-        assert!(recent.knows(&delivery("a", 0).marked_redelivered(true)));
-        assert_eq!(recent.given_back.order.len(), 2);
-    }
-
-    #[test]
-    fn the_oldest_are_forgotten() {
-        let mut recent = recent(2);
-        for id in ["a", "b", "b", "c"] {
-            recent.remember(&delivery(id, 0));
-        }
-        let known = |id| recent.knows(&delivery(id, 0).marked_redelivered(true));
-        assert_eq!((known("a"), known("b"), known("c")), (false, true, true));
-    }
-
-    #[test]
-    fn an_id_used_twice_for_different_bodies_is_two_messages() {
-        let mut recent = recent(2);
-        recent.remember(&delivery("a", 0));
-        let other =
-            Delivery::new(Message::new("other").with_id("a"), "q", UNIX_EPOCH).marked_redelivered(true);
-        assert!(!recent.knows(&other));
-    }
-
-    #[test]
-    fn an_id_used_twice_for_different_headers_kinds_or_keys_is_two_messages() {
-        let of_order_7 = |message: Message, key: &str| {
-            Delivery::new(message.with_id("order-7"), "q", UNIX_EPOCH).published_to("events", key)
-        };
-        let created = || of_order_7(Message::new("7").with_header("event", "created"), "orders");
-        let mut kind = Message::new("7").with_header("event", "created");
-        kind.properties_mut().kind = Some("OrderEvent".into());
-        let mut recent = recent(2);
-        recent.remember(&created());
-        for other in [
-            of_order_7(Message::new("7").with_header("event", "cancelled"), "orders"),
-            of_order_7(kind, "orders"),
-            of_order_7(Message::new("7").with_header("event", "created"), "orders.eu"),
-        ] {
-            assert!(!recent.knows(&other.clone().marked_redelivered(true)), "{other:?}");
-        }
-        assert!(recent.knows(&created().marked_redelivered(true)));
-    }
-
-    #[test]
-    fn the_count_of_the_broker_makes_no_other_message() {
-        let counted = |times: i64| {
-            let message = Message::new("body").with_id("a").with_header("x-delivery-count", times);
-            Delivery::new(message, "q", UNIX_EPOCH)
-        };
-        let mut recent = recent(2);
-        recent.remember(&counted(0));
-        assert!(recent.knows(&counted(1).marked_redelivered(true)));
-    }
-
-    #[test]
-    fn a_message_without_an_id_is_never_remembered() {
-        let mut recent = recent(2);
-        let nameless =
-            Delivery::new(Message::new("body"), "q", UNIX_EPOCH).with_assigned_id(|| "assigned".into());
-        recent.remember(&nameless);
-        assert!(!recent.knows(&nameless.marked_redelivered(true)));
-    }
-}
+#[path = "recent_tests.rs"]
+mod tests;

@@ -76,10 +76,7 @@ async fn run_started<T: Transport>(
     let mut workers =
         Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<T::Receipt>| {
             let context = Arc::clone(&working);
-            async move {
-                context.work(ready, received).await;
-                drop(alone);
-            }
+            async move { context.work(ready, received, alone).await }
         });
     let ended = consume(&context, service, &control, &mut workers, shutdown).await;
     match &ended {

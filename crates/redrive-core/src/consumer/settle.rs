@@ -2,9 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::work::Context;
+use super::recent::{SettledCache, Ticket};
+use super::work::{Context, InHand};
 use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::settlement::Settlement;
@@ -27,17 +29,18 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn settle(
         &self,
         delivery: &Delivery,
+        in_hand: &mut InHand,
         receipt: T::Receipt,
         settlement: Settlement,
     ) -> Ended {
-        self.forget_what_comes_again(delivery, &settlement);
+        self.before(in_hand, &settlement);
         match self.transport.settle(receipt, settlement.clone()).await {
             Ok(()) => {
-                self.remember(delivery, &settlement);
+                self.after(in_hand, &settlement);
                 Ended::Settled
             }
             // In a box: most need not carry the room for this along.
-            Err(failed) => Box::pin(self.settle_after(failed, delivery, settlement)).await,
+            Err(failed) => Box::pin(self.settle_after(failed, delivery, in_hand, settlement)).await,
         }
     }
 
@@ -45,6 +48,7 @@ impl<T: Transport> Context<T> {
         &self,
         mut failed: SettleError<T::Receipt>,
         delivery: &Delivery,
+        in_hand: &mut InHand,
         mut settlement: Settlement,
     ) -> Ended {
         let mut trouble = None;
@@ -56,7 +60,7 @@ impl<T: Transport> Context<T> {
                 tracing::warn!(%error, settlement = settlement.name(), "not settled: the message comes again");
                 // What the handler acknowledged, and what has its copy, is done: only the broker does not know yet.
                 if copy_stored || settlement == Settlement::Complete {
-                    self.remember(delivery, &settlement);
+                    self.after(in_hand, &settlement);
                 }
                 return Ended::Lost;
             };
@@ -66,7 +70,9 @@ impl<T: Transport> Context<T> {
             } else {
                 let wait = backoff::wait(tries, fastrand::u64(..));
                 if error.kind() == TransportErrorKind::TooLarge {
-                    // The fault is this message's, and time does not mend it: the others must not wait for that.
+                    // The fault is this message's, and time does not mend it: the others must not wait for that, also
+                    // where it was handled alone. Its handler is done.
+                    in_hand.alone = None;
                     tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), retry_in = ?wait, "too large to be copied: the message stays in hand");
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
@@ -75,13 +81,13 @@ impl<T: Transport> Context<T> {
                 // The word may come while the next try is under way: it is listened for from before that.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
                 if !self.wait_unless_over(wait, word).await {
-                    return self.give_back(delivery, receipt).await;
+                    return self.give_back(in_hand, receipt).await;
                 }
                 recovered = Some(self.recovered());
             }
             failed = match self.transport.settle(receipt, settlement.clone()).await {
                 Ok(()) => {
-                    self.remember(delivery, &settlement);
+                    self.after(in_hand, &settlement);
                     return Ended::Settled;
                 }
                 Err(failed) => failed,
@@ -94,14 +100,15 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn release_by(
         &self,
         delivery: &Delivery,
+        in_hand: &mut InHand,
         receipt: T::Receipt,
         settlement: Settlement,
     ) -> Ended {
-        self.forget_what_comes_again(delivery, &settlement);
+        self.before(in_hand, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
             match self.transport.settle(receipt, settlement.clone()).await {
                 Ok(()) => {
-                    self.remember(delivery, &settlement);
+                    self.after(in_hand, &settlement);
                     return Ended::Settled;
                 }
                 Err(error) => error,
@@ -110,12 +117,12 @@ impl<T: Transport> Context<T> {
         match held {
             Some(receipt) => {
                 tracing::warn!(%error, "not given back as a copy: given back as it is, which counts");
-                self.give_back(delivery, receipt).await
+                self.give_back(in_hand, receipt).await
             }
             None => {
                 tracing::warn!(%error, "not given back: the message comes again by itself");
                 if copy_stored {
-                    self.remember(delivery, &settlement);
+                    self.after(in_hand, &settlement);
                 }
                 Ended::Lost
             }
@@ -123,8 +130,8 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
-    async fn give_back(&self, delivery: &Delivery, receipt: T::Receipt) -> Ended {
-        self.forget_what_comes_again(delivery, &Settlement::Release);
+    async fn give_back(&self, in_hand: &mut InHand, receipt: T::Receipt) -> Ended {
+        self.before(in_hand, &Settlement::Release);
         match self.transport.settle(receipt, Settlement::Release).await {
             Ok(()) => Ended::GivenBack,
             Err(_) => Ended::Lost,
@@ -150,15 +157,14 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// Before the broker has it: it may be back at once, marked as redelivered.
-    fn forget_what_comes_again(&self, delivery: &Delivery, settlement: &Settlement) {
-        let comes_again = matches!(settlement, Settlement::Release | Settlement::HoldBack { .. });
-        if let (true, Some(recent)) = (comes_again, &self.recent) {
-            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).forget(delivery);
+    /// What stays with the broker may be back at once: that it comes again is noted before the broker is told.
+    fn before(&self, in_hand: &mut InHand, settlement: &Settlement) {
+        if matches!(settlement, Settlement::Release | Settlement::HoldBack { .. }) {
+            self.leave(in_hand, SettledCache::comes_again);
         }
     }
 
-    fn remember(&self, delivery: &Delivery, settlement: &Settlement) {
+    fn after(&self, in_hand: &mut InHand, settlement: &Settlement) {
         let done = match settlement {
             Settlement::Complete | Settlement::Move { .. } => true,
             // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
@@ -166,8 +172,15 @@ impl<T: Transport> Context<T> {
             // The message stays with the broker: when it comes again, it is not done.
             Settlement::Release | Settlement::HoldBack { .. } | Settlement::Reject => false,
         };
-        if let (true, Some(recent)) = (done, &self.recent) {
-            recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remember(delivery);
+        if done {
+            self.leave(in_hand, SettledCache::done);
+        }
+    }
+
+    /// What is left in hand comes again.
+    pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket)) {
+        if let (Some(ticket), Some(recent)) = (in_hand.ticket.take(), &self.recent) {
+            how(&mut recent.lock().unwrap_or_else(PoisonError::into_inner), &ticket);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use tokio::sync::watch;
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::ledger::Ledger;
-use super::recent::RecentlySettled;
+use super::isolate::Alone;
+use super::recent::{SettledCache, Ticket};
 use super::report::Counters;
 use super::settle::Ended;
 use super::suspects::Rule;
@@ -30,7 +31,7 @@ pub(crate) struct Context<T> {
     pub(crate) capabilities: Capabilities,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
-    pub(crate) recent: Option<Mutex<RecentlySettled>>,
+    pub(crate) recent: Option<Mutex<SettledCache>>,
     pub(crate) rule: Rule,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) trouble: Trouble,
@@ -40,15 +41,28 @@ pub(crate) struct Context<T> {
     spare: Mutex<Vec<ErasedService>>,
 }
 
+/// What is kept of a delivery until it is settled.
+#[derive(Default)]
+pub(crate) struct InHand {
+    /// Until it is known what became of it.
+    pub(crate) ticket: Option<Ticket>,
+    /// While it is handled alone.
+    pub(crate) alone: Alone,
+}
+
 impl<T: Transport> Context<T> {
     pub(crate) fn new(transport: Arc<T>, settings: Settings, rule: Rule, ledger: Option<Ledger>) -> Self {
+        let capabilities = transport.capabilities();
+        let most_in_hand = capabilities.most_in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
-            capabilities: transport.capabilities(),
+            capabilities,
             transport,
             rule,
             ledger,
             counters: Counters::default(),
-            recent: settings.remembered().map(|capacity| Mutex::new(RecentlySettled::new(capacity))),
+            recent: settings
+                .remembered()
+                .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
             trouble: Trouble(watch::Sender::new(0)),
             over: watch::Sender::new(false),
             spare: Mutex::default(),
@@ -57,16 +71,16 @@ impl<T: Transport> Context<T> {
     }
 
     /// Handles a delivery and settles it.
-    pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>) {
+    pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let span = telemetry::span(&delivery, self.capabilities.system);
         if span.is_disabled() {
-            self.work_within(&span, service, delivery, receipt).await;
+            self.work_within(&span, service, delivery, receipt, alone).await;
         } else {
-            let within = self.work_within(&span, service, delivery, receipt);
+            let within = self.work_within(&span, service, delivery, receipt, alone);
             Box::pin(within).instrument(span.clone()).await;
         }
     }
@@ -77,17 +91,20 @@ impl<T: Transport> Context<T> {
         service: ErasedService,
         delivery: Delivery,
         receipt: T::Receipt,
+        alone: Alone,
     ) {
-        if self.knows(&delivery) {
-            return self.settle_on_sight(&delivery, receipt).await;
+        let (known, ticket) = self.arrived(&delivery);
+        let mut in_hand = InHand { ticket, alone };
+        if known {
+            return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
         }
         if delivery.story().not_before.is_some()
             && let Some(wait_on) =
                 Settlement::wait_on(&delivery, &self.planning(&self.transport.capabilities()))
         {
             tracing::debug!("not due yet: waits on");
-            self.settle(&delivery, receipt, wait_on).await;
-            return;
+            self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
+            return self.leave(&mut in_hand, SettledCache::comes_again);
         }
         self.tell(&Event::Received { delivery: &delivery });
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
@@ -100,6 +117,7 @@ impl<T: Transport> Context<T> {
             tracing::warn!(
                 "lost while it was handled: the handler was dropped, and the message comes again, uncharged"
             );
+            self.leave(&mut in_hand, SettledCache::comes_again);
             drop(receipt);
             return self.lost(&delivery);
         };
@@ -115,13 +133,13 @@ impl<T: Transport> Context<T> {
         }
         // What was turned away stays counted until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
-        self.carry_out(&delivery, receipt, disposition).await;
+        self.carry_out(&delivery, in_hand, receipt, disposition).await;
         drop(begun);
     }
 
-    async fn settle_on_sight(&self, delivery: &Delivery, receipt: T::Receipt) {
+    async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: T::Receipt) {
         tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
-        if self.settle(delivery, receipt, Settlement::Complete).await == Ended::Settled {
+        if self.settle(delivery, in_hand, receipt, Settlement::Complete).await == Ended::Settled {
             self.counters.settled_on_sight();
             self.tell(&Event::SettledOnSight { delivery });
         }
@@ -132,10 +150,12 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         // Given back as a copy it would be one hop further, and nobody would know it again.
-        if self.knows(&delivery) {
-            return self.settle_on_sight(&delivery, receipt).await;
+        let (known, ticket) = self.arrived(&delivery);
+        let mut in_hand = InHand { ticket, alone: None };
+        if known {
+            return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
         }
-        self.carry_out(&delivery, receipt, Disposition::Release).await;
+        self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
     }
 
     /// What becomes of it; `None` when it is lost before that is decided: its handler is dropped then.
@@ -177,7 +197,13 @@ impl<T: Transport> Context<T> {
         }))
     }
 
-    async fn carry_out(&self, delivery: &Delivery, receipt: T::Receipt, disposition: Disposition) {
+    async fn carry_out(
+        &self,
+        delivery: &Delivery,
+        mut in_hand: InHand,
+        receipt: T::Receipt,
+        disposition: Disposition,
+    ) {
         let settlement = match disposition {
             // Nothing to plan: the way that most messages go is kept short.
             Disposition::Ack => Settlement::Complete,
@@ -188,9 +214,11 @@ impl<T: Transport> Context<T> {
             }
         };
         let ended = match disposition {
-            Disposition::Release => self.release_by(delivery, receipt, settlement).await,
-            _ => self.settle(delivery, receipt, settlement).await,
+            Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
+            _ => self.settle(delivery, &mut in_hand, receipt, settlement).await,
         };
+        // What was not done is not taken for done when it comes again.
+        self.leave(&mut in_hand, SettledCache::comes_again);
         match ended {
             Ended::Settled => {
                 self.counters.settled(&disposition);
@@ -221,7 +249,7 @@ impl<T: Transport> Context<T> {
     }
 
     fn lock_spare(&self) -> MutexGuard<'_, Vec<ErasedService>> {
-        self.spare.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
@@ -230,12 +258,23 @@ impl<T: Transport> Context<T> {
         }
     }
 
+    /// Whether it is done, and only its acknowledgement was lost.
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
         // Nothing else is ever looked up, and most are not.
-        delivery.redelivered()
-            && self.recent.as_ref().is_some_and(|recent| {
-                recent.lock().unwrap_or_else(std::sync::PoisonError::into_inner).knows(delivery)
-            })
+        delivery.redelivered() && self.recent_for(delivery).is_some_and(|recent| recent.knows(delivery))
+    }
+
+    /// It is in hand from now on; answers whether it is done.
+    fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
+        self.recent_for(delivery).map_or((false, None), |mut recent| recent.arrived(delivery))
+    }
+
+    fn recent_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
+        let mut recent = self.recent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.is_first_with(delivery) {
+            recent.interrupted(delivery.interruptions(), self.transport.unreceived().as_deref());
+        }
+        Some(recent)
     }
 
     fn planning<'a>(&self, capabilities: &'a Capabilities) -> Planning<'a> {

@@ -28,7 +28,7 @@ fn onto(shelf: Shelf, id: &str) -> Settlement {
 /// The next one's tag, id and count; panics where there is none.
 fn next(queue: &mut Queue, owner: Owner, now: Instant) -> (Tag, String, u32) {
     match queue.hand_out(owner, 0, now) {
-        HandOut::Message { tag, message, handed_out } => {
+        HandOut::Message { tag, message, handed_out, .. } => {
             (tag, message.id().unwrap_or_default().to_owned(), handed_out)
         }
         HandOut::Nothing { next_due } => panic!("nothing is ready; the next is due {next_due:?}"),

@@ -1,7 +1,7 @@
 //! What is known of the broker, and how much is wanted in hand.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::Broker;
 use crate::connection::Live;
@@ -19,7 +19,8 @@ pub(super) struct Known {
     sized: u16,
     /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
     narrowed: u16,
-    interrupted_at: Option<SystemTime>,
+    interrupted_at: Option<Instant>,
+    interruptions: u64,
     sessions: Vec<Weak<Session>>,
     pub(super) told: Told,
 }
@@ -77,12 +78,23 @@ impl Broker {
     }
 
     /// What was in hand when the last subscription was cut comes again from now on.
-    pub(crate) fn note_interruption(&self, now: SystemTime) {
-        self.known().interrupted_at = Some(now);
+    pub(crate) fn note_interruption(&self) {
+        self.known().interrupted_at = Some(Instant::now());
     }
 
-    pub(crate) fn interrupted_at(&self) -> Option<SystemTime> {
-        self.known().interrupted_at
+    pub(crate) fn since_interruption(&self) -> Option<Duration> {
+        self.known().interrupted_at.map(|at| at.elapsed())
+    }
+
+    /// How many there were, with those that were not counted yet.
+    pub(crate) fn interruptions(&self) -> u64 {
+        let mut known = self.known();
+        let ended = known.sessions.iter().filter_map(Weak::upgrade).filter(|session| session.is_interruption());
+        // They ended together, or one after the other: what counts is that some did.
+        if ended.count() > 0 {
+            known.interruptions += 1;
+        }
+        known.interruptions
     }
 
     pub(crate) fn remember(&self, session: &Arc<Session>) {

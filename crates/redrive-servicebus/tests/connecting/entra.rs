@@ -89,7 +89,7 @@ async fn a_token_is_renewed_before_it_runs_out() -> Result<(), BoxError> {
     // That it is shown to the broker: it is told to drop the connection at the next one.
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::DropConnection));
     let dropped = timeout(PATIENCE, async {
-        while transport.interrupted_at().is_none() {
+        while transport.since_interruption().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });

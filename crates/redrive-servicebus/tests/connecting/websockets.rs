@@ -30,7 +30,7 @@ async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
     // Lost, and had again.
     emulator.drop_connections();
     let noticed = timeout(PATIENCE, async {
-        while transport.interrupted_at().is_none() {
+        while transport.since_interruption().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });

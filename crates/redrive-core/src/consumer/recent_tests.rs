@@ -1,0 +1,286 @@
+use super::*;
+use crate::{Message, header_names};
+use proptest::prelude::*;
+use std::time::{Duration, UNIX_EPOCH};
+
+fn cache(capacity: usize) -> SettledCache {
+    let mut cache = SettledCache::new(NonZeroUsize::new(capacity).unwrap(), capacity);
+    cache.interrupted(1, Some(&[]));
+    cache
+}
+
+fn delivery(id: &str, hop: i64) -> Delivery {
+    of(Message::new("body").with_id(id).with_header(header_names::HOP, hop))
+}
+
+fn of(message: Message) -> Delivery {
+    Delivery::new(message, "q", UNIX_EPOCH).after_interruptions(1)
+}
+
+fn again(delivery: Delivery, interruptions: u64) -> Delivery {
+    delivery.marked_redelivered(true).after_interruptions(interruptions)
+}
+
+/// It arrives, and is settled.
+fn settle(cache: &mut SettledCache, delivery: &Delivery) {
+    let (known, ticket) = cache.arrived(delivery);
+    assert!(!known);
+    ticket.iter().for_each(|ticket| cache.done(ticket));
+}
+
+#[test]
+fn what_was_settled_is_known_after_an_interruption_and_once() {
+    let mut cache = cache(2);
+    settle(&mut cache, &delivery("a", 0));
+    assert!(!cache.knows(&again(delivery("a", 0), 1)), "the broker was told: it is a second message");
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.knows(&delivery("a", 0).after_interruptions(2)), "nobody had it in hand before");
+    assert!(!cache.knows(&again(delivery("a", 1), 2)), "its copy is somebody else");
+    assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "there is a second message");
+}
+
+#[test]
+fn a_second_message_that_was_in_hand_is_not_taken_for_the_first() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    let (known, _in_hand) = cache.arrived(&delivery("a", 0));
+    assert!(!known);
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "one of the two is not done");
+    assert!(cache.arrived(&again(delivery("a", 0), 2)).0, "then the other is");
+}
+
+#[test]
+fn a_second_message_that_was_not_even_received_is_not_taken_for_the_first() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[delivery("a", 0)]));
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
+fn where_it_is_not_known_what_comes_again_nothing_is_taken_for_done() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    settle(&mut cache, &delivery("b", 0).after_interruptions(2));
+    cache.interrupted(3, None);
+    for id in ["a", "b"] {
+        assert!(!cache.knows(&again(delivery(id, 0), 3)));
+    }
+}
+
+#[test]
+fn what_is_given_back_is_not_taken_for_its_twin() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    let (_, second) = cache.arrived(&delivery("a", 0).after_interruptions(2));
+    cache.comes_again(&second.unwrap());
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
+fn what_its_handler_came_to_after_an_interruption_is_remembered() {
+    let mut cache = cache(4);
+    let (_, ticket) = cache.arrived(&delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    cache.done(&ticket.unwrap());
+    assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
+fn what_came_again_before_its_handler_ended_leaves_nothing_behind() {
+    let mut cache = cache(4);
+    let (_, ticket) = cache.arrived(&delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "the handler still runs");
+    cache.done(&ticket.unwrap());
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
+fn only_as_many_as_can_be_in_hand_are_in_doubt() {
+    let mut cache = SettledCache::new(NonZeroUsize::new(100).unwrap(), 2);
+    cache.interrupted(1, Some(&[]));
+    for id in ["a", "b", "c"] {
+        settle(&mut cache, &delivery(id, 0));
+    }
+    cache.interrupted(2, Some(&[]));
+    let known = |id| cache.knows(&again(delivery(id, 0), 2));
+    assert_eq!((known("a"), known("b"), known("c")), (false, true, true));
+}
+
+#[test]
+fn the_oldest_doubts_are_forgotten() {
+    let mut cache = cache(2);
+    for (interruptions, id) in [(1, "a"), (2, "b"), (3, "c")] {
+        settle(&mut cache, &delivery(id, 0).after_interruptions(interruptions));
+        cache.interrupted(interruptions + 1, Some(&[]));
+    }
+    let known = |id| cache.knows(&again(delivery(id, 0), 4));
+    assert_eq!((known("a"), known("b"), known("c")), (false, true, true));
+    assert_eq!(cache.doubts.order.len(), 2);
+}
+
+#[test]
+fn a_number_of_the_broker_tells_twins_apart() {
+    let numbered = |number| delivery("a", 0).with_broker_number(number);
+    let mut cache = cache(2);
+    settle(&mut cache, &numbered(7));
+    assert!(cache.knows(&again(numbered(7), 1)), "without an interruption, too");
+    assert!(!cache.knows(&again(numbered(8), 1)));
+    for number in [8, 9, 9] {
+        settle(&mut cache, &numbered(number));
+    }
+    assert!(!cache.knows(&again(numbered(7), 1)), "the oldest is forgotten");
+    assert!(cache.knows(&again(numbered(8), 1)));
+}
+
+#[test]
+fn a_number_that_a_new_queue_gave_again_is_another_message() {
+    let mut cache = cache(2);
+    settle(&mut cache, &delivery("a", 0).with_broker_number(7));
+    assert!(!cache.knows(&again(delivery("b", 0).with_broker_number(7), 1)));
+}
+
+#[test]
+fn everything_that_a_publisher_may_change_tells_messages_apart() {
+    let message = || Message::new("7").with_id("order-7").with_header("event", "created");
+    let changed = |change: fn(&mut Message)| {
+        let mut changed = message();
+        change(&mut changed);
+        of(changed).published_to("events", "orders")
+    };
+    let others = [
+        changed(|message| *message = Message::new("8").with_id("order-7").with_header("event", "created")),
+        changed(|message| drop(message.headers_mut().insert("event", "cancelled"))),
+        changed(|message| message.properties_mut().correlation_id = Some("x".into())),
+        changed(|message| message.properties_mut().content_type = Some("x".into())),
+        changed(|message| message.properties_mut().content_encoding = Some("x".into())),
+        changed(|message| message.properties_mut().reply_to = Some("x".into())),
+        changed(|message| message.properties_mut().kind = Some("x".into())),
+        changed(|message| message.properties_mut().to = Some("x".into())),
+        changed(|message| message.properties_mut().user_id = Some("x".into())),
+        changed(|message| message.properties_mut().app_id = Some("x".into())),
+        changed(|message| message.properties_mut().cluster_id = Some("x".into())),
+        changed(|message| message.properties_mut().session_id = Some("x".into())),
+        changed(|message| message.properties_mut().priority = Some(1)),
+        changed(|message| message.properties_mut().timestamp = Some(UNIX_EPOCH.into())),
+        changed(|message| message.properties_mut().expiration = Some(Duration::from_secs(1))),
+        changed(|message| message.properties_mut().persistent = Some(true)),
+        of(message()).published_to("events", "orders.eu"),
+    ];
+    let mut cache = cache(2);
+    settle(&mut cache, &changed(|_| {}));
+    cache.interrupted(2, Some(&[]));
+    for other in others {
+        assert!(!cache.knows(&again(other.clone(), 2)), "{other:?}");
+    }
+    assert!(cache.knows(&again(changed(|_| {}), 2)));
+}
+
+#[test]
+fn the_count_of_the_broker_makes_no_other_message() {
+    let counted = |times: i64| of(Message::new("body").with_id("a").with_header("x-delivery-count", times));
+    let mut cache = cache(2);
+    settle(&mut cache, &counted(0));
+    cache.interrupted(2, Some(&[]));
+    assert!(cache.knows(&again(counted(1), 2)));
+}
+
+#[test]
+fn a_message_without_an_id_is_remembered_only_by_its_number() {
+    let nameless = || of(Message::new("body")).with_assigned_id(|| format!("{:x}", fastrand::u128(..)));
+    let mut cache = cache(2);
+    assert_eq!(cache.arrived(&nameless()), (false, None));
+    settle(&mut cache, &nameless().with_broker_number(7));
+    assert!(cache.knows(&again(nameless().with_broker_number(7), 1)));
+}
+
+/// A broker with messages that are all alike, and a consumer whose connection is cut now and then: in some cuts
+/// acknowledgements are lost, in others not.
+#[derive(Debug, Clone)]
+enum Act {
+    HandOut,
+    Receive,
+    Settle,
+    GiveBack,
+    Cut { told: usize },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => Just(Act::HandOut),
+        3 => Just(Act::Receive),
+        3 => Just(Act::Settle),
+        1 => Just(Act::GiveBack),
+        1 => (0_usize..4).prop_map(|told| Act::Cut { told }),
+    ]
+}
+
+proptest! {
+    /// As many are handled as there are messages, whatever is cut.
+    #[test]
+    fn none_of_those_that_are_alike_goes_unhandled(
+        messages in 1_usize..6,
+        acts in proptest::collection::vec(act(), 0..60),
+    ) {
+        let mut cache = cache(100);
+        let (mut interruptions, mut handled) = (1, 0);
+        // At the broker: whether each is marked as redelivered. In the transport; in hand; told to be removed.
+        let mut queue: VecDeque<bool> = (0..messages).map(|_| false).collect();
+        let mut inbox: VecDeque<bool> = VecDeque::new();
+        let mut in_hand: VecDeque<(bool, Ticket)> = VecDeque::new();
+        let mut untold = 0;
+        let to_the_end = (0..20 * messages).flat_map(|_| [Act::HandOut, Act::Receive, Act::Settle]);
+        for act in acts.into_iter().chain(to_the_end) {
+            match act {
+                Act::HandOut => inbox.extend(queue.pop_front()),
+                Act::Receive => {
+                    if let Some(redelivered) = inbox.pop_front() {
+                        let delivery = delivery("a", 0).after_interruptions(interruptions).marked_redelivered(redelivered);
+                        let (known, ticket) = cache.arrived(&delivery);
+                        handled += usize::from(!known);
+                        in_hand.push_back((known, ticket.unwrap()));
+                    }
+                }
+                Act::Settle => {
+                    if let Some((_, ticket)) = in_hand.pop_front() {
+                        cache.done(&ticket);
+                        untold += 1;
+                    }
+                }
+                // What is known is removed, and not given back.
+                Act::GiveBack => {
+                    if let Some((_, ticket)) = in_hand.pop_front_if(|(known, _)| !*known) {
+                        cache.comes_again(&ticket);
+                        handled -= 1;
+                        queue.push_front(true);
+                    }
+                }
+                Act::Cut { told } => {
+                    untold -= told.min(untold);
+                    interruptions += 1;
+                    let unreceived: Vec<_> = inbox.drain(..).map(|_| delivery("a", 0)).collect();
+                    cache.interrupted(interruptions, Some(&unreceived));
+                    for _ in 0..unreceived.len() + in_hand.len() + untold {
+                        queue.push_front(true);
+                    }
+                    for (known, ticket) in in_hand.drain(..) {
+                        if known {
+                            cache.done(&ticket);
+                        } else {
+                            // Its handler fails.
+                            handled -= 1;
+                        }
+                    }
+                    untold = 0;
+                }
+            }
+        }
+        prop_assert!(queue.is_empty() && inbox.is_empty() && in_hand.is_empty());
+        prop_assert!(handled >= messages, "{handled} of {messages}");
+    }
+}
