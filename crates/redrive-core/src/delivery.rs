@@ -101,6 +101,15 @@ impl Delivery {
         self
     }
 
+    /// The same delivery, as if this copy of its message had come in its place.
+    pub(crate) fn as_copy(mut self, copy: Message, now: SystemTime) -> Self {
+        self.story = Story::is_on(&copy).then(|| Arc::new(Story::read(&copy)));
+        self.message = copy;
+        self.received_at = now;
+        (self.handed_out, self.failures_in_place, self.redelivered) = (1, 0, false);
+        self
+    }
+
     /// The same delivery, marked by the broker as handed out before.
     #[must_use]
     pub fn marked_redelivered(mut self, redelivered: bool) -> Self {

@@ -265,9 +265,12 @@ pub enum TransportErrorKind {
     Topology,
     /// The configuration asks for what this broker cannot do.
     Unsupported,
-    /// The copy was not stored: target full, missing, or no confirmation in time. The consumer pauses
-    /// its intake and tries again.
+    /// The copy was not stored: target missing, or no confirmation in time. The consumer pauses its intake and tries
+    /// again.
     NotStored,
+    /// The copy was not stored: its target has no room. Where it was to come back, the consumer keeps the delivery in hand,
+    /// goes on with others, which makes room, and handles it again when its wait is over.
+    Full,
     /// The copy will never be stored as it is: too large for the broker.
     TooLarge,
     /// The delivery is no longer ours to settle; it comes again.

@@ -22,14 +22,14 @@ impl Refusal {
     pub(crate) fn on(self, queue: &str) -> TransportError {
         let (kind, message) = match self {
             Self::QueueFull(capacity) => (
-                TransportErrorKind::NotStored,
+                TransportErrorKind::Full,
                 format!(
                     "queue `{queue}` is full at {capacity} messages: nothing was stored; publish more slowly, or \
                      raise `MemoryOptions::queue_capacity`"
                 ),
             ),
             Self::ShelfFull(shelf) => (
-                TransportErrorKind::NotStored,
+                TransportErrorKind::Full,
                 format!(
                     "the {shelf} shelf of queue `{queue}` is full: the message stays where it is; redrive or \
                      discard what rests there, or raise `MemoryOptions::shelf_capacity`"

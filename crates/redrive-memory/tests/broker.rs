@@ -43,7 +43,7 @@ async fn a_full_queue_says_what_to_do() {
     let orders = Memory::with("orders", MemoryOptions::new().queue_capacity(1));
     orders.publish(Message::new("one")).unwrap();
     let refused = orders.publish(Message::new("two")).unwrap_err();
-    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert_eq!(refused.kind(), TransportErrorKind::Full);
     assert!(refused.to_string().contains("queue_capacity"), "{refused}");
 }
 
@@ -57,7 +57,7 @@ async fn a_redrive_into_a_full_queue_leaves_the_rest_on_the_shelf() {
     }
     orders.publish(Message::new("c")).unwrap();
     let refused = orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap_err();
-    assert_eq!(refused.kind(), TransportErrorKind::NotStored);
+    assert_eq!(refused.kind(), TransportErrorKind::Full);
     assert_eq!(orders.broker().shelf("orders", Shelf::DeadLetter)[0].id(), Some("b"));
     assert_eq!(orders.broker().depth("orders"), 2);
 }

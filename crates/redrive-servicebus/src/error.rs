@@ -106,7 +106,7 @@ impl WireError {
                  does not have it",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
-            Refusal::QuotaExceeded => (Kind::NotStored, "make room in the entity, or raise its quota"),
+            Refusal::QuotaExceeded => (Kind::Full, "make room in the entity, or raise its quota"),
             Refusal::TooLarge => (Kind::TooLarge, "the entity takes no message of this size"),
             Refusal::NoTransactions => (Kind::Unsupported, "the tier of the namespace has no transactions"),
             Refusal::NotAllowed => (Kind::Topology, "the entity is set up for something else"),

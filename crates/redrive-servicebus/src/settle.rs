@@ -238,6 +238,7 @@ fn not_stored(error: WireError, target: &str) -> TransportError {
     let kind = match error.refusal {
         Refusal::TooLarge => TransportErrorKind::TooLarge,
         Refusal::Unauthorized => TransportErrorKind::Unauthorized,
+        Refusal::QuotaExceeded => TransportErrorKind::Full,
         _ => TransportErrorKind::NotStored,
     };
     let said = error.into_error(&format!("storing a copy in `{target}`")).to_string();

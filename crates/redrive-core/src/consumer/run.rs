@@ -39,12 +39,12 @@ pub(crate) async fn run<T: Transport>(
     control: Control,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
-    let context = start(transport, settings).await?;
+    let context = start(transport, service, settings).await?;
     let (stop, stopped) = oneshot::channel::<()>();
     // In a task of its own, on the threads of the workers: whoever waits here may be on another, and every batch of
     // deliveries would wake a thread.
     let mut loops = JoinSet::new();
-    loops.spawn(run_started(context, service, control, stopped.map(drop)).in_current_span());
+    loops.spawn(run_started(context, control, stopped.map(drop)).in_current_span());
     let mut ended = pin!(loops.join_next());
     let report = tokio::select! {
         biased;
@@ -64,7 +64,6 @@ pub(crate) async fn run<T: Transport>(
 
 async fn run_started<T: Transport>(
     context: Context<T>,
-    service: ErasedService,
     control: Control,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
@@ -78,7 +77,7 @@ async fn run_started<T: Transport>(
             let context = Arc::clone(&working);
             async move { context.work(ready, received, alone).await }
         });
-    let ended = consume(&context, service, &control, &mut workers, shutdown).await;
+    let ended = consume(&context, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
@@ -91,7 +90,11 @@ async fn run_started<T: Transport>(
 }
 
 /// Compares what is asked with what the broker can do, before the first message is taken; then starts.
-async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Context<T>, ConsumerError> {
+async fn start<T: Transport>(
+    transport: Arc<T>,
+    service: ErasedService,
+    settings: Settings,
+) -> Result<Context<T>, ConsumerError> {
     let capabilities = transport.capabilities();
     let queue = capabilities.queue.clone();
     let unmet = settings.needs.unmet(&capabilities);
@@ -135,19 +138,18 @@ async fn start<T: Transport>(transport: Arc<T>, settings: Settings) -> Result<Co
             "by its ledger, a process died with these messages: each is handled alone"
         );
     }
-    Ok(Context::new(transport, settings, rule, ledger))
+    Ok(Context::new(transport, service, settings, rule, ledger))
 }
 
 /// Until the end is asked for, or something is broken for good.
 async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
-    service: ErasedService,
     control: &Control,
     workers: &mut Workers<Job<T::Receipt>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
-    let mut intake = Intake { paused: false, shut: false, service, next: None, isolation };
+    let mut intake = Intake { paused: false, shut: false, next: None, isolation };
     let ended = take_in(context, &mut intake, control, workers, shutdown).await;
     intake.isolation.give_back_kept(context).await;
     ended
@@ -229,7 +231,6 @@ struct Intake<R> {
     paused: bool,
     /// While copies cannot be stored.
     shut: bool,
-    service: ErasedService,
     /// A clone of the stack that is, or is becoming, ready for the next delivery.
     next: Option<ErasedService>,
     isolation: Isolation<R>,
@@ -247,7 +248,7 @@ impl<R: Send + 'static> Intake<R> {
         room: bool,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
         let queue = || context.capabilities.queue.clone();
-        let next = self.next.get_or_insert_with(|| context.spare().unwrap_or_else(|| self.service.clone()));
+        let next = self.next.get_or_insert_with(|| context.stack());
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
         let received = self.isolation.take(context, room).await;
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;

@@ -5,34 +5,40 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::recent::{SettledCache, Ticket};
 use super::work::{Context, InHand};
 use super::{Event, backoff};
 use crate::delivery::Delivery;
+use crate::message::Message;
 use crate::settlement::Settlement;
 use crate::transport::{SettleError, Transport, TransportError, TransportErrorKind};
 
 /// How carrying out a settlement ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+#[derive(Debug)]
+pub(crate) enum Ended<R> {
     /// As asked.
     Settled,
     /// Given back instead: the copy could not be stored before the consumer had to end.
     GivenBack,
+    /// There was no room for the copy until its wait was over: it is handled from the hand.
+    Due { copy: Message, receipt: R },
     /// The delivery is no longer in hand; it comes again.
     Lost,
 }
 
 impl<T: Transport> Context<T> {
     /// While a copy cannot be stored, the delivery stays in hand and the intake stays shut: the handler does not run
-    /// again for it, and nothing is acknowledged.
+    /// again for it, and nothing is acknowledged. A copy that is to come back and finds no room does not shut the intake:
+    /// what is taken in may be what makes room.
     pub(crate) async fn settle(
         &self,
         delivery: &Delivery,
         in_hand: &mut InHand,
         receipt: T::Receipt,
         settlement: Settlement,
-    ) -> Ended {
+    ) -> Ended<T::Receipt> {
         self.before(in_hand, &settlement);
         match self.transport.settle(receipt, settlement.clone()).await {
             Ok(()) => {
@@ -50,7 +56,8 @@ impl<T: Transport> Context<T> {
         delivery: &Delivery,
         in_hand: &mut InHand,
         mut settlement: Settlement,
-    ) -> Ended {
+    ) -> Ended<T::Receipt> {
+        let since = Instant::now();
         let mut trouble = None;
         let mut recovered = None;
         for tries in 1_u32.. {
@@ -68,8 +75,20 @@ impl<T: Transport> Context<T> {
                 tracing::error!(%error, "the message cannot be copied: it goes to the dead-letter shelf without its story");
                 settlement = instead;
             } else {
-                let wait = backoff::wait(tries, fastrand::u64(..));
-                if error.kind() == TransportErrorKind::TooLarge {
+                let mut wait = backoff::wait(tries, fastrand::u64(..));
+                if error.kind() == TransportErrorKind::Full
+                    && let Settlement::Reschedule { wait: asked, copy } = settlement
+                {
+                    (trouble, in_hand.alone) = (None, None);
+                    let left = asked.saturating_sub(since.elapsed());
+                    if left.is_zero() {
+                        tracing::warn!(%error, id = delivery.id(), "no room for the copy: it is handled from the hand");
+                        return Ended::Due { copy, receipt };
+                    }
+                    tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in hand until it is due");
+                    wait = wait.min(left);
+                    settlement = Settlement::Reschedule { wait: asked, copy };
+                } else if error.kind() == TransportErrorKind::TooLarge {
                     // The fault is this message's, and time does not mend it: the others must not wait for that, also
                     // where it was handled alone. Its handler is done.
                     in_hand.alone = None;
@@ -103,7 +122,7 @@ impl<T: Transport> Context<T> {
         in_hand: &mut InHand,
         receipt: T::Receipt,
         settlement: Settlement,
-    ) -> Ended {
+    ) -> Ended<T::Receipt> {
         self.before(in_hand, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
             match self.transport.settle(receipt, settlement.clone()).await {
@@ -130,7 +149,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
-    async fn give_back(&self, in_hand: &mut InHand, receipt: T::Receipt) -> Ended {
+    async fn give_back(&self, in_hand: &mut InHand, receipt: T::Receipt) -> Ended<T::Receipt> {
         self.before(in_hand, &Settlement::Release);
         match self.transport.settle(receipt, Settlement::Release).await {
             Ok(()) => Ended::GivenBack,

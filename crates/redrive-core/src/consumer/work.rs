@@ -37,8 +37,8 @@ pub(crate) struct Context<T> {
     pub(crate) trouble: Trouble,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
-    /// Clones of the stack that have done a call, for the next one.
-    spare: Mutex<Vec<ErasedService>>,
+    /// The stack, and clones of it that have done a call, for the next one.
+    stacks: Mutex<Vec<ErasedService>>,
 }
 
 /// What is kept of a delivery until it is settled.
@@ -46,12 +46,23 @@ pub(crate) struct Context<T> {
 pub(crate) struct InHand {
     /// Until it is known what became of it.
     pub(crate) ticket: Option<Ticket>,
+    /// It is done, and only its acknowledgement was lost.
+    known: bool,
     /// While it is handled alone.
     pub(crate) alone: Alone,
 }
 
+/// A copy that was not stored and is due now, with what is in hand for it.
+type Due<R> = (Delivery, R, InHand);
+
 impl<T: Transport> Context<T> {
-    pub(crate) fn new(transport: Arc<T>, settings: Settings, rule: Rule, ledger: Option<Ledger>) -> Self {
+    pub(crate) fn new(
+        transport: Arc<T>,
+        service: ErasedService,
+        settings: Settings,
+        rule: Rule,
+        ledger: Option<Ledger>,
+    ) -> Self {
         let capabilities = transport.capabilities();
         let most_in_hand = capabilities.most_in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
@@ -65,7 +76,7 @@ impl<T: Transport> Context<T> {
                 .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
             trouble: Trouble(watch::Sender::new(0)),
             over: watch::Sender::new(false),
-            spare: Mutex::default(),
+            stacks: Mutex::new(vec![service]),
             settings,
         }
     }
@@ -76,12 +87,40 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let (known, ticket) = self.arrived(&delivery);
+        let in_hand = InHand { ticket, known, alone };
+        if let Some(due) = self.work_once(service, delivery, receipt, in_hand).await {
+            Box::pin(self.work_on(due)).await;
+        }
+    }
+
+    /// Handles it from the hand, until there is room for a copy, or no more copies are needed.
+    async fn work_on(&self, due: Due<T::Receipt>) {
+        let mut next = Some(due);
+        while let Some((delivery, receipt, in_hand)) = next {
+            let mut service = self.stack();
+            if service.ready().await.is_err() {
+                // The loop has the same stack, and ends with its error.
+                self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
+                return;
+            }
+            next = self.work_once(service, delivery, receipt, in_hand).await;
+        }
+    }
+
+    async fn work_once(
+        &self,
+        service: ErasedService,
+        delivery: Delivery,
+        receipt: T::Receipt,
+        in_hand: InHand,
+    ) -> Option<Due<T::Receipt>> {
         let span = telemetry::span(&delivery, self.capabilities.system);
         if span.is_disabled() {
-            self.work_within(&span, service, delivery, receipt, alone).await;
+            self.work_within(&span, service, delivery, receipt, in_hand).await
         } else {
-            let within = self.work_within(&span, service, delivery, receipt, alone);
-            Box::pin(within).instrument(span.clone()).await;
+            let within = self.work_within(&span, service, delivery, receipt, in_hand);
+            Box::pin(within).instrument(span.clone()).await
         }
     }
 
@@ -91,20 +130,19 @@ impl<T: Transport> Context<T> {
         service: ErasedService,
         delivery: Delivery,
         receipt: T::Receipt,
-        alone: Alone,
-    ) {
-        let (known, ticket) = self.arrived(&delivery);
-        let mut in_hand = InHand { ticket, alone };
-        if known {
-            return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
+        mut in_hand: InHand,
+    ) -> Option<Due<T::Receipt>> {
+        if in_hand.known {
+            self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
+            return None;
         }
         if delivery.story().not_before.is_some()
             && let Some(wait_on) =
                 Settlement::wait_on(&delivery, &self.planning(&self.transport.capabilities()))
         {
             tracing::debug!("not due yet: waits on");
-            self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
-            return self.leave(&mut in_hand, SettledCache::comes_again);
+            let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
+            return self.go_on(&delivery, in_hand, ended);
         }
         self.tell(&Event::Received { delivery: &delivery });
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
@@ -119,7 +157,8 @@ impl<T: Transport> Context<T> {
             );
             self.leave(&mut in_hand, SettledCache::comes_again);
             drop(receipt);
-            return self.lost(&delivery);
+            self.lost(&delivery);
+            return None;
         };
         let disposition = self.redacted(disposition);
         if let Some(began) = began {
@@ -133,13 +172,14 @@ impl<T: Transport> Context<T> {
         }
         // What was turned away stays counted until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
-        self.carry_out(&delivery, in_hand, receipt, disposition).await;
+        let due = self.carry_out(&delivery, in_hand, receipt, disposition).await;
         drop(begun);
+        due
     }
 
     async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: T::Receipt) {
         tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
-        if self.settle(delivery, in_hand, receipt, Settlement::Complete).await == Ended::Settled {
+        if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
             self.counters.settled_on_sight();
             self.tell(&Event::SettledOnSight { delivery });
         }
@@ -151,7 +191,7 @@ impl<T: Transport> Context<T> {
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         // Given back as a copy it would be one hop further, and nobody would know it again.
         let (known, ticket) = self.arrived(&delivery);
-        let mut in_hand = InHand { ticket, alone: None };
+        let mut in_hand = InHand { ticket, known, alone: None };
         if known {
             return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
         }
@@ -187,7 +227,7 @@ impl<T: Transport> Context<T> {
             () = self.over() => return Some(Disposition::Release),
         };
         if outcome.is_ok() {
-            self.lock_spare().push(service);
+            self.stacks().push(service);
         }
         // Without a layer that decides about errors nothing says that another attempt would go better.
         Some(outcome.unwrap_or_else(|error| {
@@ -203,7 +243,7 @@ impl<T: Transport> Context<T> {
         mut in_hand: InHand,
         receipt: T::Receipt,
         disposition: Disposition,
-    ) {
+    ) -> Option<Due<T::Receipt>> {
         let settlement = match disposition {
             // Nothing to plan: the way that most messages go is kept short.
             Disposition::Ack => Settlement::Complete,
@@ -217,10 +257,8 @@ impl<T: Transport> Context<T> {
             Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
             _ => self.settle(delivery, &mut in_hand, receipt, settlement).await,
         };
-        // What was not done is not taken for done when it comes again.
-        self.leave(&mut in_hand, SettledCache::comes_again);
-        match ended {
-            Ended::Settled => {
+        match &ended {
+            Ended::Settled | Ended::Due { .. } => {
                 self.counters.settled(&disposition);
                 self.tell(&Event::Settled { delivery, disposition: &disposition });
             }
@@ -230,6 +268,22 @@ impl<T: Transport> Context<T> {
             }
             Ended::Lost => self.lost(delivery),
         }
+        self.go_on(delivery, in_hand, ended)
+    }
+
+    /// With the copy that is due, if there is one. Else it is out of hand: what was not done is not taken for done when it
+    /// comes again.
+    fn go_on(
+        &self,
+        delivery: &Delivery,
+        mut in_hand: InHand,
+        ended: Ended<T::Receipt>,
+    ) -> Option<Due<T::Receipt>> {
+        if let Ended::Due { copy, receipt } = ended {
+            return Some((delivery.clone().as_copy(copy, self.transport.now()), receipt, in_hand));
+        }
+        self.leave(&mut in_hand, SettledCache::comes_again);
+        None
     }
 
     fn lost(&self, delivery: &Delivery) {
@@ -243,13 +297,19 @@ impl<T: Transport> Context<T> {
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// A clone of the stack that is there already: not ready for a call, but in working order.
-    pub(crate) fn spare(&self) -> Option<ErasedService> {
-        self.lock_spare().pop()
+    /// A clone of the stack, not ready for a call; one that has done a call where there is one.
+    pub(crate) fn stack(&self) -> ErasedService {
+        let mut stacks = self.stacks();
+        if stacks.len() > 1
+            && let Some(spare) = stacks.pop()
+        {
+            return spare;
+        }
+        stacks[0].clone()
     }
 
-    fn lock_spare(&self) -> MutexGuard<'_, Vec<ErasedService>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stacks(&self) -> MutexGuard<'_, Vec<ErasedService>> {
+        self.stacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {

@@ -175,16 +175,18 @@ impl Broker {
 
 /// Only one answer means that the message lies in the queue.
 pub(crate) fn stored(answer: Answer, target: &str) -> Result<(), TransportError> {
-    let message = match answer {
+    let (kind, message) = match answer {
         Answer::Stored => return Ok(()),
-        Answer::Returned(text) => {
-            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue")
-        }
-        Answer::Refused => {
+        Answer::Returned(text) => (
+            TransportErrorKind::NotStored,
+            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue"),
+        ),
+        Answer::Refused => (
+            TransportErrorKind::Full,
             format!(
                 "the message was not stored: RabbitMQ refuses it for `{target}`; most often the queue is full"
-            )
-        }
+            ),
+        ),
     };
-    Err(TransportError::new(TransportErrorKind::NotStored, message))
+    Err(TransportError::new(kind, message))
 }
