@@ -1,6 +1,6 @@
 //! What redrive wrote on a message when it failed before, read back tolerantly.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::failure::Reason;
 use crate::header_names as names;
@@ -44,6 +44,8 @@ pub struct Story {
     pub deadline: Option<SystemTime>,
     /// Not to be handled before this time.
     pub not_before: Option<SystemTime>,
+    /// How much of its wait was left when this copy was stored, beyond the hop that it was stored for.
+    pub wait_left: Option<Duration>,
     /// When the wait that this copy was stored for is over.
     pub due_at: Option<SystemTime>,
     /// The first failures and the last ones, oldest first.
@@ -138,6 +140,7 @@ impl Story {
             source_routing_key: text(names::SOURCE_ROUTING_KEY),
             deadline: time(names::DEADLINE),
             not_before: time(names::NOT_BEFORE),
+            wait_left: headers.get(names::WAIT_LEFT).and_then(read_millis),
             due_at: time(names::DUE_AT),
             history: headers
                 .get(names::HISTORY)
@@ -168,6 +171,10 @@ impl Story {
             .filter_map(|(count, name)| (count == Count::Unreadable).then_some(name))
             .collect()
     }
+}
+
+fn read_millis(value: &Value) -> Option<Duration> {
+    u64::try_from(value.to_integer()?).ok().map(Duration::from_millis)
 }
 
 /// RFC 3339 as we write it; a timestamp or milliseconds since 1970 where another client rewrote it.

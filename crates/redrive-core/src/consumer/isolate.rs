@@ -36,13 +36,13 @@ pub(crate) struct Isolation<R> {
 }
 
 impl<R: Send + 'static> Isolation<R> {
-    /// Before the transport starts.
+    /// With the first delivery.
     pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
         let rule = context.rule;
-        let narrows = !rule.is_off() && context.settings.needs.prefetch > 1;
+        let narrows = (context.narrowed || !rule.is_off()) && context.settings.needs.prefetch > 1;
         Self {
             rule,
-            watch: Watch::new(rule),
+            watch: Watch::new(context.narrowed),
             narrows,
             kept: None,
             patience: None,

@@ -103,8 +103,11 @@ async fn start<T: Transport>(
     }
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
-    let rule = Rule::of(settings.suspects, &settings.needs, &capabilities, ledger.is_some());
-    if !rule.is_off() {
+    let rule = |capabilities| {
+        Rule::of(settings.suspects, &settings.needs, capabilities, ledger.is_some())
+    };
+    let narrowed = !rule(&capabilities).is_off();
+    if narrowed {
         // The first delivery shows whether a process died before; nothing else is in hand until then.
         transport.narrow(Some(1));
     }
@@ -115,6 +118,7 @@ async fn start<T: Transport>(
     let mut needs = settings.needs.clone();
     // Some of it is known only now.
     let capabilities = transport.capabilities();
+    let suspects = (rule(&capabilities), narrowed);
     if let (Some(allowed), Some(limit)) = (needs.hand_outs_on(&capabilities), capabilities.hand_out_limit)
         && needs.hand_outs != Some(allowed)
     {
@@ -138,7 +142,7 @@ async fn start<T: Transport>(
             "by its ledger, a process died with these messages: each is handled alone"
         );
     }
-    Ok(Context::new(transport, service, settings, rule, ledger))
+    Ok(Context::new(transport, service, settings, suspects, ledger))
 }
 
 /// Until the end is asked for, or something is broken for good.

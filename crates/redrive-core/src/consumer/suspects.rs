@@ -157,8 +157,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(rule: Rule) -> Self {
-        Self { mode: if rule.is_off() { Mode::Together } else { Mode::Probing } }
+    /// `narrowed`: one delivery is in hand at the beginning.
+    pub(crate) fn new(narrowed: bool) -> Self {
+        Self { mode: if narrowed { Mode::Probing } else { Mode::Together } }
     }
 
     /// True while deliveries are handled side by side.

@@ -93,7 +93,7 @@ fn switched_off_nothing_is_a_suspect() {
 #[test]
 fn the_first_delivery_shows_whether_to_go_wide() {
     let rule = rule(Suspects::default(), true, false, false);
-    let mut watch = Watch::new(rule);
+    let mut watch = Watch::new(!rule.is_off());
     assert!(!watch.together());
     assert_eq!(watch.arrived(false), Step::Widen { suspects: 0 });
     assert!(watch.together());
@@ -143,7 +143,7 @@ struct Process {
 
 impl Process {
     fn new(rule: Rule) -> Self {
-        Self { watch: Watch::new(rule), inbox: VecDeque::new(), running: Vec::new(), kept: None }
+        Self { watch: Watch::new(!rule.is_off()), inbox: VecDeque::new(), running: Vec::new(), kept: None }
     }
 }
 

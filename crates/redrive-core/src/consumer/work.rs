@@ -33,6 +33,8 @@ pub(crate) struct Context<T> {
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<SettledCache>>,
     pub(crate) rule: Rule,
+    /// The transport was started with one delivery in hand.
+    pub(crate) narrowed: bool,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) trouble: Trouble,
     /// True once the grace period of the shutdown is over.
@@ -60,7 +62,7 @@ impl<T: Transport> Context<T> {
         transport: Arc<T>,
         service: ErasedService,
         settings: Settings,
-        rule: Rule,
+        (rule, narrowed): (Rule, bool),
         ledger: Option<Ledger>,
     ) -> Self {
         let capabilities = transport.capabilities();
@@ -69,6 +71,7 @@ impl<T: Transport> Context<T> {
             capabilities,
             transport,
             rule,
+            narrowed,
             ledger,
             counters: Counters::default(),
             recent: settings

@@ -35,7 +35,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
 }
 
 /// What is never dropped.
-const KEPT: [&str; 15] = [
+const KEPT: [&str; 16] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -50,6 +50,7 @@ const KEPT: [&str; 15] = [
     names::EXPIRATION,
     names::DEADLINE,
     names::NOT_BEFORE,
+    names::WAIT_LEFT,
     names::DUE_AT,
 ];
 

@@ -118,7 +118,10 @@ impl Settlement {
     /// wait on. `None` when it is due.
     #[must_use]
     pub fn wait_on(delivery: &Delivery, planning: &Planning<'_>) -> Option<Self> {
-        let remaining = delivery.story().not_before?.duration_since(planning.now).ok()?;
+        let story = delivery.story();
+        let remaining = story.not_before?.duration_since(planning.now).ok()?;
+        // The clock that wrote the time may have been another one, or was set since.
+        let remaining = story.wait_left.map_or(remaining, |left| left.min(remaining));
         // Less than this is a difference between clocks, not a hop that is still to come.
         const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
         // Later than any wait that the broker accepts: not of redrive's writing, and the message would go round for ever.
@@ -138,7 +141,7 @@ impl Settlement {
         if copy.properties().expiration.is_some() {
             copy.properties_mut().expiration = None;
         }
-        for name in [names::NOT_BEFORE, names::DUE_AT] {
+        for name in [names::NOT_BEFORE, names::WAIT_LEFT, names::DUE_AT] {
             copy.headers_mut().remove(name);
         }
         reschedule(remaining, copy, planning)
@@ -177,6 +180,7 @@ pub fn redriven(shelved: &Message) -> Message {
         names::FIRST_FAILED_AT,
         names::DEADLINE,
         names::NOT_BEFORE,
+        names::WAIT_LEFT,
         names::DUE_AT,
     ] {
         headers.remove(name);
@@ -207,8 +211,10 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let mut copy = next_copy(delivery);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
     // It may not be due yet: given back it waits on.
-    if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
-        copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
+    for name in [names::NOT_BEFORE, names::WAIT_LEFT] {
+        if let Some(value) = delivery.message().headers().get(name) {
+            copy.headers_mut().insert_own(name, value.clone());
+        }
     }
     if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
 }
@@ -218,6 +224,8 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
+            let left = i64::try_from((wait - hop).as_millis()).unwrap_or(i64::MAX);
+            copy.headers_mut().insert_own(names::WAIT_LEFT, left);
             copy.headers_mut().insert_own(names::NOT_BEFORE, due.clone());
         }
         copy.headers_mut().insert_own(names::DUE_AT, due);
@@ -267,6 +275,7 @@ fn next_copy(delivery: &Delivery) -> Message {
     }
     headers.insert_own(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
+    headers.remove(names::WAIT_LEFT);
     headers.remove(names::DUE_AT);
     // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
     if let (Count::Known(failures), counted @ 1..) = (delivery.story().attempt, delivery.failures_in_place())

@@ -94,3 +94,41 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     assert!(!waits(write_time(planning.now + 11 * DAY)));
     assert!(!waits(Value::I64(i64::MAX)));
 }
+
+/// A wait of several hops, on hosts whose clocks differ: `ahead` of the one before when each hop is over.
+fn hops_of(wait: Duration, ahead: &[i64]) -> Vec<u64> {
+    let mut capabilities = Capabilities::new("test", "q");
+    capabilities.hops = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
+    let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let mut planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let first = Delivery::new(Message::new("").with_id("m"), "q", now);
+    let mut settlement = Settlement::plan(&first, Disposition::Retry(wait, failure()), &planning);
+    let mut hops = Vec::new();
+    for ahead in ahead.iter().copied().chain(std::iter::repeat(0)) {
+        let Settlement::Reschedule { wait, copy } = settlement else { panic!("{settlement:?}") };
+        hops.push(wait.as_secs());
+        now += wait;
+        let skew = Duration::from_secs(ahead.unsigned_abs());
+        now = if ahead < 0 { now - skew } else { now + skew };
+        planning.now = now;
+        match Settlement::wait_on(&Delivery::new(copy, "q", now), &planning) {
+            Some(next) => settlement = next,
+            None => return hops,
+        }
+        assert!(hops.len() < 20, "it goes round and round: {hops:?}");
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_wait_longer() {
+    let wait = Duration::from_secs(250);
+    assert_eq!(hops_of(wait, &[]), [100, 100, 50]);
+    assert_eq!(hops_of(wait, &[-86_400]), [100, 100, 50], "by a day");
+    assert_eq!(hops_of(wait, &[0, -600]), [100, 100, 50], "another host takes over, ten minutes behind");
+}
+
+#[test]
+fn the_time_that_a_message_lay_in_its_queue_is_not_waited_for_again() {
+    assert_eq!(hops_of(Duration::from_secs(250), &[120]), [100, 10, 10, 10]);
+}
