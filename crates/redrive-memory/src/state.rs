@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redrive_core::{Message, Selection, Shelf, Shelved, Story, redriven};
+use redrive_core::{Message, Selection, Shelf, Shelved, redriven};
 
 use crate::error::Refusal;
 use crate::options::MemoryOptions;
@@ -32,17 +32,15 @@ impl State {
         self.queues.get_mut(name).expect("it was inserted just now")
     }
 
-    /// Sends a message from a shelf of `queue` back to the consumer that failed; to `queue`'s own where that
-    /// one's queue is not here.
+    /// Sends a message from a shelf of `queue` back to that queue. A shelf belongs to one queue, and no header chooses
+    /// another one.
     pub(crate) fn send_back(
         &mut self,
         queue: &str,
         message: &Message,
         options: &MemoryOptions,
     ) -> Result<(), Refusal> {
-        let source = Story::read(message).source_queue.filter(|source| self.queues.contains_key(source));
-        let target = source.as_deref().unwrap_or(queue);
-        self.queue(target, options).publish(redriven(message))
+        self.queue(queue, options).publish(redriven(message))
     }
 
     /// Offers every selected message of a shelf to `store`, oldest first, and takes it off the shelf once it is

@@ -73,7 +73,7 @@ impl RabbitMqShelves {
                 continue;
             }
             let stored = match deed {
-                Deed::Redrive => Some((self.way_back(&shelved).await?, self.redriven(&shelved.message))),
+                Deed::Redrive => Some((self.way_back(&shelved).to_owned(), self.redriven(&shelved.message))),
                 Deed::StoreIn(queue) => Some((queue.clone(), for_good(&shelved.message))),
                 Deed::Remove => None,
             };
@@ -97,27 +97,26 @@ impl RabbitMqShelves {
         copy
     }
 
-    /// The queue whose consumer failed. On a message that the broker itself put here the header is the publisher's, who
-    /// may name a queue that is not there: such a message must not keep those behind it from being redriven.
-    async fn way_back(&self, shelved: &Shelved) -> Result<String, TransportError> {
-        let own = self.broker.queue();
-        let Some(named) = shelved.story.source_queue.as_deref().filter(|named| *named != own) else {
-            return Ok(own.to_owned());
-        };
-        let live = self.broker.asking().await?;
-        match topology::count(&live, named).await {
-            Ok(_) => Ok(named.to_owned()),
-            Err(error) if error.kind() == TransportErrorKind::Topology => {
-                let id = shelved.message.id();
-                warn!(
-                    queue = own,
-                    named, id, "the queue that a message names is not there: it is redriven to this one"
-                );
-                Ok(own.to_owned())
-            }
-            Err(error) => Err(error),
+    /// The queue whose consumer failed: this one, or one of those that share the shelves.
+    fn way_back(&self, shelved: &Shelved) -> &str {
+        let (own, named) = (self.broker.queue(), shelved.story.source_queue.as_deref());
+        let chosen = chosen(own, &self.broker.options.shelves_shared_with, named);
+        if let Some(named) = named.filter(|named| *named != chosen) {
+            let id = shelved.message.id();
+            warn!(
+                queue = own,
+                named,
+                id,
+                "a message names a queue that does not share this shelf: it is redriven to this one"
+            );
         }
+        chosen
     }
+}
+
+/// A header is anybody's to write: it chooses among the queues that the operator named, and is nothing else.
+fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &'a str {
+    shared_with.iter().find(|queue| Some(queue.as_str()) == named).map_or(own, String::as_str)
 }
 
 #[async_trait]
@@ -215,5 +214,23 @@ impl Visit {
         self.session.settle_down().await;
         // Answered, everything is back in its place: the next look at the shelf sees it.
         let _ = self.session.connection().answered(self.session.channel().close(200, "OK".into())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_chooses_among_the_queues_that_were_named() {
+        let shared = ["bills".to_owned(), "mails".to_owned()];
+        for (named, expected) in [
+            (None, "orders"),
+            (Some("orders"), "orders"),
+            (Some("mails"), "mails"),
+            (Some("wages"), "orders"),
+        ] {
+            assert_eq!(chosen("orders", &shared, named), expected);
+        }
     }
 }

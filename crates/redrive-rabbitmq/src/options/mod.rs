@@ -51,6 +51,7 @@ pub struct Options {
     pub(crate) native_dead_letter: Option<bool>,
     pub(crate) arguments: BTreeMap<String, Value>,
     pub(crate) more_waits: Vec<Duration>,
+    pub(crate) shelves_shared_with: Vec<String>,
     /// Of the connections that are shared, where they are.
     pub(crate) connection: ConnectionOptions,
     /// An option that was given and means nothing on connections that others share.
@@ -77,6 +78,7 @@ impl Options {
             native_dead_letter: None,
             arguments: BTreeMap::new(),
             more_waits: Vec::new(),
+            shelves_shared_with: Vec::new(),
             connection: ConnectionOptions::default().name(format!("redrive {queue}")),
             wants_own_connections: None,
             ack_within: Duration::from_millis(5),

@@ -84,6 +84,14 @@ impl Options {
         self
     }
 
+    /// Other work queues whose dead letters rest on the same shelves. A redrive sends a message back to the one of them that
+    /// its `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone decides
+    /// nothing, because any publisher can write it.
+    pub fn shelves_shared_with(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.shelves_shared_with.extend(queues.into_iter().map(Into::into));
+        self
+    }
+
     /// What the names of the delay queues begin with: `{queue}--retry`, unless told otherwise; `-1000ms` is added.
     pub fn retry_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.names.retry_prefix = prefix.into();
