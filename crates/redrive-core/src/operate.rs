@@ -33,14 +33,16 @@ pub trait Shelves: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When one cannot be sent back; it and those behind it are still on the shelf.
+    /// When one cannot be sent back: it is still on the shelf. Where that is for what the message is
+    /// ([`TooLarge`](crate::TransportErrorKind::TooLarge)), the others are sent back all the same, and the error says how
+    /// many were, and which were not. Else those behind it are still on the shelf too.
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError>;
 
     /// Moves messages from the dead-letter shelf to the parking shelf. Answers how many.
     ///
     /// # Errors
     ///
-    /// When one cannot be moved; it and those behind it are still where they were.
+    /// As [`redrive`](Self::redrive).
     async fn park(&self, which: &Selection) -> Result<u64, TransportError>;
 
     /// Removes messages for good. Answers how many.

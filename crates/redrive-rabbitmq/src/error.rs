@@ -192,6 +192,11 @@ pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
+/// True when a copy was not stored because of what the message is: others may be.
+pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
+    matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)
+}
+
 /// True when a copy was not stored because the exchange is not there. The broker closes the channel over that.
 pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());

@@ -34,6 +34,7 @@ mod publish;
 mod screen;
 mod session;
 mod shelves;
+mod stayed;
 mod topology;
 mod transfer;
 mod transport;

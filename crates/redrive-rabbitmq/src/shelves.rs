@@ -16,6 +16,7 @@ use crate::convert::{self, short};
 use crate::delay::Way;
 use crate::error;
 use crate::session::{Receipt, Session};
+use crate::stayed::Stayed;
 use crate::topology;
 
 /// The dead-letter queue and the parking queue of one work queue; made by
@@ -48,15 +49,17 @@ impl RabbitMqShelves {
         Ok(Visit { session, queue, left: None, held: Vec::new() })
     }
 
-    /// Does the deed to every message that is meant. Whatever happens, all others are given back.
+    /// Does the deed to every message that is meant. Whatever happens, all others are given back. One that cannot be copied
+    /// does not keep those behind it.
     async fn work(&self, shelf: Shelf, which: &Selection, deed: &Deed) -> Result<u64, TransportError> {
         let mut visit = self.visit(shelf).await?;
-        let done = self.work_through(&mut visit, which, deed).await;
+        let mut stayed = Stayed::default();
+        let done = self.work_through(&mut visit, which, deed, &mut stayed).await;
         let queue = visit.queue.clone();
         visit.end().await;
         let done = done?;
-        info!(shelf = %queue, messages = done, "worked through a shelf");
-        Ok(done)
+        info!(shelf = %queue, messages = done, stayed = stayed.count, "worked through a shelf");
+        stayed.said_of(done, &queue)
     }
 
     async fn work_through(
@@ -64,29 +67,38 @@ impl RabbitMqShelves {
         visit: &mut Visit,
         which: &Selection,
         deed: &Deed,
+        stayed: &mut Stayed,
     ) -> Result<u64, TransportError> {
         let mut done = 0;
-        while let Some((shelved, tag)) = visit.next().await? {
+        while let Some(found) = visit.next().await? {
             fail_point(FailPoint::Taken);
-            if !which.includes(&shelved) {
-                visit.held.push(tag);
+            if !which.includes(&found.shelved) {
+                visit.held.push(found.tag);
                 continue;
             }
-            let stored = match deed {
-                Deed::Redrive => Some((self.way_back(&shelved).to_owned(), self.redriven(&shelved.message))),
-                Deed::StoreIn(queue) => Some((queue.clone(), for_good(&shelved.message))),
-                Deed::Remove => None,
-            };
-            if let Some((queue, copy)) = stored
-                && let Err(error) = self.broker.store(&Way::queue(queue), copy).await
-            {
-                visit.held.push(tag);
-                return Err(error);
+            if let Err(error) = self.store(deed, &found).await {
+                visit.held.push(found.tag);
+                if !error::is_about_one_message(&error) {
+                    return Err(error);
+                }
+                stayed.note(&found.shelved.message, &error);
+                continue;
             }
-            Receipt::new(tag, Arc::clone(&visit.session)).ack().await?;
+            Receipt::new(found.tag, Arc::clone(&visit.session)).ack().await?;
             done += 1;
         }
         Ok(done)
+    }
+
+    /// Stores a copy where the deed says, if it says so.
+    async fn store(&self, deed: &Deed, found: &Found) -> Result<(), TransportError> {
+        let message = &found.shelved.message;
+        let (queue, copy) = match deed {
+            Deed::Remove => return Ok(()),
+            Deed::Redrive => (self.way_back(&found.shelved).to_owned(), self.redriven(message)),
+            Deed::StoreIn(queue) => (queue.clone(), for_good(message)),
+        };
+        self.broker.store(&Way::queue(queue), copy).await
     }
 }
 
@@ -133,9 +145,9 @@ impl Shelves for RabbitMqShelves {
         let mut outcome = Ok(());
         while seen.len() < limit {
             match visit.next().await {
-                Ok(Some((shelved, tag))) => {
-                    visit.held.push(tag);
-                    seen.push(shelved);
+                Ok(Some(found)) => {
+                    visit.held.push(found.tag);
+                    seen.push(found.shelved);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -173,6 +185,12 @@ fn for_good(message: &Message) -> Message {
     copy
 }
 
+/// A message on the shelf, in hand.
+struct Found {
+    shelved: Shelved,
+    tag: u64,
+}
+
 /// One way along a shelf, on a channel of its own.
 struct Visit {
     session: Arc<Session>,
@@ -185,7 +203,7 @@ struct Visit {
 }
 
 impl Visit {
-    async fn next(&mut self) -> Result<Option<(Shelved, u64)>, TransportError> {
+    async fn next(&mut self) -> Result<Option<Found>, TransportError> {
         if self.left == Some(0) {
             return Ok(None);
         }
@@ -201,7 +219,10 @@ impl Visit {
         Ok(found.map(|found| {
             self.left = Some(self.left.map_or(found.message_count, |left| left - 1));
             let delivery = found.delivery;
-            (Shelved::new(convert::message(&delivery.properties, delivery.data)), delivery.delivery_tag)
+            Found {
+                tag: delivery.delivery_tag,
+                shelved: Shelved::new(convert::message(&delivery.properties, delivery.data)),
+            }
         }))
     }
 

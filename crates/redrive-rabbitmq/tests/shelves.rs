@@ -2,11 +2,82 @@
 
 mod common;
 
-use common::{Scene, complete, needs, next, publish, settle, started, tidy_up, until, with_short_wait};
+use common::{
+    Scene, complete, message, needs, next, publish, settle, started, tidy_up, until, with_short_wait,
+};
+use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
-use redrive_core::{Message, Selection, Settlement, Shelf, Shelves, Transport, header_names};
+use lapin::types::{AMQPValue, FieldTable};
+use redrive_core::{
+    Message, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind, header_names,
+};
+use redrive_rabbitmq::RabbitMq;
 
-tests!(no_header_names_the_queue_of_a_redrive);
+tests!(what_cannot_be_copied_stays_and_the_others_are_moved, no_header_names_the_queue_of_a_redrive,);
+
+const TOO_LARGE_TO_BE_COPIED: usize = 120_000;
+
+fn with_header(id: &str, bytes: usize) -> BasicProperties {
+    let mut headers = FieldTable::default();
+    headers.insert("large".into(), AMQPValue::LongString("h".repeat(bytes).into()));
+    BasicProperties::default().with_headers(headers).with_message_id(id.into()).with_delivery_mode(2)
+}
+
+async fn shelf_with(transport: &RabbitMq, scene: &Scene, large: usize) {
+    for id in ["a", "large", "b"] {
+        match id {
+            "large" => scene.publish_raw(&scene.queue, b"body", with_header(id, large)).await,
+            _ => publish(transport, message(id)).await,
+        }
+        let received = next(transport).await;
+        // The broker adds its `x-death`.
+        settle(transport, received.receipt, Settlement::Reject).await;
+    }
+    let shelves = transport.shelves();
+    until("all are on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 3)
+        .await;
+}
+
+async fn ids(transport: &RabbitMq, shelf: Shelf) -> Vec<String> {
+    let shelved = transport.shelves().browse(shelf, 10).await.expect("browsed");
+    shelved.iter().filter_map(|shelved| shelved.message.id().map(str::to_owned)).collect()
+}
+
+async fn what_cannot_be_copied_stays_and_the_others_are_moved(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, TOO_LARGE_TO_BE_COPIED).await;
+    the_others_are_moved(&transport).await;
+    let large = transport.shelves().browse(Shelf::DeadLetter, 10).await.expect("browsed").remove(0);
+    let text = large.message.headers().get("large").and_then(redrive_core::Value::as_str).map(str::len);
+    assert_eq!(text, Some(TOO_LARGE_TO_BE_COPIED), "it is as it was");
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+/// Redriven, failed again, and parked: all but the one that is too large, which stays where it is.
+async fn the_others_are_moved(transport: &RabbitMq) {
+    let shelves = transport.shelves();
+    let says_what_stays = |outcome: Result<u64, redrive_core::TransportError>| {
+        let error = outcome.expect_err("not all were moved");
+        assert_eq!(error.kind(), TransportErrorKind::TooLarge, "{error}");
+        let said = error.to_string();
+        assert!(said.contains("2 messages") && said.contains("`large`"), "{said}");
+    };
+    says_what_stays(shelves.redrive(Shelf::DeadLetter, &Selection::All).await);
+    assert_eq!(ids(transport, Shelf::DeadLetter).await, ["large"]);
+    for id in ["a", "b"] {
+        let received = next(transport).await;
+        assert_eq!(received.delivery.id(), id);
+        settle(transport, received.receipt, Settlement::Reject).await;
+    }
+    until("both are back on the shelf", async || {
+        shelves.count(Shelf::DeadLetter).await.expect("counted") == 3
+    })
+    .await;
+    says_what_stays(shelves.park(&Selection::All).await);
+    assert_eq!(ids(transport, Shelf::DeadLetter).await, ["large"]);
+    assert_eq!(ids(transport, Shelf::Parking).await, ["a", "b"]);
+}
 
 /// A publisher names the queue of somebody else. Only the operator's list makes it a destination.
 async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {

@@ -14,7 +14,11 @@ use redrive_brokers::Proxy;
 use redrive_core::{Needs, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
 
-tests!(a_transfer_cut_off_half_way_loses_nothing, one_queue_for_all_waits_becomes_a_ladder,);
+tests!(
+    a_transfer_cut_off_half_way_loses_nothing,
+    one_queue_for_all_waits_becomes_a_ladder,
+    what_is_too_large_stays_and_the_others_are_moved,
+);
 
 const MESSAGES: usize = 240;
 const CUTS: usize = 4;
@@ -83,6 +87,35 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
     operator.close().await;
 
     handle_all(&scene, &waits, &due).await;
+    scene.delete(&old_queue).await;
+    scene.tidy_up(&waits).await;
+}
+
+/// In a delay queue only somebody else stores such a message.
+async fn what_is_too_large_stays_and_the_others_are_moved(scene: Scene) {
+    const MINUTES: u64 = 600_000;
+    let waits = needs(&[MINUTES], 10);
+    let old = || scene.options().retry_prefix(format!("{}--old", scene.queue));
+    let before = old().connect(&scene.url).await.expect("connected");
+    before.start(&waits).await.expect("started");
+    before.close().await;
+    let old_queue = format!("{}--old-{MINUTES}ms", scene.queue);
+    for id in ["a", "large", "b"] {
+        let mut headers = FieldTable::default();
+        let bytes = if id == "large" { 120_000 } else { 1 };
+        headers.insert("fill".into(), lapin::types::AMQPValue::LongString("h".repeat(bytes).into()));
+        let properties = BasicProperties::default().with_message_id(id.into()).with_headers(headers);
+        scene.publish_raw(&old_queue, b"body", properties).await;
+    }
+    let operator = scene.options().connect(&scene.url).await.expect("connected");
+    let wait = [Duration::from_millis(MINUTES)];
+    let not_all = operator.transfer_from(old()).waits(wait).run().await.expect_err("one stays");
+    assert_eq!(not_all.kind(), TransportErrorKind::TooLarge, "{not_all}");
+    let said = not_all.to_string();
+    assert!(said.contains("2 messages were moved") && said.contains("`large`"), "{said}");
+    until("the others are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
+    until("the large one is back", async || ready(&scene, &old_queue).await == 1).await;
+    operator.close().await;
     scene.delete(&old_queue).await;
     scene.tidy_up(&waits).await;
 }

@@ -22,6 +22,7 @@ use crate::delay::{Delay, Mode};
 use crate::error;
 use crate::options::Options;
 use crate::session::{Receipt, Session};
+use crate::stayed::Stayed;
 use crate::topology;
 use due::{Remaining, remaining};
 use sources::{Source, delay_queues};
@@ -101,7 +102,8 @@ impl Transfer {
     /// # Errors
     ///
     /// When the new topology is not there, a copy cannot be stored, or the connection is lost. Nothing is lost then; run it
-    /// again.
+    /// again. Messages that are too large to be copied stay where they are: all others are moved, and the error
+    /// ([`TooLarge`](TransportErrorKind::TooLarge)) says how many were, and which were not.
     pub async fn run(self) -> Result<Transferred, TransportError> {
         self.check()?;
         if !self.broker.is_started() {
@@ -110,12 +112,13 @@ impl Transfer {
         self.broker.prepare().await?;
         let mut transferred = Transferred::default();
         let old = self.old_mode()?;
+        let mut stayed = Stayed::default();
         for source in self.sources(&*old)? {
-            let moved = self.empty(&source, &*old, &mut transferred).await;
+            let moved = self.empty(&source, &*old, &mut transferred, &mut stayed).await;
             info!(queue = %source.name, messages = transferred.queues.get(&source.name), "transferred");
             moved?;
         }
-        Ok(transferred)
+        stayed.said_of(transferred.messages, "the old delay queues").map(|_| transferred)
     }
 
     fn check(&self) -> Result<(), TransportError> {
@@ -156,6 +159,7 @@ impl Transfer {
         source: &Source,
         old: &dyn Mode,
         transferred: &mut Transferred,
+        stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
         match topology::count(&*self.broker.asking().await?, &source.name).await {
             Ok(_) => {}
@@ -165,7 +169,7 @@ impl Transfer {
         }
         let live = self.broker.live().await?;
         let session = Session::at_once(live.channel().await?, live);
-        let moved = self.empty_on(&session, source, old, transferred).await;
+        let moved = self.empty_on(&session, source, old, transferred, stayed).await;
         session.settle_down().await;
         moved
     }
@@ -176,7 +180,10 @@ impl Transfer {
         source: &Source,
         old: &dyn Mode,
         transferred: &mut Transferred,
+        stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
+        // Held until the end: given back at once, they would come again.
+        let mut held = Vec::new();
         loop {
             let began = tokio::time::Instant::now();
             let batch = self.batch(session, source).await?;
@@ -194,7 +201,11 @@ impl Transfer {
                         transferred.waiting_anew += u64::from(matches!(remaining, Remaining::AllOfIt(_)));
                         *transferred.queues.entry(source.name.clone()).or_default() += 1;
                     }
-                    Err(error) => failed = Some(error),
+                    Err(NotMoved { error, message, receipt }) if error::is_about_one_message(&error) => {
+                        stayed.note(&message, &error);
+                        held.push(receipt);
+                    }
+                    Err(NotMoved { error, .. }) => failed = Some(error),
                 }
             }
             if let Some(error) = failed {
@@ -226,18 +237,32 @@ impl Transfer {
         Ok(batch)
     }
 
-    /// Stores a copy at its new place; then takes the message from the old one. Where that fails it is given back.
+    /// Stores a copy at its new place; then takes the message from the old one.
     async fn take_over(
         &self,
         session: &Arc<Session>,
         source: &Source,
         old: &dyn Mode,
-        mut message: Message,
+        message: Message,
         tag: u64,
-    ) -> Result<Remaining, TransportError> {
+    ) -> Result<Remaining, NotMoved> {
         fail_point(FailPoint::Taken);
-        // Dropped, it gives the message back.
         let receipt = Receipt::new(tag, Arc::clone(session));
+        match self.store(source, old, message.clone()).await {
+            Ok(remaining) => {
+                let done = receipt.ack().await;
+                done.map(|()| remaining).map_err(|error| NotMoved { error, message, receipt: None })
+            }
+            Err(error) => Err(NotMoved { error, message, receipt: Some(receipt) }),
+        }
+    }
+
+    async fn store(
+        &self,
+        source: &Source,
+        old: &dyn Mode,
+        mut message: Message,
+    ) -> Result<Remaining, TransportError> {
         let now = SystemTime::now();
         let remaining = remaining(&message, source.ttl, now);
         // What the old mode understands, the new one may not.
@@ -247,12 +272,18 @@ impl Transfer {
         let Settlement::Reschedule { wait, mut copy } =
             Settlement::moved(&message, remaining.wait(), &planning)
         else {
-            let message = format!("a message in `{}` is too large to be copied; it stays there", source.name);
+            let message = "its headers leave no room for a copy in a frame";
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
         let way = self.broker.way(wait, &mut copy)?;
         self.broker.store(&way, copy).await?;
-        receipt.ack().await?;
         Ok(remaining)
     }
+}
+
+/// A message that is still where it was. Its receipt gives it back when it is dropped.
+struct NotMoved {
+    error: TransportError,
+    message: Message,
+    receipt: Option<Receipt>,
 }

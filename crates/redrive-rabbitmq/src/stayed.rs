@@ -1,0 +1,57 @@
+//! What cannot be copied when many messages are moved: it stays, and does not keep those behind it. Pure.
+
+use redrive_core::{Message, TransportError, TransportErrorKind};
+
+/// What cannot be copied, and stays where it is.
+#[derive(Debug, Default)]
+pub(crate) struct Stayed {
+    pub(crate) count: u64,
+    named: Vec<String>,
+    first: Option<(TransportErrorKind, String)>,
+}
+
+impl Stayed {
+    pub(crate) fn note(&mut self, message: &Message, error: &TransportError) {
+        const NAMED: usize = 20;
+        self.count += 1;
+        if self.named.len() < NAMED {
+            self.named.push(format!("`{}`", message.id().unwrap_or("without an id")));
+        }
+        self.first.get_or_insert_with(|| (error.kind(), error.to_string()));
+    }
+
+    /// So many were moved; an error where not all were.
+    pub(crate) fn said_of(self, done: u64, queue: &str) -> Result<u64, TransportError> {
+        let Some((kind, why)) = self.first else { return Ok(done) };
+        let (count, named) = (self.count, self.named.join(", "));
+        let message = format!(
+            "{done} messages were moved; {count} cannot be copied and stay in `{queue}`: {named} ({why})"
+        );
+        Err(TransportError::new(kind, message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn too_large() -> TransportError {
+        TransportError::new(TransportErrorKind::TooLarge, "too large")
+    }
+
+    #[test]
+    fn what_stays_is_named_and_what_was_moved_is_counted() {
+        assert_eq!(Stayed::default().said_of(3, "shelf").unwrap(), 3);
+        let mut stayed = Stayed::default();
+        for number in 0..30 {
+            stayed.note(&Message::new("").with_id(number.to_string()), &too_large());
+        }
+        let error = stayed.said_of(3, "shelf").unwrap_err();
+        assert_eq!(error.kind(), TransportErrorKind::TooLarge);
+        let said = error.to_string();
+        assert!(
+            said.contains("3 messages were moved; 30 ") && said.contains("`19`") && !said.contains("`20`"),
+            "{said}"
+        );
+    }
+}
