@@ -146,6 +146,15 @@ impl Delivery {
         self
     }
 
+    /// The same delivery, of which the transport could not read a part; `what` says which. It is dead-lettered as
+    /// [`MalformedHeaders`](crate::Reason::MalformedHeaders), and no handler sees it. The transport refuses to store a copy of
+    /// it as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that nothing of the message is lost.
+    #[must_use]
+    pub fn read_without(mut self, what: impl Into<String>) -> Self {
+        Arc::make_mut(self.story.get_or_insert_default()).read_without = Some(what.into());
+        self
+    }
+
     /// The message.
     #[must_use]
     pub fn message(&self) -> &Message {

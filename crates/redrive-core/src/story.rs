@@ -52,6 +52,8 @@ pub struct Story {
     pub history: Vec<PastFailure>,
     /// True when the id on the message was assigned on arrival, because it had none.
     pub id_assigned: bool,
+    /// What the transport could not read of the message, in words. No handler sees such a message.
+    pub read_without: Option<String>,
 }
 
 /// One failure of the past.
@@ -148,6 +150,7 @@ impl Story {
                 .map(read_history)
                 .unwrap_or_default(),
             id_assigned: false,
+            read_without: None,
         }
     }
 

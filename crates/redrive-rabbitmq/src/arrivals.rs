@@ -28,10 +28,12 @@ impl<'a> Arrivals<'a> {
         if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
             self.origin = Origin::new(self.origin.queue(), exchange, routing_key);
         }
+        let left_out = convert::left_out(&delivery.properties);
         let mut message = convert::message(&delivery.properties, delivery.data);
         self.mode.arrived(&mut message);
         Arrived {
             message,
+            left_out,
             origin: self.origin.clone(),
             redelivered: delivery.redelivered,
             tag: delivery.delivery_tag,

@@ -9,9 +9,14 @@ use redrive_core::{
     Bytes, Headers, Message, Properties, Timestamp, TransportError, TransportErrorKind, Value, header_names,
 };
 
+use crate::screen::left_out_mark;
+
 /// Properties of other brokers that AMQP 0-9-1 does not have travel as these headers.
 const TO: &str = "redrive-to";
 const SESSION_ID: &str = "redrive-session-id";
+
+/// What was left out of the headers of a message that is too large to be read: shown to people, never stored and never believed.
+const LEFT_OUT: &str = "redrive-left-out";
 
 /// What RabbitMQ writes on messages itself. Sent back to it on a copy it would be taken for true (`CC`, and
 /// `x-death` up to 3.12) or stand beside the truth.
@@ -29,9 +34,20 @@ const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-dea
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
+/// What was left out of the headers on their way here, in words; `None`: they are whole.
+pub(crate) fn left_out(properties: &BasicProperties) -> Option<String> {
+    match properties.headers().as_ref()?.inner().get(left_out_mark())? {
+        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
+        _ => None,
+    }
+}
+
 /// A message as it arrived.
 pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
     let mut headers = properties.headers().as_ref().map(headers_from).unwrap_or_default();
+    if let Some(left_out) = headers.remove(left_out_mark()) {
+        headers.insert(LEFT_OUT, left_out);
+    }
     let text = |value: &Option<ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
     let mut mine = Properties::default();
     mine.id = text(properties.message_id());

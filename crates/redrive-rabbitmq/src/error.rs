@@ -192,6 +192,13 @@ pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
+/// A copy would lack the headers that could not be read.
+pub(crate) fn read_in_part() -> TransportError {
+    let message =
+        "the headers do not fit a frame, and a copy would lose some: only the broker can move the message";
+    TransportError::new(TransportErrorKind::TooLarge, message)
+}
+
 /// True when a copy was not stored because of what the message is: others may be.
 pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
     matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)

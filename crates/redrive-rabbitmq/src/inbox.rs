@@ -65,6 +65,8 @@ impl Unreceived {
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) message: Message,
+    /// What the message lacks, because its headers are too large to be read.
+    pub(crate) left_out: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) redelivered: bool,
     pub(crate) tag: u64,

@@ -318,11 +318,23 @@ pub struct Receipt {
     tag: u64,
     session: Arc<Session>,
     settled: bool,
+    /// False where the message was read without some of its headers: a copy would lose them.
+    whole: bool,
 }
 
 impl Receipt {
     pub(crate) fn new(tag: u64, session: Arc<Session>) -> Self {
-        Self { tag, session, settled: false }
+        Self { tag, session, settled: false, whole: true }
+    }
+
+    /// The same right, to a delivery that was read in part.
+    pub(crate) fn for_a_part(mut self) -> Self {
+        self.whole = false;
+        self
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Why the delivery cannot be settled any more, if it cannot.

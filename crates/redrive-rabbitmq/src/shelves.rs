@@ -95,6 +95,7 @@ impl RabbitMqShelves {
         let message = &found.shelved.message;
         let (queue, copy) = match deed {
             Deed::Remove => return Ok(()),
+            _ if !found.whole => return Err(error::read_in_part()),
             Deed::Redrive => (self.way_back(&found.shelved).to_owned(), self.redriven(message)),
             Deed::StoreIn(queue) => (queue.clone(), for_good(message)),
         };
@@ -189,6 +190,8 @@ fn for_good(message: &Message) -> Message {
 struct Found {
     shelved: Shelved,
     tag: u64,
+    /// False where it was read without some of its headers.
+    whole: bool,
 }
 
 /// One way along a shelf, on a channel of its own.
@@ -220,6 +223,7 @@ impl Visit {
             self.left = Some(self.left.map_or(found.message_count, |left| left - 1));
             let delivery = found.delivery;
             Found {
+                whole: convert::left_out(&delivery.properties).is_none(),
                 tag: delivery.delivery_tag,
                 shelved: Shelved::new(convert::message(&delivery.properties, delivery.data)),
             }

@@ -143,7 +143,7 @@ impl RabbitMq {
     }
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
-        let Arrived { message, origin, redelivered, tag, session } = arrived;
+        let Arrived { message, left_out, origin, redelivered, tag, session } = arrived;
         let times = hand_outs::count(
             message.headers(),
             redelivered,
@@ -158,7 +158,13 @@ impl RabbitMq {
             .marked_redelivered(redelivered)
             .after_interruptions(session.interruptions())
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        Received { delivery, receipt: Receipt::new(tag, session) }
+        let receipt = Receipt::new(tag, session);
+        match left_out {
+            None => Received { delivery, receipt },
+            Some(left_out) => {
+                Received { delivery: delivery.read_without(left_out), receipt: receipt.for_a_part() }
+            }
+        }
     }
 
     async fn settle_by_copy(
@@ -242,6 +248,9 @@ impl Transport for RabbitMq {
         }
         // Nothing is copied for a delivery that comes again anyway.
         receipt.check().map_err(SettleError::lost)?;
+        if settlement.stores_copy() && !receipt.is_whole() {
+            return Err(SettleError::held(error::read_in_part(), receipt));
+        }
         let (way, copy) = match settlement {
             Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
             Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),

@@ -13,8 +13,14 @@ use redrive_core::{
 };
 use redrive_rabbitmq::RabbitMq;
 
-tests!(what_cannot_be_copied_stays_and_the_others_are_moved, no_header_names_the_queue_of_a_redrive,);
+tests!(
+    a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
+    what_cannot_be_copied_stays_and_the_others_are_moved,
+    no_header_names_the_queue_of_a_redrive,
+);
 
+/// A content header takes so many bytes beside the text: the message fills what a client library reads to the last byte.
+const FILLS_A_FRAME: usize = 130_900;
 const TOO_LARGE_TO_BE_COPIED: usize = 120_000;
 
 fn with_header(id: &str, bytes: usize) -> BasicProperties {
@@ -41,6 +47,26 @@ async fn shelf_with(transport: &RabbitMq, scene: &Scene, large: usize) {
 async fn ids(transport: &RabbitMq, shelf: Shelf) -> Vec<String> {
     let shelved = transport.shelves().browse(shelf, 10).await.expect("browsed");
     shelved.iter().filter_map(|shelved| shelved.message.id().map(str::to_owned)).collect()
+}
+
+async fn a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, FILLS_A_FRAME).await;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await.expect("browsed");
+    assert_eq!(
+        shelved.iter().map(|shelved| shelved.message.id()).collect::<Vec<_>>(),
+        [Some("a"), Some("large"), Some("b")]
+    );
+    let large = &shelved[1];
+    assert_eq!((&large.message.body()[..], large.deaths().count_in(&scene.queue)), (&b"body"[..], 1));
+    let marked = format!("{:?}", large.message.headers());
+    assert!(marked.contains("`large` (130911 bytes)"), "what is not shown is named: {marked}");
+    the_others_are_moved(&transport).await;
+    let discarded =
+        transport.shelves().discard(Shelf::DeadLetter, &Selection::Ids(vec!["large".to_owned()])).await;
+    assert_eq!(discarded.expect("an operator's word"), 1);
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }
 
 async fn what_cannot_be_copied_stays_and_the_others_are_moved(scene: Scene) {

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use redrive::rabbitmq::RabbitMq;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use redrive::rabbitmq::{RabbitMq, Topology};
 use redrive::{
-    BoxError, Consumer, Json, Message, Reason, Shelf, Shelves as _, TransportError, TransportErrorKind,
-    millis, secs,
+    BoxError, Consumer, Json, Message, Reason, Shelf, Shelves as _, Transport as _, TransportError,
+    TransportErrorKind, millis, secs,
 };
 use redrive_brokers::{broker, report};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
@@ -21,6 +23,8 @@ on_four_combinations!(
     900;
     every_hostile_message_ends_and_ordinary_ones_are_handled,
     what_cannot_be_carried_is_refused_without_harm_to_its_neighbours,
+    headers_that_fill_a_frame_stop_nobody,
+    headers_that_fill_a_frame_stay_in_hand_where_the_broker_cannot_shelve_them,
 );
 
 #[derive(Deserialize)]
@@ -164,6 +168,101 @@ async fn what_cannot_be_carried_is_refused_without_harm_to_its_neighbours(on: Co
     let rabbit = Rabbit::connect(&url).await;
     // Not fewer, and not more: no neighbour had to be published a second time.
     until_ready(&rabbit, &queue, published).await;
+    clean_up(&rabbit, &queue).await;
+}
+
+/// The longest frame that RabbitMQ takes from a publisher: 8 bytes more than the client library reads.
+const LONGEST_FRAME: usize = 131_080;
+const LARGE: &str = "large";
+
+/// The message whose content header fills that frame, among neighbours.
+async fn publish_among_neighbours(rabbit: &Rabbit, operator: &RabbitMq, queue: &str) {
+    // Frame, content header, table, header, delivery mode, id.
+    const AROUND: usize = 8 + 14 + 4 + (1 + 4 + 1 + 4) + 1 + (1 + LARGE.len());
+    let mut headers = FieldTable::default();
+    headers.insert("fill".into(), AMQPValue::LongString("h".repeat(LONGEST_FRAME - AROUND).into()));
+    let properties =
+        BasicProperties::default().with_headers(headers).with_message_id(LARGE.into()).with_delivery_mode(2);
+    for number in 0..NEIGHBOURS {
+        if number == NEIGHBOURS / 2 {
+            rabbit.publish(queue, properties.clone(), GOOD_BODY).await.unwrap();
+        }
+        let neighbour = Message::new(GOOD_BODY).with_id(format!("neighbour-{number}"));
+        operator.publish(neighbour).await.unwrap();
+    }
+}
+
+const NEIGHBOURS: usize = 40;
+
+async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("fills-a-frame");
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    let rabbit = Rabbit::connect(&url).await;
+    operator.publish(Message::new(GOOD_BODY).with_id("first")).await.unwrap();
+    publish_among_neighbours(&rabbit, &operator, &queue).await;
+    let diary = Diary::new();
+    let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())
+        .observer(diary.observer())
+        .with_dead_letter_backoff([millis(50)])
+        .handler(ship);
+    let (leash, end) = oneshot::channel::<()>();
+    let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
+    diary.ended(NEIGHBOURS + 2).await;
+    leash.send(()).unwrap();
+    let said = running.await.unwrap().unwrap();
+    assert_eq!((said.acknowledged, said.dead_lettered), (NEIGHBOURS as u64 + 1, 1));
+    for entry in diary.entries() {
+        let name = entry.disposition.as_ref().map_or("on sight", redrive::Disposition::name);
+        if entry.delivery.id() == LARGE {
+            assert_eq!(name, "dead-letter");
+            let reason = entry.disposition.as_ref().and_then(|it| it.failure()).unwrap().reason().clone();
+            assert_eq!(reason, Reason::MalformedHeaders);
+        } else {
+            assert_eq!(name, "ack");
+        }
+    }
+    let shelved = loop {
+        let shelved = operator.shelves().browse(Shelf::DeadLetter, 10).await.unwrap();
+        if !shelved.is_empty() {
+            break shelved;
+        }
+        sleep(millis(50)).await;
+    };
+    assert_eq!((shelved.len(), shelved[0].message.id()), (1, Some(LARGE)));
+    assert_eq!(shelved[0].message.body()[..], *GOOD_BODY);
+    // By the broker, hence whole: a copy would have the rest only.
+    assert_eq!(shelved[0].story.reason, None);
+    assert_eq!(shelved[0].deaths().count_in(&queue), 1);
+    clean_up(&rabbit, &queue).await;
+}
+
+/// Nobody vouches for the dead-lettering of queues that others declared.
+async fn headers_that_fill_a_frame_stay_in_hand_where_the_broker_cannot_shelve_them(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("stays-in-hand");
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    let mut needs = redrive::Needs::none();
+    needs.waits = [millis(50)].into();
+    operator.start(&needs).await.unwrap();
+    operator.pause().await.unwrap();
+    let rabbit = Rabbit::connect(&url).await;
+    publish_among_neighbours(&rabbit, &operator, &queue).await;
+    let diary = Diary::new();
+    let verified = on.options(&queue).topology(Topology::Verify).delivery_limit(20);
+    let runner = Consumer::new(verified.connect(&url).await.unwrap())
+        .concurrency(4)
+        .grace(millis(100))
+        .observer(diary.observer())
+        .with_dead_letter_backoff([millis(50)])
+        .handler(ship);
+    let (leash, end) = oneshot::channel::<()>();
+    let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
+    diary.ended(NEIGHBOURS).await;
+    leash.send(()).unwrap();
+    let said = running.await.unwrap().unwrap();
+    assert_eq!((said.acknowledged, said.dead_lettered), (NEIGHBOURS as u64, 0));
+    until_ready(&rabbit, &queue, 1).await;
     clean_up(&rabbit, &queue).await;
 }
 

@@ -212,6 +212,9 @@ impl<T: Transport> Context<T> {
         if lost.as_mut().now_or_never().is_some() {
             return None;
         }
+        if let Some(missing) = &delivery.story().read_without {
+            return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, missing.clone())));
+        }
         let unreadable = delivery.story().unreadable();
         // (An empty list takes no memory.)
         if !unreadable.is_empty() {

@@ -1,4 +1,5 @@
-//! What the client library can read of a frame. Pure; changes a frame in place and never its length.
+//! What the client library can read of a frame. Pure; changes a frame in place and never its length. (What is too long for it
+//! is shortened by [`shorten`](super::shorten).)
 
 /// A method frame and the header of a content; bodies and heartbeats are of no interest.
 pub(crate) const METHOD: u8 = 1;
@@ -33,7 +34,7 @@ pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
 }
 
 fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {
-    let mut walk = Walk { rest: payload, changed: Changed::default() };
+    let mut walk = Walk::along(payload);
     // Ends early where the frame does; what was changed until then stays changed.
     let _ = match frame_type {
         METHOD => walk.method(),
@@ -41,6 +42,13 @@ fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {
         _ => None,
     };
     walk.changed
+}
+
+/// The frame size that the broker proposes, where this is `connection.tune`; 0 means any.
+pub(super) fn proposed_frame_max(method: &[u8]) -> Option<u32> {
+    let rest = method.strip_prefix(&[0, 10, 0, 30])?;
+    // After the highest number of a channel.
+    rest.get(2..)?.first_chunk().map(|size| u32::from_be_bytes(*size))
 }
 
 /// True when one look over the bytes is enough, as it is for most messages: what is ASCII throughout is UTF-8 wherever a
@@ -64,12 +72,21 @@ fn is_harmless(frame_type: u8, payload: &[u8]) -> bool {
 }
 
 /// The way along a payload.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     rest: &'a mut [u8],
     changed: Changed,
 }
 
 impl<'a> Walk<'a> {
+    pub(super) fn along(payload: &'a mut [u8]) -> Self {
+        Self { rest: payload, changed: Changed::default() }
+    }
+
+    /// How many bytes are still ahead.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The methods with text of somebody's making.
     fn method(&mut self) -> Option<()> {
         const CONNECTION_CLOSE: (u16, u16) = (10, 50);
@@ -145,7 +162,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A value within a table or array that is itself `depth` deep.
-    fn value(&mut self, depth: usize) -> Option<()> {
+    pub(super) fn value(&mut self, depth: usize) -> Option<()> {
         let field_type = self.rest.first_mut()?;
         if matches!(field_type, b'F' | b'A') && depth + 1 >= DEEPEST {
             // The same length and content, as bytes.
@@ -168,7 +185,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn short_text(&mut self) -> Option<()> {
+    pub(super) fn short_text(&mut self) -> Option<()> {
         let length = usize::from(*self.rest.first()?);
         self.skip(1)?;
         let text = self.take(length)?;
@@ -187,20 +204,20 @@ impl<'a> Walk<'a> {
     }
 
     /// What follows a length of four bytes. The changes so far go along.
-    fn part(&mut self) -> Option<Walk<'a>> {
+    pub(super) fn part(&mut self) -> Option<Walk<'a>> {
         let length = u32::from_be_bytes(*self.rest.first_chunk()?);
         self.skip(4)?;
         let rest = self.take(usize::try_from(length).ok()?)?;
         Some(Walk { rest, changed: self.changed })
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub(super) fn u16(&mut self) -> Option<u16> {
         let number = u16::from_be_bytes(*self.rest.first_chunk()?);
         self.skip(2)?;
         Some(number)
     }
 
-    fn skip(&mut self, length: usize) -> Option<()> {
+    pub(super) fn skip(&mut self, length: usize) -> Option<()> {
         self.take(length).map(|_| ())
     }
 

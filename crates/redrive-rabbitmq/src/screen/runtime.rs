@@ -31,8 +31,9 @@ pub(crate) async fn connect(
     let runtime = Runtime::new(RuntimeParts::new(tokio.clone(), Screening(tokio.clone())));
     let open = async move |uri: AMQPUri, _runtime: Runtime<_>| {
         let runtime = Runtime::new(tokio.clone());
+        let wanted = uri.query.frame_max.unwrap_or_default();
         let socket = uri.connect_with_config_async(tls.as_ref(), &runtime).await?;
-        Ok(AsyncTcpStream::Plain(Screened::new(socket, Greeting::clone(&greeting))))
+        Ok(AsyncTcpStream::Plain(Screened::new(socket, wanted, Greeting::clone(&greeting))))
     };
     let connection = Connection::connector(uri, runtime, open, properties).await?;
     Ok((connection, told.get().copied().flatten()))
@@ -67,7 +68,7 @@ impl Reactor for Screening {
         addr: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
         let connecting = self.0.tcp_connect_addr(addr);
-        async move { Ok(Screened::new(AsyncTcpStream::Plain(connecting.await?), Greeting::default())) }
+        async move { Ok(Screened::new(AsyncTcpStream::Plain(connecting.await?), 0, Greeting::default())) }
     }
 }
 

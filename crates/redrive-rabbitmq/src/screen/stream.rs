@@ -8,11 +8,15 @@ use std::task::{Context, Poll, ready};
 use futures::io::{AsyncRead, AsyncWrite};
 
 use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
+use super::left_out_mark;
+use super::shorten::{Shortened, shorten};
 use crate::version::{self, Version};
 
 /// Type, channel and size before the payload, and the end mark after it.
 const HEAD: usize = 7;
 const END: usize = 1;
+/// The size, as the last part of the head.
+const SIZE: usize = 4;
 /// What is read at once at least.
 const READ: usize = 64 * 1024;
 /// A method or header longer than this is none of RabbitMQ's: handed on unseen, for the library to refuse.
@@ -28,8 +32,9 @@ pub(crate) struct Screened<S> {
 }
 
 impl<S> Screened<S> {
-    pub(crate) fn new(inner: S, greeting: Greeting) -> Self {
-        Self { inner, cutter: Cutter::new(greeting) }
+    /// `wanted` is the frame size that the library asks for; 0: the broker's.
+    pub(crate) fn new(inner: S, wanted: u32, greeting: Greeting) -> Self {
+        Self { inner, cutter: Cutter::new(wanted, greeting) }
     }
 }
 
@@ -82,11 +87,16 @@ struct Cutter {
     /// How much of what comes next needs no look.
     unseen: usize,
     greeting: Greeting,
+    /// The frame size that the library asks for; 0: the broker's.
+    wanted: u32,
+    /// The longest frame that the library reads, once that is agreed on.
+    longest: Option<usize>,
 }
 
 impl Cutter {
-    fn new(greeting: Greeting) -> Self {
-        Self { buffer: vec![0; READ], start: 0, ready: 0, end: 0, unseen: 0, greeting }
+    fn new(wanted: u32, greeting: Greeting) -> Self {
+        let buffer = vec![0; READ];
+        Self { buffer, start: 0, ready: 0, end: 0, unseen: 0, greeting, wanted, longest: None }
     }
 
     fn readable(&self) -> &[u8] {
@@ -138,6 +148,7 @@ impl Cutter {
                     }
                     let payload = self.ready + HEAD..self.ready + HEAD + size;
                     self.look_at(frame_type, payload);
+                    let whole = self.shorten(frame_type, whole).unwrap_or(whole);
                     self.ready += whole;
                 }
                 METHOD | HEADER | BODY | HEARTBEAT => self.unseen = HEAD + size + END,
@@ -153,6 +164,9 @@ impl Cutter {
             // The first of all frames is the greeting.
             let _ = self.greeting.set(version::read_greeting(payload));
         }
+        if frame_type == METHOD && self.longest.is_none() {
+            self.longest = frame::proposed_frame_max(payload).map(|proposed| agreed(self.wanted, proposed));
+        }
         let changed = frame::make_readable(frame_type, payload);
         if changed.anything() {
             tracing::warn!(
@@ -163,6 +177,38 @@ impl Cutter {
             );
         }
     }
+
+    /// Makes the next frame one that the library reads, where it is too long. Answers its new length.
+    fn shorten(&mut self, frame_type: u8, whole: usize) -> Option<usize> {
+        let longest = self.longest.filter(|longest| frame_type == HEADER && whole > *longest)?;
+        let frame = &mut self.buffer[self.ready..self.ready + whole];
+        let payload = &mut frame[HEAD..whole - END];
+        let Shortened { payload, left_out } = shorten(payload, longest - HEAD - END, left_out_mark())?;
+        tracing::warn!(
+            frame = whole,
+            longest,
+            left_out,
+            "RabbitMQ hands out a message whose headers are larger than a frame: it cannot be handled or copied, only set aside"
+        );
+        let shortened = HEAD + payload.len() + END;
+        frame[HEAD - SIZE..HEAD].copy_from_slice(&u32::try_from(payload.len()).ok()?.to_be_bytes());
+        frame[HEAD..shortened - END].copy_from_slice(&payload);
+        // The end mark, and what comes next, move up.
+        self.buffer.copy_within(self.ready + whole - END..self.end, self.ready + shortened - END);
+        self.end -= whole - shortened;
+        Some(shortened)
+    }
+}
+
+/// The longest frame that the library reads, as it works it out itself.
+fn agreed(wanted: u32, proposed: u32) -> usize {
+    const SMALLEST: u32 = 4096;
+    let agreed = match (wanted, proposed) {
+        (0, 0) => u32::MAX,
+        (0, one) | (one, 0) => one,
+        (wanted, proposed) => wanted.min(proposed),
+    };
+    agreed.max(SMALLEST) as usize
 }
 
 #[cfg(test)]
@@ -184,7 +230,7 @@ mod tests {
 
     /// What comes out when the stream arrives in pieces of these sizes.
     fn through(stream: &[u8], pieces: &[usize]) -> Vec<u8> {
-        let mut cutter = Cutter::new(Greeting::default());
+        let mut cutter = Cutter::new(0, Greeting::default());
         let (mut rest, mut out) = (stream, Vec::new());
         let mut piece = [0; 100];
         for size in pieces.iter().cycle() {
@@ -222,6 +268,49 @@ mod tests {
             prop_assume!(text.len() >= HEAD);
             prop_assert_eq!(through(&text, &pieces), text);
         }
+    }
+
+    /// The broker's proposal.
+    fn tune(frame_max: u32) -> Vec<u8> {
+        frame(METHOD, &[&[0, 10, 0, 30, 7, 255][..], &frame_max.to_be_bytes(), &[0, 60]].concat())
+    }
+
+    /// The header of a content with one header of so many bytes.
+    fn with_header(bytes: usize) -> Vec<u8> {
+        let long = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+        let headers = [&b"\x04fillS"[..], &long(&vec![b'x'; bytes])].concat();
+        frame(HEADER, &[&[0; 12][..], &(1_u16 << 13).to_be_bytes(), &long(&headers)].concat())
+    }
+
+    #[test]
+    fn a_header_that_is_too_long_for_the_library_is_shortened_and_all_else_stays() {
+        const LONGEST: usize = 10_000;
+        const AROUND: usize = 8 + 14 + 4 + 10;
+        let stream =
+            |bytes| [tune(10_000), with_header(bytes), frame(BODY, b"body"), header(b"next")].concat();
+        for pieces in [&[100_000][..], &[1], &[7000, 5, 1]] {
+            let fits = stream(LONGEST - AROUND);
+            assert_eq!(through(&fits, pieces), fits);
+            let (too_long, out) =
+                (stream(LONGEST - AROUND + 1), through(&stream(LONGEST - AROUND + 1), pieces));
+            let (before, after) = (tune(10_000), [frame(BODY, b"body"), header(b"next")].concat());
+            assert!(out.len() < too_long.len() && out.starts_with(&before) && out.ends_with(&after));
+            let shortened = &out[before.len()..out.len() - after.len()];
+            let size = u32::from_be_bytes(*shortened[3..].first_chunk().unwrap()) as usize;
+            assert_eq!((shortened.len(), shortened.last()), (HEAD + size + END, Some(&0xce)));
+            let text = String::from_utf8_lossy(shortened);
+            assert!(text.contains(left_out_mark()) && text.contains("`fill` (9975 bytes)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_frame_is_agreed_on() {
+        for (wanted, proposed, longest) in
+            [(0, 131_072, 131_072), (8192, 131_072, 8192), (9000, 0, 9000), (1, 131_072, 4096)]
+        {
+            assert_eq!(agreed(wanted, proposed), longest);
+        }
+        assert_eq!(agreed(0, 0), u32::MAX as usize);
     }
 
     #[test]

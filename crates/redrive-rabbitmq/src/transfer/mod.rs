@@ -191,8 +191,7 @@ impl Transfer {
                 return Ok(());
             }
             let size = u32::try_from(batch.len()).unwrap_or(u32::MAX);
-            let moving =
-                batch.into_iter().map(|(message, tag)| self.take_over(session, source, old, message, tag));
+            let moving = batch.into_iter().map(|taken| self.take_over(session, source, old, taken));
             let mut failed = None;
             for moved in join_all(moving).await {
                 match moved {
@@ -218,11 +217,7 @@ impl Transfer {
     }
 
     /// The next messages, in hand.
-    async fn batch(
-        &self,
-        session: &Arc<Session>,
-        source: &Source,
-    ) -> Result<Vec<(Message, u64)>, TransportError> {
+    async fn batch(&self, session: &Arc<Session>, source: &Source) -> Result<Vec<Taken>, TransportError> {
         let most = self.per_second.map_or(AT_ONCE, |rate| AT_ONCE.min(rate as usize));
         let mut batch = Vec::new();
         while batch.len() < most {
@@ -232,7 +227,11 @@ impl Transfer {
                 answered_on(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
             let Some(found) = found.map_err(|error| error::verifying(&source.name, error))? else { break };
             let delivery = found.delivery;
-            batch.push((convert::message(&delivery.properties, delivery.data), delivery.delivery_tag));
+            batch.push(Taken {
+                whole: convert::left_out(&delivery.properties).is_none(),
+                tag: delivery.delivery_tag,
+                message: convert::message(&delivery.properties, delivery.data),
+            });
         }
         Ok(batch)
     }
@@ -243,11 +242,13 @@ impl Transfer {
         session: &Arc<Session>,
         source: &Source,
         old: &dyn Mode,
-        message: Message,
-        tag: u64,
+        Taken { message, tag, whole }: Taken,
     ) -> Result<Remaining, NotMoved> {
         fail_point(FailPoint::Taken);
         let receipt = Receipt::new(tag, Arc::clone(session));
+        if !whole {
+            return Err(NotMoved { error: error::read_in_part(), message, receipt: Some(receipt) });
+        }
         match self.store(source, old, message.clone()).await {
             Ok(remaining) => {
                 let done = receipt.ack().await;
@@ -279,6 +280,14 @@ impl Transfer {
         self.broker.store(&way, copy).await?;
         Ok(remaining)
     }
+}
+
+/// A message in hand.
+struct Taken {
+    message: Message,
+    tag: u64,
+    /// False where it was read without some of its headers.
+    whole: bool,
 }
 
 /// A message that is still where it was. Its receipt gives it back when it is dropped.
