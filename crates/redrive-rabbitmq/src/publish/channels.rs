@@ -1,6 +1,7 @@
 //! The channels that copies are published on: opened when one is needed, kept for the next batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lapin::Channel;
 use lapin::options::ConfirmSelectOptions;
@@ -16,6 +17,7 @@ pub(super) struct Channels {
     link: Link,
     permits: Semaphore,
     idle: Mutex<Vec<Slot>>,
+    renewal: Mutex<Renewal>,
     /// One lane at a time tries to connect; the others have what it gets.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -25,12 +27,42 @@ pub(super) struct Channels {
 pub(super) struct Slot {
     pub(super) channel: Channel,
     epoch: u64,
+    opened: Instant,
+}
+
+/// Which channels are used no more after a refusal. RabbitMQ 3.10 goes on refusing on a channel of which a quorum queue refused
+/// something once, also when the limit is gone.
+#[derive(Debug, Default)]
+struct Renewal {
+    /// Channels opened before this are stale.
+    since: Option<Instant>,
+}
+
+impl Renewal {
+    /// A queue that refuses thousands costs a new channel a second, not one for each.
+    const NOT_SOONER: Duration = Duration::from_secs(1);
+
+    fn note_refusal(&mut self, opened: Instant, now: Instant) {
+        if now.saturating_duration_since(opened) >= Self::NOT_SOONER {
+            self.since = Some(now);
+        }
+    }
+
+    fn is_stale(&self, opened: Instant) -> bool {
+        self.since.is_some_and(|since| opened < since)
+    }
 }
 
 impl Channels {
     pub(super) fn new(link: Link, most: usize) -> Self {
         let permits = Semaphore::new(most.min(Semaphore::MAX_PERMITS));
-        Self { link, permits, idle: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self {
+            link,
+            permits,
+            idle: Mutex::default(),
+            renewal: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -63,6 +95,12 @@ impl Channels {
         }
     }
 
+    /// Something was refused on this channel: the next try has a new one, soon.
+    pub(super) fn put_back_refused(&self, slot: Slot) {
+        self.renewal().note_refusal(slot.opened, Instant::now());
+        self.put_back(slot);
+    }
+
     pub(super) async fn close(&self) {
         self.permits.close();
         self.idle().clear();
@@ -89,7 +127,10 @@ impl Channels {
     }
 
     async fn slot(&self, live: &Live) -> Result<Slot, TransportError> {
-        let usable = |slot: &Slot| slot.epoch == live.epoch && slot.channel.status().connected();
+        let usable = |slot: &Slot| {
+            let stale = self.renewal().is_stale(slot.opened);
+            !stale && slot.epoch == live.epoch && slot.channel.status().connected()
+        };
         while let Some(slot) = self.idle().pop() {
             if usable(&slot) {
                 return Ok(slot);
@@ -102,10 +143,35 @@ impl Channels {
         answered(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
             .await
             .map_err(not_stored)?;
-        Ok(Slot { channel, epoch: live.epoch })
+        Ok(Slot { channel, epoch: live.epoch, opened: Instant::now() })
+    }
+
+    fn renewal(&self) -> MutexGuard<'_, Renewal> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Slot>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_makes_every_channel_stale_once_a_second() {
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        let mut renewal = Renewal::default();
+        renewal.note_refusal(at(0), at(5000));
+        assert!(renewal.is_stale(at(0)) && renewal.is_stale(at(4999)), "others may have been refused too");
+        assert!(!renewal.is_stale(at(5000)));
+        for refusal in 5000..5999 {
+            renewal.note_refusal(at(5000), at(refusal));
+        }
+        assert!(!renewal.is_stale(at(5000)), "it is used for a while all the same");
+        renewal.note_refusal(at(5000), at(6000));
+        assert!(renewal.is_stale(at(5000)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lapin::BasicProperties;
 use redrive_core::TransportError;
 
-use super::{Job, Shared, batch, size};
+use super::{Answer, Job, Shared, batch, size};
 use crate::connection::within_unblocked;
 use crate::convert;
 use crate::delay::Way;
@@ -88,7 +88,11 @@ impl Shared {
         let publishing = batch::publish(&slot.channel, way, copies);
         match within_unblocked(self.confirm_timeout, || live.is_blocked(), publishing).await {
             Some(Ok(answers)) => {
-                self.channels.put_back(slot);
+                if answers.contains(&Answer::Refused) {
+                    self.channels.put_back_refused(slot);
+                } else {
+                    self.channels.put_back(slot);
+                }
                 for (job, answer) in jobs.into_iter().zip(answers) {
                     job.answer(Ok(answer));
                 }
@@ -126,7 +130,8 @@ fn fitting(jobs: Vec<Job>, frame_max: u32) -> (Vec<Job>, Vec<BasicProperties>) {
     (fit, properties)
 }
 
-/// True when the broker closed the channel over what one message is: others may go.
+/// True when the broker closed the channel over what one message is: others may go. An end of the connection is about none of
+/// them: the fault may be anybody's on it.
 fn is_about_one_message(error: &lapin::Error) -> bool {
     error::refusal(error).is_some_and(|(code, _)| code == 406)
 }
