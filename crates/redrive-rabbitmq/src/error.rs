@@ -171,16 +171,13 @@ pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
-/// A copy was not stored because the channel or connection ended.
+/// A copy was not stored because the channel or connection ended. Only the end of a channel tells of a copy on it: what ended a
+/// connection, such as a frame error, is attributed to none. (Headers that fit no frame are refused before they are sent.)
 pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((406, text)) if text.contains("larger than") => {
             (TransportErrorKind::TooLarge, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
         }
-        Some((501, text)) => (
-            TransportErrorKind::TooLarge,
-            format!("the headers of the copy for `{target}` do not fit a frame: {text}"),
-        ),
         Some((_, text)) => {
             (TransportErrorKind::NotStored, format!("RabbitMQ does not take the copy for `{target}`: {text}"))
         }
@@ -301,6 +298,23 @@ mod tests {
             for asked in [declaring, verifying, consuming] {
                 assert_eq!(asked("orders", error.clone()).kind(), kind, "{error}");
             }
+        }
+    }
+
+    /// A copy that is too large is rejected for good: what ends the connection may be anybody's fault on it.
+    #[test]
+    fn no_copy_is_too_large_because_the_connection_ended() {
+        let said = |kind: AMQPErrorKind, text: &str| {
+            Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, text.into())))
+        };
+        let body = "PRECONDITION_FAILED - message size 20 is larger than configured max size 10";
+        for (error, kind) in [
+            (said(AMQPSoftError::PRECONDITIONFAILED.into(), body), TransportErrorKind::TooLarge),
+            (said(AMQPHardError::FRAMEERROR.into(), "FRAME_ERROR"), TransportErrorKind::NotStored),
+            (said(AMQPHardError::FRAMEERROR.into(), body), TransportErrorKind::NotStored),
+            (said(AMQPHardError::INTERNALERROR.into(), "timeout"), TransportErrorKind::NotStored),
+        ] {
+            assert_eq!(publishing("orders", error.clone()).kind(), kind, "{error}");
         }
     }
 }
