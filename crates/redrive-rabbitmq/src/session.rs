@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
-use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::{Origin, TransportError};
 use tokio::sync::Notify;
 
 use crate::acks::{Ack, Due, Window};
@@ -320,11 +320,23 @@ pub struct Receipt {
     settled: bool,
     /// False where the message was read without some of its headers: a copy would lose them.
     whole: bool,
+    /// How the delivery came, as the broker told it.
+    origin: Option<Origin>,
 }
 
 impl Receipt {
     pub(crate) fn new(tag: u64, session: Arc<Session>) -> Self {
-        Self { tag, session, settled: false, whole: true }
+        Self { tag, session, settled: false, whole: true, origin: None }
+    }
+
+    /// The same right, to a delivery that came this way.
+    pub(crate) fn came_by(mut self, origin: Origin) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// The same right, to a delivery that was read in part.

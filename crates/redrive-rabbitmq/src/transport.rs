@@ -158,7 +158,7 @@ impl RabbitMq {
             .marked_redelivered(redelivered)
             .after_interruptions(session.interruptions())
             .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
-        let receipt = Receipt::new(tag, session);
+        let receipt = Receipt::new(tag, session).came_by(origin);
         match left_out {
             None => Received { delivery, receipt },
             Some(left_out) => {
@@ -271,7 +271,9 @@ impl Transport for RabbitMq {
                     return Err(SettleError::held(error, receipt));
                 }
             },
-            Settlement::Reschedule { wait, mut copy } => (self.broker.way(wait, &mut copy), copy),
+            Settlement::Reschedule { wait, mut copy } => {
+                (self.broker.way(wait, &mut copy, receipt.origin()), copy)
+            }
             Settlement::Move { shelf, copy } => (self.broker.plan.names.shelf(shelf).map(Way::queue), copy),
         };
         // In a box: most deliveries are completed, and need not carry the room for this along.

@@ -12,7 +12,9 @@ use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::Proxy;
-use redrive_core::{Count, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
+use redrive_core::{
+    Count, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind, header_names,
+};
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
 
 tests!(
@@ -200,6 +202,21 @@ async fn staged_comes_back_with_the_original_routing_key(scene: Scene) {
     settle(&transport, received.receipt, settlement).await;
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.routing_key()), ("b", &*scene.queue));
+    complete(&transport, again.receipt).await;
+    // A publisher claims that it came another way: the key leads nowhere, and the message would be gone.
+    let forged = [
+        (header_names::SOURCE_QUEUE, &*scene.queue),
+        (header_names::SOURCE_EXCHANGE, &*main),
+        (header_names::SOURCE_ROUTING_KEY, "nowhere"),
+    ];
+    let forged =
+        forged.into_iter().fold(message("c"), |message, (name, value)| message.with_header(name, value));
+    publish(&transport, forged).await;
+    let received = next(&transport).await;
+    let settlement = retry(&transport, &received.delivery, Duration::from_millis(100));
+    settle(&transport, received.receipt, settlement).await;
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.routing_key()), ("c", &*scene.queue));
     complete(&transport, again.receipt).await;
     transport.close().await;
     let stages = ["wait.100", "wait.60s"].map(|name| format!("{}.{name}", scene.queue));

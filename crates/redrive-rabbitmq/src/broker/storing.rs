@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redrive_core::{Message, TransportError, TransportErrorKind};
+use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -114,12 +114,22 @@ impl Broker {
         stored(self.publisher()?.publish(way, message, persistent).await?, way.shown())
     }
 
-    /// Where a copy goes to be held back for `wait`.
-    pub(crate) fn way(&self, wait: Duration, copy: &mut Message) -> Result<Way, TransportError> {
+    /// Where a copy goes to be held back for `wait`; `origin` is how its original came, where that is known.
+    pub(crate) fn way(
+        &self,
+        wait: Duration,
+        copy: &mut Message,
+        origin: Option<&Origin>,
+    ) -> Result<Way, TransportError> {
         if wait.is_zero() {
             return Ok(Way::queue(self.queue()));
         }
-        self.mode().way(wait, copy).ok_or_else(|| {
+        let mode = self.mode();
+        let way = match origin {
+            Some(origin) => mode.way_from(origin, wait, copy),
+            None => mode.way(wait, copy),
+        };
+        way.ok_or_else(|| {
             let message = format!(
                 "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
                  `Options::wait`",

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Capabilities, Message, Needs, Value, header_names};
+use redrive_core::{Capabilities, Message, Needs, Origin, Value, header_names};
 
 use crate::topology::{Part, Plan, QueueType, Topology};
 use crate::version::Version;
@@ -141,6 +141,12 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync {
     /// Where a copy goes to wait at least this long (never zero); `None` when nothing holds it that long. Writes on the
     /// copy what it needs for that.
     fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way>;
+
+    /// The same for a copy of a delivery that came this way, as the broker tells it: no header decides where a copy goes.
+    fn way_from(&self, origin: &Origin, wait: Duration, copy: &mut Message) -> Option<Way> {
+        let _ = origin;
+        self.way(wait, copy)
+    }
 
     /// What must be there from the start, besides the work queue and the shelves; in the order in which it is declared.
     fn parts(&self) -> Vec<Part>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Capabilities, Message, header_names};
+use redrive_core::{Capabilities, Message, Origin};
 
 use super::{Mode, Way, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
@@ -144,6 +144,11 @@ impl AtWork {
         queue
     }
 
+    fn way_with(&self, routing_key: &str, wait: Duration) -> Option<Way> {
+        let stage = self.staged.stages.iter().find(|stage| stage.wait >= wait)?;
+        Some(Way { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
+    }
+
     fn other_key(&self) -> &str {
         self.staged.other_key.as_deref().unwrap_or(&self.plan.names.work)
     }
@@ -154,15 +159,15 @@ impl Mode for AtWork {
         self.staged.stages.iter().map(|stage| stage.wait).collect()
     }
 
-    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
-        let stage = self.staged.stages.iter().find(|stage| stage.wait >= wait)?;
-        // A key that was meant for another exchange need not lead anywhere from this one, and the message would be gone.
-        let came_through_main =
-            copy.headers().get(header_names::SOURCE_EXCHANGE).and_then(|name| name.as_str())
-                == Some(self.staged.main_exchange.as_str());
-        let original = came_through_main.then(|| super::original_key(copy)).flatten();
-        let routing_key = original.unwrap_or_else(|| self.other_key());
-        Some(Way { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
+    fn way(&self, wait: Duration, _: &mut Message) -> Option<Way> {
+        self.way_with(self.other_key(), wait)
+    }
+
+    /// With the key that the main exchange led here, which each stage keeps. A key that was meant for another exchange need not
+    /// lead anywhere from this one, and the message would be gone; nor need one that only a header names.
+    fn way_from(&self, origin: &Origin, wait: Duration, _: &mut Message) -> Option<Way> {
+        let came_through_main = origin.exchange() == self.staged.main_exchange;
+        self.way_with(if came_through_main { origin.routing_key() } else { self.other_key() }, wait)
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -243,15 +243,21 @@ fn two_stages() -> Staged {
 #[test]
 fn a_stage_is_entered_with_the_original_key() {
     let mode = at_work(two_stages(), &[]);
-    let way = |wait, copy: &mut Message| mode.way(millis(wait), copy);
+    let main = Origin::new("orders", "shop", "order.eu");
+    let way = |wait, copy: &mut Message| mode.way_from(&main, millis(wait), copy);
     let entered =
         |exchange: &str, key: &str| Some(Way { exchange: exchange.into(), routing_key: key.into() });
     assert_eq!(way(1000, &mut copy()), entered("wait.1s", "order.eu"));
     assert_eq!(way(1001, &mut copy()), entered("in.9s", "order.eu"));
     assert_eq!(way(9001, &mut copy()), None);
-    let mut direct = copy();
-    direct.headers_mut().insert(header_names::SOURCE_EXCHANGE, "");
-    assert_eq!(way(1, &mut direct), entered("wait.1s", "orders"), "its key is none of the main exchange");
+    let direct = Origin::new("orders", "", "order.eu");
+    let way = mode.way_from(&direct, millis(1), &mut copy());
+    assert_eq!(
+        way,
+        entered("wait.1s", "orders"),
+        "its key is none of the main exchange, whatever its headers say"
+    );
+    assert_eq!(mode.way(millis(1), &mut copy()), entered("wait.1s", "orders"));
     assert_eq!(mode.hops(), [millis(1000), millis(9000)]);
 }
 

@@ -276,7 +276,7 @@ impl Transfer {
             let message = "its headers leave no room for a copy in a frame";
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
-        let way = self.broker.way(wait, &mut copy)?;
+        let way = self.broker.way(wait, &mut copy, None)?;
         self.broker.store(&way, copy).await?;
         Ok(remaining)
     }
