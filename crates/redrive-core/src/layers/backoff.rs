@@ -1,6 +1,7 @@
 //! Decides what becomes of an error: its class, the wait, and when it is enough.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use crate::stage::Stage;
 /// | transient or throttled, no attempts left | dead-letter, [`Reason::MaxDeliveryCountExceeded`] |
 /// | panic | as a transient error, unless [`panics`](Self::panics) says otherwise |
 ///
-/// What was decided inside passes through.
+/// What was decided inside passes through. Where the broker retries [in place](crate::InPlace), what has no attempts left is
+/// dead-lettered as [`Reason::MaxDeliveryCountExceeded`] before its handler runs.
 #[derive(Clone)]
 pub struct Backoff {
     policy: Arc<dyn RetryPolicy>,
@@ -91,6 +93,24 @@ impl Backoff {
 }
 
 impl Stage for Backoff {
+    /// Where the broker counts failures itself, it counts the death of a process as one: then nobody else looked whether it
+    /// was the last that is allowed.
+    fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
+        let Some(before) = delivery.failures_in_place().checked_sub(1) else {
+            return ControlFlow::Continue(());
+        };
+        let failed = delivery.clone().failed_in_place(before);
+        let mut policies = std::iter::once(&self.policy).chain(&self.throttled_policy);
+        if policies.any(|policy| policy.next_retry(&failed).is_some()) {
+            return ControlFlow::Continue(());
+        }
+        let text = format!(
+            "attempt {} was the last allowed, and did not come to an end (did its process die?)",
+            failed.attempt()
+        );
+        ControlFlow::Break(Disposition::DeadLetter(Failure::new(Reason::MaxDeliveryCountExceeded, text)))
+    }
+
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
         match outcome {
             Ok(decided) => Ok(decided),
@@ -128,6 +148,19 @@ mod tests {
 
     fn delivery(failures: i64) -> Delivery {
         Delivery::new(Message::new("").with_header(header_names::ATTEMPT, failures), "q", UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_failure_that_the_broker_counted_may_have_been_the_last_allowed() {
+        let backoff = Backoff::new([SECOND, SECOND, SECOND]);
+        let counted = |failures| delivery(0).failed_in_place(failures);
+        for failures in 0..=3 {
+            assert!(backoff.admit(&counted(failures)).is_continue(), "attempt {}", failures + 1);
+        }
+        let ControlFlow::Break(turned_away) = backoff.admit(&counted(4)) else { panic!("a fifth attempt") };
+        assert_eq!(reason(&turned_away), "MaxDeliveryCountExceeded");
+        assert!(backoff.admit(&delivery(9)).is_continue(), "what was stored as a copy was allowed");
+        assert!(backoff.clone().throttled([SECOND; 9]).admit(&counted(4)).is_continue());
     }
 
     fn always(class: ErrorClass) -> impl Fn(&(dyn Error + 'static)) -> ErrorClass {
