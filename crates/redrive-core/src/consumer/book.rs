@@ -13,7 +13,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use super::recent::COUNTED_BY_THE_BROKER;
 use crate::delivery::Delivery;
+use crate::text::fnv1a;
 
 /// The first line of every ledger.
 pub(crate) const TITLE: &str = "redrive ledger 1";
@@ -21,16 +23,16 @@ pub(crate) const TITLE: &str = "redrive ledger 1";
 /// So many messages that never came again are kept count of; the longest unseen are forgotten first.
 const MOST_COUNTED: usize = 4096;
 
-/// Which copy of which message: `hop id`, with blanks and everything unprintable of the id escaped.
+/// Which copy of which message: `hop id`, with blanks and everything unprintable of the id escaped. Without an id of its own
+/// a hash of its content stands there, behind an escape that no id has: those that are alike do alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(String);
 
 impl Key {
-    /// `None` for a message without an id of its own: nobody would know it again.
-    pub(crate) fn of(delivery: &Delivery) -> Option<Self> {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
         let story = delivery.story();
         if story.id_assigned || delivery.id().is_empty() {
-            return None;
+            return Self(format!("{} %={:016x}", story.hop, content_hash(delivery)));
         }
         let mut key = format!("{} ", story.hop);
         for byte in delivery.id().bytes() {
@@ -41,7 +43,7 @@ impl Key {
                 let _ = write!(key, "%{byte:02x}");
             }
         }
-        Some(Self(key))
+        Self(key)
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -50,6 +52,17 @@ impl Key {
             hop.parse::<u32>().is_ok() && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
         whole.then(|| Self(text.to_owned()))
     }
+}
+
+/// The same in every process.
+fn content_hash(delivery: &Delivery) -> u64 {
+    let message = delivery.message();
+    let mut others = format!("{}\n{}\n", delivery.exchange(), delivery.routing_key());
+    for (name, value) in message.headers().iter().filter(|(name, _)| !COUNTED_BY_THE_BROKER.contains(name)) {
+        // A String takes everything.
+        let _ = writeln!(others, "{name}={value:?}");
+    }
+    fnv1a(others.bytes().chain(message.body().iter().copied()))
 }
 
 /// What is known of one message.

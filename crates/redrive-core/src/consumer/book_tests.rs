@@ -6,7 +6,7 @@ use super::*;
 use crate::{Message, header_names};
 
 fn key(id: &str) -> Key {
-    Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH)).unwrap()
+    Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH))
 }
 
 fn read(lines: &[&str]) -> Result<Book, String> {
@@ -49,7 +49,7 @@ fn every_process_that_dies_counts_and_an_end_clears() {
 #[test]
 fn a_copy_is_another_message() {
     let copy = Message::new("").with_id("a").with_header(header_names::HOP, 1_i64);
-    let copy = Key::of(&Delivery::new(copy, "q", UNIX_EPOCH)).unwrap();
+    let copy = Key::of(&Delivery::new(copy, "q", UNIX_EPOCH));
     assert_eq!(read(&["+ 0 a"]).unwrap().deaths(&copy), 0);
 }
 
@@ -81,10 +81,23 @@ fn what_redrive_does_not_write_is_no_ledger() {
 }
 
 #[test]
-fn a_message_without_an_id_is_not_recorded() {
-    let nameless = Delivery::new(Message::new(""), "q", UNIX_EPOCH);
-    assert_eq!(Key::of(&nameless), None);
-    assert_eq!(Key::of(&nameless.with_assigned_id(|| "assigned".into())), None);
+fn a_message_without_an_id_is_known_by_its_content() {
+    let nameless = |body: &'static str, tenant: &str| {
+        let message = Message::new(body).with_header("tenant", tenant).with_header("x-delivery-count", 1_i64);
+        Delivery::new(message, "q", UNIX_EPOCH)
+    };
+    let mut book = Book::default();
+    book.begin(&Key::of(&nameless("a", "blue")));
+    let book = Book::read(&book.write()).unwrap();
+    let mut again = nameless("a", "blue").message().clone();
+    again.headers_mut().insert("x-delivery-count", 2_i64);
+    let again = Delivery::new(again, "q", UNIX_EPOCH).with_assigned_id(|| "assigned".into());
+    assert_eq!(book.deaths(&Key::of(&again)), 1);
+    for other in [nameless("b", "blue"), nameless("a", "green")] {
+        assert_eq!(book.deaths(&Key::of(&other)), 0);
+    }
+    let looks_like_one = Key::of(&again).0.replacen("0 ", "", 1);
+    assert_eq!(book.deaths(&key(&looks_like_one)), 0, "an id is no hash");
 }
 
 #[test]

@@ -71,17 +71,16 @@ impl Ledger {
         if !self.names_any() {
             return 0;
         }
-        Key::of(delivery).map_or(0, |key| self.written().book.deaths(&key))
+        self.written().book.deaths(&Key::of(delivery))
     }
 
     /// A handler is about to begin with it. Until the answer is dropped, a death of the process counts against it.
     pub(crate) fn begin(&self, delivery: &Delivery) -> Begun<'_> {
         let key = Key::of(delivery);
-        if let Some(key) = &key {
-            let mut written = self.written();
-            let line = written.book.begin(key);
-            self.write(&mut written, &line);
-        }
+        let mut written = self.written();
+        let line = written.book.begin(&key);
+        self.write(&mut written, &line);
+        drop(written);
         Begun { ledger: self, key, given_back: false }
     }
 
@@ -133,7 +132,7 @@ impl Drop for Ledger {
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     ledger: &'a Ledger,
-    key: Option<Key>,
+    key: Key,
     given_back: bool,
 }
 
@@ -146,9 +145,7 @@ impl Begun<'_> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        if let Some(key) = &self.key {
-            self.ledger.end(key, self.given_back);
-        }
+        self.ledger.end(&self.key, self.given_back);
     }
 }
 

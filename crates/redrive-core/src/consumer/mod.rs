@@ -180,7 +180,8 @@ impl<T: Transport, L> Consumer<T, L> {
     ///
     /// Each consumer of each process needs a file of its own, in a folder that outlives the process, on a local disk; two
     /// more are written beside it (`.lock`, `.new`). It costs two small writes per message, to the operating system
-    /// and not to the disk: they outlive the process, not always the machine. Messages without an id are not recorded. When
+    /// and not to the disk: they outlive the process, not always the machine. A message without an id is known by
+    /// its content. When
     /// it cannot be opened the consumer does not start; when it cannot be written later, an error is logged and messages
     /// are handled all the same.
     pub fn ledger(mut self, path: impl Into<PathBuf>) -> Self {

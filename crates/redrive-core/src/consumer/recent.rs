@@ -21,7 +21,7 @@ use crate::delivery::Delivery;
 use crate::headers::Value;
 
 /// Headers that the broker changes with every hand-out of the same copy.
-const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+pub(crate) const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 
 /// What is done, by message. One whose acknowledgement was lost is known when it comes again, and deduplicated.
 ///
