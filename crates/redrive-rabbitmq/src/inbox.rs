@@ -46,7 +46,8 @@ impl Unreceived {
         let before = kept.len();
         kept.extend(stale.into_iter().map(|arrived| {
             let Arrived { message, origin, session, .. } = arrived;
-            Delivery::from_origin(message, &origin, SystemTime::now()).after_interruptions(session.interruptions())
+            Delivery::from_origin(message, &origin, SystemTime::now())
+                .after_interruptions(session.interruptions())
         }));
         if kept.len() > MOST_UNRECEIVED.max(2 * (kept.len() - before)) {
             *self = Self::TooMany;

@@ -58,7 +58,10 @@ async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
     let since = Instant::now();
     loop {
         if let Err(error) = transport.publish(message("after")).await {
-            assert!(matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full), "{error}");
+            assert!(
+                matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full),
+                "{error}"
+            );
         }
         if let Ok(again) = tokio::time::timeout(Duration::from_millis(200), next(&transport)).await {
             assert_eq!(again.delivery.id(), "after");

@@ -68,8 +68,10 @@ async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
     emulator.drop_connections();
-    eventually("it connects again", || transport.since_interruption().is_some() && emulator.connections() == 1)
-        .await;
+    eventually("it connects again", || {
+        transport.since_interruption().is_some() && emulator.connections() == 1
+    })
+    .await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     assert!(view(&emulator).messages().is_empty());
     transport.publish(Message::new("").with_id("b")).await?;

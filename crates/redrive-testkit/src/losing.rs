@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
+    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    TransportErrorKind,
 };
 use tokio::sync::watch;
 

@@ -134,7 +134,9 @@ pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item 
         for _ in 0..300 {
             match transport.publish(message.clone()).await {
                 Ok(()) => return,
-                Err(error) if matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full) => {
+                Err(error)
+                    if matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full) =>
+                {
                     sleep(millis(250)).await;
                 }
                 Err(error) => panic!("not stored: {error}"),

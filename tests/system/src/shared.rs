@@ -1,5 +1,6 @@
 //! A transport in two hands, the consumer's and the test's.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +12,8 @@ use redrive::{Capabilities, Delivery, Needs, Received, SettleError, Settlement, 
 pub struct Shared<T> {
     inner: Arc<T>,
     said: fn(&mut Capabilities),
+    said_once_started: fn(&mut Capabilities),
+    started: AtomicBool,
     needs: Arc<Mutex<Needs>>,
     narrowed: Arc<Mutex<Vec<Option<u32>>>>,
     cannot_narrow: bool,
@@ -24,7 +27,21 @@ impl<T> Shared<T> {
 
     /// The transport with other capabilities than it has.
     pub fn saying(transport: Arc<T>, said: fn(&mut Capabilities)) -> Self {
-        Self { inner: transport, said, needs: Arc::default(), narrowed: Arc::default(), cannot_narrow: false }
+        Self {
+            inner: transport,
+            said,
+            said_once_started: |_| {},
+            started: AtomicBool::new(false),
+            needs: Arc::default(),
+            narrowed: Arc::default(),
+            cannot_narrow: false,
+        }
+    }
+
+    /// With other capabilities from its start on.
+    #[must_use]
+    pub fn saying_once_started(self, said_once_started: fn(&mut Capabilities)) -> Self {
+        Self { said_once_started, ..self }
     }
 
     /// Hands out as many as before whatever it is asked.
@@ -52,12 +69,17 @@ impl<T: Transport> Transport for Shared<T> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
         (self.said)(&mut capabilities);
+        if self.started.load(Ordering::SeqCst) {
+            (self.said_once_started)(&mut capabilities);
+        }
         capabilities
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
         needs.clone_into(&mut self.needs.lock().unwrap_or_else(PoisonError::into_inner));
-        self.inner.start(needs).await
+        self.inner.start(needs).await?;
+        self.started.store(true, Ordering::SeqCst);
+        Ok(())
     }
 
     async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {

@@ -82,6 +82,39 @@ async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
+    let (broker, transport) = memory_with((0..2).map(|_| Message::new("the same").with_id("order-7")));
+    let (transport, seen) = (Losing::new(transport), Seen::default());
+    let in_hand = transport.in_hand();
+    let (diary, second) = (Diary::new(), Arc::new(Notify::new()));
+    let (counted, begins) = (Arc::clone(&seen.runs), Arc::clone(&second));
+    let consumer = Consumer::new(transport)
+        .concurrency(1)
+        .observer(diary.observer())
+        .with_dead_letter_backoff([secs(1)])
+        .handler(move || {
+            let run = counted.fetch_add(1, Ordering::SeqCst);
+            if run == 1 {
+                begins.notify_one();
+            }
+            tokio::time::sleep(secs(if run == 1 { 60 } else { 1 }))
+        });
+    let loses = async {
+        second.notified().await;
+        assert!(in_hand.lose("order-7"));
+    };
+    let all_handled = async {
+        while seen.runs.load(Ordering::SeqCst) < 3 || broker.depth(QUEUE) > 0 {
+            tokio::time::sleep(millis(100)).await;
+        }
+    };
+    let all_handled =
+        async { tokio::time::timeout(mins(10), all_handled).await.expect("it is not handled again") };
+    let (report, ()) = tokio::join!(consumer.run_until(all_handled), loses);
+    assert_eq!(report.unwrap().settled_on_sight, 0, "{diary:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn its_neighbours_go_on() {
     let (broker, transport, in_hand) = losing(5);
     let diary = Diary::new();

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Needs, NoRetry, Received, Suspects, Transport};
+use redrive::{ConsumerError, Event, Needs, NoRetry, Received, Suspects, Transport, TransportErrorKind};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
+use redrive_testkit::{Fault, Faulty};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
@@ -379,4 +380,51 @@ async fn a_ledger_that_cannot_be_read_is_refused_before_the_first_message() {
     assert!(matches!(refused, ConsumerError::Ledger { .. }), "{refused}");
     assert!(refused.to_string().contains("broken.ledger") && refused.to_string().contains("move it away"));
     assert_eq!((broker.depth(QUEUE), broker.held(QUEUE)), (5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_is_too_large_to_be_copied_does_not_hold_up_the_others() {
+    let (broker, dead) = memory_with(numbered(30));
+    let dead = DeadHand(dead);
+    let held = dead.take(1).await;
+    dead.0.crash();
+    let faulty = Faulty::new(broker.transport(QUEUE)).on_settle(|attempted| {
+        let copied = attempted.settlement.stores_copy();
+        if copied { Fault::Refused(TransportErrorKind::TooLarge) } else { Fault::None }
+    });
+    let diary = Diary::new();
+    let consumer = Consumer::new(Shared::saying(Arc::new(faulty), |said| said.native_dead_letter = false))
+        .concurrency(4)
+        .grace(secs(1))
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .handler(
+            async |delivery: Delivery| {
+                if delivery.id() == "0" { Err(BoxError::from("no answer")) } else { Ok(()) }
+            },
+        );
+    let others = async { tokio::time::timeout(mins(10), diary.ended(29)).await.expect("the others go on") };
+    let report = consumer.run_until(others).await.unwrap();
+    assert_eq!((report.acknowledged, report.released, report.suspects), (29, 1, 1), "{report:?}");
+    assert_eq!(broker.depth(QUEUE), 1);
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_hand_outs_that_is_known_after_the_start_counts() {
+    let (broker, dead) = memory_with(numbered(10));
+    let dead = DeadHand(dead);
+    let held = dead.take(3).await;
+    dead.0.crash();
+    let transport = Shared::saying(Arc::new(broker.transport(QUEUE)), |said| said.release_counts = true)
+        .saying_once_started(|said| said.hand_out_limit = Some(3));
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport)
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .handler(async || Ok::<_, BoxError>(()));
+    let report = consumer.run_until(diary.ended(10)).await.unwrap();
+    // The next hand-out would be turned away.
+    assert_eq!((report.acknowledged, report.suspects), (10, 3), "{report:?}");
+    drop(held);
 }

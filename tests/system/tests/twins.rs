@@ -133,7 +133,10 @@ impl Scene {
             .grace(millis(0))
             .with_dead_letter_backoff([secs(1)])
             .observer(|event: &Event<'_>| {
-                assert!(!matches!(event, Event::IntakePaused), "nothing is copied here but what is given back");
+                assert!(
+                    !matches!(event, Event::IntakePaused),
+                    "nothing is copied here but what is given back"
+                );
             })
             .handler_with(handled.clone(), handle);
         async move { consumer.run_until(async { drop(stopped.await) }).await.unwrap() }

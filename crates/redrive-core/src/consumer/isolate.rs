@@ -149,6 +149,15 @@ impl<R: Send + 'static> Isolation<R> {
         self.stopped
     }
 
+    /// What was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only place.
+    pub(crate) async fn end<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), TransportError> {
+        let suspects = self.watch.end();
+        self.widen(context, suspects).await
+    }
+
     /// As many as configured are in hand again from now on.
     pub(crate) async fn widen<T: Transport<Receipt = R>>(
         &mut self,

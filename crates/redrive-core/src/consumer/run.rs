@@ -103,9 +103,7 @@ async fn start<T: Transport>(
     }
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
-    let rule = |capabilities| {
-        Rule::of(settings.suspects, &settings.needs, capabilities, ledger.is_some())
-    };
+    let rule = |capabilities| Rule::of(settings.suspects, &settings.needs, capabilities, ledger.is_some());
     let narrowed = !rule(&capabilities).is_off();
     if narrowed {
         // The first delivery shows whether a process died before; nothing else is in hand until then.
@@ -189,6 +187,7 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
+            () = context.held.notified(), if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {

@@ -79,20 +79,25 @@ impl<T: Transport> Context<T> {
                 if error.kind() == TransportErrorKind::Full
                     && let Settlement::Reschedule { wait: asked, copy } = settlement
                 {
-                    (trouble, in_hand.alone) = (None, None);
+                    trouble = None;
+                    self.end_isolation_of(in_hand);
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
                         tracing::warn!(%error, id = delivery.id(), "no room for the copy: it is handled from the hand");
                         return Ended::Due { copy, receipt };
                     }
-                    tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in hand until it is due");
+                    if tries == 1 {
+                        tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in hand until it is due");
+                    }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
                 } else if error.kind() == TransportErrorKind::TooLarge {
                     // The fault is this message's, and time does not mend it: the others must not wait for that, also
                     // where it was handled alone. Its handler is done.
-                    in_hand.alone = None;
-                    tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), retry_in = ?wait, "too large to be copied: the message stays in hand");
+                    self.end_isolation_of(in_hand);
+                    if tries == 1 {
+                        tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in hand, and takes one place of the concurrency");
+                    }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
                     tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
@@ -193,6 +198,13 @@ impl<T: Transport> Context<T> {
         };
         if done {
             self.leave(in_hand, SettledCache::done);
+        }
+    }
+
+    /// Its handler is done: others need not wait until it is settled, which may take for ever.
+    fn end_isolation_of(&self, in_hand: &mut InHand) {
+        if in_hand.alone.take().is_some() {
+            self.held.notify_one();
         }
     }
 

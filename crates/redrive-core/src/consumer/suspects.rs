@@ -203,6 +203,14 @@ impl Watch {
         }
     }
 
+    /// The last suspect is not waited for any longer; answers how many were handled alone.
+    pub(crate) fn end(&mut self) -> u64 {
+        match std::mem::replace(&mut self.mode, Mode::Together) {
+            Mode::Alone { suspects, .. } => suspects,
+            Mode::Probing | Mode::Together => 0,
+        }
+    }
+
     /// Suspects were given back as copies, to the back of the queue: worth handling so many more alone, since they
     /// may come by at once.
     pub(crate) fn gave_back_copies(&mut self, copies: u32) {

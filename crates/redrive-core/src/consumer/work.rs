@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::ledger::Ledger;
 use super::isolate::Alone;
+use super::ledger::Ledger;
 use super::recent::{SettledCache, Ticket};
 use super::report::Counters;
 use super::settle::Ended;
@@ -37,6 +37,8 @@ pub(crate) struct Context<T> {
     pub(crate) narrowed: bool,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) trouble: Trouble,
+    /// What was handled alone stays in hand.
+    pub(crate) held: Notify,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
     /// The stack, and clones of it that have done a call, for the next one.
@@ -78,6 +80,7 @@ impl<T: Transport> Context<T> {
                 .remembered()
                 .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
             trouble: Trouble(watch::Sender::new(0)),
+            held: Notify::new(),
             over: watch::Sender::new(false),
             stacks: Mutex::new(vec![service]),
             settings,

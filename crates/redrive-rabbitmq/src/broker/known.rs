@@ -89,7 +89,8 @@ impl Broker {
     /// How many there were, with those that were not counted yet.
     pub(crate) fn interruptions(&self) -> u64 {
         let mut known = self.known();
-        let ended = known.sessions.iter().filter_map(Weak::upgrade).filter(|session| session.is_interruption());
+        let ended =
+            known.sessions.iter().filter_map(Weak::upgrade).filter(|session| session.is_interruption());
         // They ended together, or one after the other: what counts is that some did.
         if ended.count() > 0 {
             known.interruptions += 1;

@@ -146,7 +146,10 @@ async fn publish_as_any(raw: &Channel, exchange: &str, key: &str, body: &[u8], p
 pub async fn publish(transport: &RabbitMq, message: Message) {
     let again = async {
         while let Err(error) = transport.publish(message.clone()).await {
-            assert!(matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full), "{error}");
+            assert!(
+                matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full),
+                "{error}"
+            );
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
     };
