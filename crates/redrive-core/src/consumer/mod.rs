@@ -5,6 +5,7 @@ mod book;
 mod control;
 mod isolate;
 mod ledger;
+mod losses;
 mod observe;
 mod recent;
 mod report;

@@ -11,6 +11,7 @@ use tracing::{Instrument, Span};
 
 use super::isolate::Alone;
 use super::ledger::Ledger;
+use super::losses::Losses;
 use super::recent::{SettledCache, Ticket};
 use super::report::Counters;
 use super::settle::Ended;
@@ -32,6 +33,7 @@ pub(crate) struct Context<T> {
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<SettledCache>>,
+    losses: Mutex<Losses>,
     pub(crate) rule: Rule,
     /// The transport was started with one delivery in hand.
     pub(crate) narrowed: bool,
@@ -72,6 +74,7 @@ impl<T: Transport> Context<T> {
         Self {
             capabilities,
             transport,
+            losses: Mutex::default(),
             rule,
             narrowed,
             ledger,
@@ -93,6 +96,7 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
         let in_hand = InHand { ticket, known, alone };
         if let Some(due) = self.work_once(service, delivery, receipt, in_hand).await {
@@ -268,6 +272,9 @@ impl<T: Transport> Context<T> {
         };
         match &ended {
             Ended::Settled | Ended::Due { .. } => {
+                if delivery.redelivered() {
+                    self.losses().forget(delivery);
+                }
                 self.counters.settled(&disposition);
                 self.tell(&Event::Settled { delivery, disposition: &disposition });
             }
@@ -275,7 +282,12 @@ impl<T: Transport> Context<T> {
                 self.counters.settled(&Disposition::Release);
                 self.tell(&Event::Settled { delivery, disposition: &Disposition::Release });
             }
-            Ended::Lost => self.lost(delivery),
+            Ended::Lost => {
+                if disposition != Disposition::Release {
+                    self.handled_and_lost(delivery);
+                }
+                self.lost(delivery);
+            }
         }
         self.go_on(delivery, in_hand, ended)
     }
@@ -293,6 +305,35 @@ impl<T: Transport> Context<T> {
         }
         self.leave(&mut in_hand, SettledCache::comes_again);
         None
+    }
+
+    /// What was handled and lost, again and again, was handed out as often, whatever the broker counts.
+    fn with_losses(&self, delivery: Delivery) -> Delivery {
+        if !delivery.redelivered() {
+            return delivery;
+        }
+        let times = self.losses().times(&delivery);
+        if times == 0 { delivery } else { delivery.handed_out_at_least(times.saturating_add(1)) }
+    }
+
+    fn handled_and_lost(&self, delivery: &Delivery) {
+        let times = self.losses().note(delivery);
+        // Once for each message: the first time may be a connection that was cut.
+        if times == 2 {
+            let held = self.transport.now().duration_since(delivery.received_at()).unwrap_or_default();
+            tracing::error!(
+                queue = self.capabilities.queue,
+                id = delivery.id(),
+                ?held,
+                "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
+                 for holding a message (the consumer timeout of RabbitMQ)? Give the handler a timeout, or raise that limit; the \
+                 message is turned away as poison after as many hand-outs as are allowed"
+            );
+        }
+    }
+
+    fn losses(&self) -> MutexGuard<'_, Losses> {
+        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lost(&self, delivery: &Delivery) {

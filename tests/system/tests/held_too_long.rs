@@ -1,0 +1,60 @@
+//! A handler that is slower than the broker's consumer timeout: what it handles is lost each time before it can be settled, and
+//! no queue but a quorum queue of 3.10 counts that. It ends on the shelf all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use redrive::Shelves as _;
+use redrive::prelude::*;
+use redrive::rabbitmq::{QueueType, RabbitMq};
+use redrive_brokers::{Node, Version};
+use redrive_system_tests::{Diary, reason, within};
+
+/// How often a handler may run for one message.
+const ALLOWED: u32 = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v3_10_classic() {
+    ends_on_the_shelf(Version::V3_10, QueueType::Classic).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn v4_3_quorum() {
+    ends_on_the_shelf(Version::V4_3, QueueType::Quorum).await;
+}
+
+async fn ends_on_the_shelf(version: Version, queue_type: QueueType) {
+    let node = Node::start_async(version, &["consumer_timeout = 1000"]).await.unwrap();
+    let often = ["eval", "application:set_env(rabbit, channel_tick_interval, 200)."];
+    node.aside(move |node| node.ctl(&often)).await.unwrap();
+    let connect =
+        async || RabbitMq::options("slow").queue_type(queue_type).connect(&node.url()).await.unwrap();
+    let operator = connect().await;
+    // One whose failure is never recorded, and one without an id that succeeds and is never acknowledged.
+    operator.publish(Message::new("fails").with_id("fails")).await.unwrap();
+    operator.publish(Message::new("succeeds")).await.unwrap();
+    let runs: Arc<[AtomicU32; 2]> = Arc::default();
+    let (counted, diary) = (Arc::clone(&runs), Diary::new());
+    let consumer = Consumer::new(connect().await)
+        .concurrency(2)
+        .grace(millis(0))
+        .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(ALLOWED))
+        .observer(diary.observer())
+        .handler(move |body: String| {
+            let fails = body == "fails";
+            counted[usize::from(fails)].fetch_add(1, Ordering::SeqCst);
+            async move {
+                // Until it is taken back, and longer: no event tells the handler.
+                tokio::time::sleep(millis(2500)).await;
+                if fails { Err(BoxError::from("no answer")) } else { Ok(()) }
+            }
+        });
+    let both_end = within(secs(90), "both end on the shelf", diary.ended(2));
+    consumer.run_until(both_end).await.unwrap();
+    let shelf = operator.shelves().browse(Shelf::DeadLetter, 9).await.unwrap();
+    let reasons: Vec<_> = shelf.iter().map(|shelved| reason(&shelved.message)).collect();
+    assert_eq!(reasons, ["PoisonMessage", "PoisonMessage"]);
+    let runs = runs.each_ref().map(|runs| runs.load(Ordering::SeqCst));
+    // While the first runs are not lost yet, it may come again.
+    assert!(runs.iter().all(|&runs| runs <= 2 * ALLOWED + 2), "{runs:?}");
+}
