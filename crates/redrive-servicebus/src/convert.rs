@@ -12,6 +12,7 @@ use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
 use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names as names};
 use serde_amqp::Value as Amqp;
 
+use crate::copy_id::Source;
 use crate::values::{from_property, to_property};
 
 /// A message as the wire carries it.
@@ -56,6 +57,8 @@ pub(crate) struct Incoming {
     /// How often it was handed out before, as far as that counts.
     pub(crate) delivery_count: u32,
     pub(crate) locked_until: Option<SystemTime>,
+    /// When it came into its entity, by the broker's clock.
+    pub(crate) enqueued_at: Option<SystemTime>,
     /// In a dead-letter queue: why it is there.
     pub(crate) dead_letter_reason: Option<String>,
     pub(crate) dead_letter_description: Option<String>,
@@ -66,6 +69,11 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// What copies of it are told apart by, as it lies in this entity.
+    pub(crate) fn source<'a>(&self, entity: &'a str) -> Source<'a> {
+        Source { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
+    }
+
     /// How often it had come back when its last failure was written on it. What was written on another message, of which
     /// this one is a copy, says nothing.
     pub(crate) fn counted_before(&self) -> u32 {
@@ -257,6 +265,9 @@ fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Heade
         let OwnedKey::Symbol(key) = key else { continue };
         match (key.as_str(), value) {
             ("x-opt-sequence-number", Amqp::Long(number)) => found.sequence_number = number,
+            ("x-opt-enqueued-time", Amqp::Timestamp(time)) => {
+                found.enqueued_at = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
+            }
             ("x-opt-locked-until", Amqp::Timestamp(time)) => {
                 found.locked_until = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
             }

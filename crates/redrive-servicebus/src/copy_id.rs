@@ -2,56 +2,108 @@
 //! completing the original would then lose the message. A copy therefore gets an id of its own, the same one however often
 //! it is sent: sending it again after a doubtful failure adds nothing where duplicates are detected.
 
+use std::time::SystemTime;
+
+use redrive_core::Timestamp;
 use ring::digest;
 
 /// How many characters the id of a message may have.
 const MAX_CHARS: usize = 128;
 
-/// The id of the copy that stands for hop `hop` of the message `original`, made of the delivery with this sequence number.
+/// The message that a copy is made of, as its broker tells it from all others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// Where it lies: a queue, a subscription, or a shelf.
+    pub(crate) entity: &'a str,
+    /// Its number there.
+    pub(crate) sequence_number: i64,
+    /// When it came there: an entity that was made anew counts from the beginning again.
+    pub(crate) enqueued_at: Option<SystemTime>,
+}
+
+impl Source<'_> {
+    /// Tells this entity and time from others. The broker compares names of entities without case.
+    fn fingerprint(&self) -> String {
+        let millis = self.enqueued_at.map(|time| Timestamp::from(time).unix_millis());
+        let text = format!("{}\n{}", self.entity.to_lowercase(), millis.unwrap_or_default());
+        hex(text.as_bytes(), 8)
+    }
+}
+
+/// The id of the copy that stands for hop `hop` of the message `original`: `ORIGINAL#rHOP.NUMBER.FINGERPRINT`.
 ///
-/// The number is in it because ids need not be unique: two messages of one id that fail alike must not swallow each other.
-pub(crate) fn copy_id(original: &str, hop: u32, sequence_number: i64) -> String {
-    let suffix = format!("#r{hop}.{sequence_number}");
+/// Ids need not be unique, and numbers count within one entity: two messages of one id that fail alike, or that lie in two
+/// entities, must not swallow each other. Nobody reads it: copies of older versions have no fingerprint.
+pub(crate) fn copy_id(original: &str, hop: u32, source: &Source<'_>) -> String {
+    let suffix = format!("#r{hop}.{}.{}", source.sequence_number, source.fingerprint());
     if original.chars().count() + suffix.len() <= MAX_CHARS {
         return format!("{original}{suffix}");
     }
     // As much of it as a person needs to find it again, and a hash to tell it from others that begin alike.
-    let hash = digest::digest(&digest::SHA256, original.as_bytes());
-    let hash: String = hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex(original.as_bytes(), 16);
     let kept = MAX_CHARS - suffix.len() - hash.len() - 1;
     let beginning: String = original.chars().take(kept).collect();
     format!("{beginning}~{hash}{suffix}")
 }
 
+/// The first bytes of the SHA-256 hash.
+fn hex(of: &[u8], bytes: usize) -> String {
+    let hash = digest::digest(&digest::SHA256, of);
+    hash.as_ref().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::time::Duration;
 
     use proptest::prelude::*;
 
     use super::*;
 
+    fn source(entity: &str, sequence_number: i64, millis: u64) -> Source<'_> {
+        let enqueued_at = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
+        Source { entity, sequence_number, enqueued_at }
+    }
+
     #[test]
     fn a_short_id_stays_readable() {
-        assert_eq!(copy_id("order-7", 2, 41), "order-7#r2.41");
+        let id = copy_id("order-7", 2, &source("orders", 41, 1));
+        assert!(id.starts_with("order-7#r2.41."), "{id}");
+        assert_eq!(id, copy_id("order-7", 2, &source("Orders", 41, 1)), "names have no case");
+    }
+
+    #[test]
+    fn equal_numbers_in_other_entities_and_at_other_times_are_told_apart() {
+        let sources = [
+            source("orders", 1, 5),
+            source("orders/$DeadLetterQueue", 1, 5),
+            source("topic/Subscriptions/orders", 1, 5),
+            source("orders", 1, 6),
+            source("orders", 2, 5),
+            Source { enqueued_at: None, ..source("orders", 1, 5) },
+        ];
+        let ids: HashSet<_> = sources.iter().map(|source| copy_id("order-7", 1, source)).collect();
+        assert_eq!(ids.len(), sources.len());
     }
 
     #[test]
     fn long_ids_that_begin_alike_are_told_apart() {
         let long = |end: &str| format!("{}{end}", "ä".repeat(127));
-        let ids: HashSet<_> = ["1", "2", "12"].map(|end| copy_id(&long(end), 1, 9)).into();
+        let ids: HashSet<_> = ["1", "2", "12"].map(|end| copy_id(&long(end), 1, &source("q", 9, 1))).into();
         assert_eq!(ids.len(), 3);
     }
 
     proptest! {
         #[test]
         fn an_id_is_never_too_long_nor_that_of_its_original(
-            original in ".{0,200}", hop in 1..u32::MAX, number in 0..i64::MAX
+            original in ".{0,200}", hop in 1..u32::MAX, number in 0..i64::MAX, entity in ".{0,300}", millis in 0_u64..1 << 50
         ) {
-            let id = copy_id(&original, hop, number);
+            let source = source(&entity, number, millis);
+            let id = copy_id(&original, hop, &source);
             prop_assert!(id.chars().count() <= MAX_CHARS);
             prop_assert_ne!(&id, &original);
-            prop_assert_eq!(copy_id(&original, hop, number), id);
+            prop_assert_eq!(copy_id(&original, hop, &source), id);
         }
     }
 }

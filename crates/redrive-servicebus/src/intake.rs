@@ -242,6 +242,7 @@ impl Intake {
             tag,
             handle,
             sequence_number: incoming.sequence_number,
+            enqueued_at: incoming.enqueued_at,
             delivered: incoming.message.headers().clone(),
             lost,
             room: Arc::clone(room),

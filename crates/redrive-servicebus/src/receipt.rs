@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use redrive_core::Headers;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::broker::Broker;
+use crate::copy_id::Source;
 use crate::lost::Lost;
 use crate::session::Session;
 use crate::wire::{Handle, InSession, Tag};
@@ -22,6 +24,7 @@ pub struct Receipt {
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
+    pub(crate) enqueued_at: Option<SystemTime>,
     /// The headers as they were delivered: a native dead-lettering says what changed.
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<Lost>,
@@ -56,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
+    pub(crate) enqueued_at: Option<SystemTime>,
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<Lost>,
     pub(crate) room: Arc<Room>,
@@ -66,7 +70,7 @@ pub(crate) struct Parts {
 impl Receipt {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, .. } = parts;
-        let Parts { session, delivery_count, .. } = parts;
+        let Parts { session, delivery_count, enqueued_at, .. } = parts;
         room.in_hand.fetch_add(1, Ordering::AcqRel);
         Self {
             broker,
@@ -75,6 +79,7 @@ impl Receipt {
             tag,
             handle,
             sequence_number,
+            enqueued_at,
             delivered,
             lost,
             room,
@@ -87,6 +92,11 @@ impl Receipt {
     /// The session that it was handed out in, as requests name it.
     pub(crate) fn in_session(&self) -> Option<&InSession> {
         self.session.as_ref().map(|session| &session.place)
+    }
+
+    /// What copies of the message are told apart by.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { entity: &self.entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
     }
 
     /// Whether the message is not ours any more.

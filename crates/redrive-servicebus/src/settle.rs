@@ -183,7 +183,7 @@ async fn replace(
     enqueue_at: Option<SystemTime>,
 ) -> Settled {
     let hop = Story::read(copy).hop;
-    let copy_id = copy.id().map(|id| copy_id(id, hop, receipt.sequence_number));
+    let copy_id = copy.id().map(|id| copy_id(id, hop, &receipt.source()));
     let swap = Swap {
         message: convert::outgoing(copy, Outgoing { copy_id, enqueue_at }),
         target: target.clone(),

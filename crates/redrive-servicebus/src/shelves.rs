@@ -270,7 +270,7 @@ impl ServiceBusShelves {
         message: Message,
     ) -> Result<(), TransportError> {
         let hop = Story::read(&message).hop;
-        let copy_id = message.id().map(|id| copy_id(id, hop, incoming.sequence_number));
+        let copy_id = message.id().map(|id| copy_id(id, hop, &incoming.source(place)));
         let swap = Swap {
             target: target.to_owned(),
             message: convert::outgoing(&message, Outgoing { copy_id, enqueue_at: None }),

@@ -288,6 +288,7 @@ impl Slot {
             tag,
             handle: receiver.handle(),
             sequence_number: incoming.sequence_number,
+            enqueued_at: incoming.enqueued_at,
             delivered: incoming.message.headers().clone(),
             lost: Arc::clone(&session.lost),
             room: Arc::new(Room::default()),

@@ -171,6 +171,9 @@ pub(super) fn incoming(answer: Answer, now: SystemTime) -> Option<Locked> {
     annotate("x-opt-sequence-number", Amqp::Long(sequence_number));
     let until = Timestamp::from(now + lasts).unix_millis();
     annotate("x-opt-locked-until", Amqp::Timestamp(until.into()));
+    if let Some(at) = broker.time("EnqueuedTimeUtc") {
+        annotate("x-opt-enqueued-time", Amqp::Timestamp(Timestamp::from(at).unix_millis().into()));
+    }
     if let Some(key) = broker.text("PartitionKey") {
         annotate("x-opt-partition-key", Amqp::String(key));
     }

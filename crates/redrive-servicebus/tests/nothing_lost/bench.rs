@@ -1,0 +1,64 @@
+//! What the tests share: an emulator, a started transport, and the settlement that a consumer would plan.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Needs, Planning, Received, Settlement,
+    Transport,
+};
+use redrive_servicebus::{Options, Receipt, ServiceBus};
+use redrive_servicebus_emulator::{Emulator, Settings};
+use tokio::time::timeout;
+
+pub(crate) const QUEUE: &str = "orders";
+pub(crate) const DEAD_LETTERS: &str = "orders/$DeadLetterQueue";
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
+    Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
+}
+
+pub(crate) fn detecting_duplicates() -> Settings {
+    let mut settings = Settings::default();
+    settings.duplicate_detection = Some(Duration::from_secs(600));
+    settings
+}
+
+pub(crate) async fn started(connection_string: &str, options: Options) -> Result<ServiceBus, BoxError> {
+    let transport = options.connect(connection_string).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 10;
+    transport.start(&needs).await?;
+    Ok(transport)
+}
+
+pub(crate) async fn next(transport: &ServiceBus) -> Received<Receipt> {
+    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving goes on").expect("there is one")
+}
+
+pub(crate) fn broken() -> Failure {
+    Failure::custom("Broken", "it does not work")
+}
+
+pub(crate) fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let capabilities = transport.capabilities();
+    let planning =
+        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    Settlement::plan(delivery, disposition, &planning)
+}
+
+/// Receives the next one, and settles it so.
+pub(crate) async fn settle_next(
+    transport: &ServiceBus,
+    disposition: Disposition,
+) -> Result<Delivery, BoxError> {
+    let received = next(transport).await;
+    let settlement = plan(transport, &received.delivery, disposition);
+    transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    Ok(received.delivery)
+}
+
+pub(crate) async fn retry_next(transport: &ServiceBus) -> Result<Delivery, BoxError> {
+    settle_next(transport, Disposition::Retry(Duration::ZERO, broken())).await
+}

@@ -1,0 +1,4 @@
+//! What attacks from outside found, and must not be found again: each a message lost, shelved or handled wrongly.
+
+mod bench;
+mod copies;
