@@ -1,6 +1,7 @@
 //! What a transport can do with its options, and what is refused before the first message is taken.
 
 use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorKind};
+use tracing::warn;
 
 use super::{Options, ReceiveMode};
 use crate::address::Address;
@@ -8,6 +9,10 @@ use crate::entity::Entity;
 
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
+
+/// The fewest hand-outs with which the death of a process costs no other message its handler: the layers stay one below the
+/// broker's limit, and turn away what is handed out once more.
+const LEAST_DELIVERY_COUNT: u32 = 3;
 
 /// The most sessions that are held over one connection: Azure allows 5000 links on it, and others are needed too.
 const MOST_SESSIONS: usize = 4000;
@@ -66,6 +71,7 @@ impl Options {
     pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), TransportError> {
         let mut unmet = needs.unmet(&self.capabilities());
         unmet.extend(self.unmet_in_sessions(needs));
+        unmet.extend(self.unmet_by_delivery_count(needs));
         let retries = needs.attempts.is_some() || !needs.waits.is_empty();
         let longest_held = self.hold_lock_up_to.unwrap_or_default();
         let copies =
@@ -94,6 +100,23 @@ impl Options {
             "the retry policy tries a message of `{entity}` {asked}, and in a session each attempt counts towards the \
              entity's MaxDeliveryCount, which is {limit} (`Options::max_delivery_count`): limit the policy's attempts to \
              fewer, or raise both"
+        ))
+    }
+
+    /// Where nobody chose how many hand-outs are allowed: of two, one would be for the handler, and everything that a dead
+    /// process had in hand would be turned away unhandled.
+    fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
+        let (entity, limit) = (&self.entity, self.max_delivery_count);
+        if limit >= LEAST_DELIVERY_COUNT {
+            return None;
+        }
+        if needs.hand_outs.is_none() || !needs.hand_outs_give_way {
+            warn!(%entity, limit, "MaxDeliveryCount is below 3: what a dead process had in hand is dead-lettered with it");
+            return None;
+        }
+        Some(format!(
+            "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a dead process had in \
+             hand would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
         ))
     }
 
