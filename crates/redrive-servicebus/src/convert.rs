@@ -26,6 +26,8 @@ pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 pub(crate) const SHELF: &str = "x-servicebus-shelf";
 /// On a message of a session that was given back with its story: its sequence number, and how often it had come back by then.
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
+/// The annotation that says when a message is to be enqueued.
+pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
 /// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
 const REMOVED: &str = "redrive:removed";
 /// On a copy: the id of its original.
@@ -48,6 +50,11 @@ pub(crate) mod carried {
 const BODY: &str = "x-servicebus-body";
 /// Service Bus says so where a message has no time to live of its own.
 const FOR_EVER: u32 = u32::MAX;
+
+/// Whether a property says on which shelf a message rests.
+pub(crate) fn is_mark(name: &str) -> bool {
+    name == SHELF
+}
 
 /// A message that arrived, and what the broker says of it.
 #[derive(Clone, Debug, Default)]
@@ -170,7 +177,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
     }
     if let Some(time) = outgoing.enqueue_at {
         let millis = Timestamp::from(time).unix_millis();
-        annotations.insert(symbol("x-opt-scheduled-enqueue-time"), Amqp::Timestamp(millis.into()));
+        annotations.insert(symbol(SCHEDULED_AT), Amqp::Timestamp(millis.into()));
     }
     let body = wire_body(message.body(), take_text(&mut headers, BODY).as_deref());
     Wire {

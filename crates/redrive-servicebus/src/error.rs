@@ -32,6 +32,8 @@ pub(crate) enum Refusal {
     NoSession,
     /// The connection or link ended, or no answer came in time: it may have been done or not.
     Interrupted,
+    /// Refused, and the client library does not show why.
+    Unexplained,
     /// Anything else.
     Other,
 }
@@ -106,13 +108,15 @@ impl WireError {
                  does not have it",
             ),
             Refusal::Busy => (Kind::Unreachable, "the namespace is busy: try again in ten seconds"),
-            Refusal::QuotaExceeded => (Kind::Full, "make room in the entity, or raise its quota"),
+            Refusal::QuotaExceeded => {
+                (Kind::Full, "the quota of the entity is exceeded: make room in it, or raise its quota")
+            }
             Refusal::TooLarge => (Kind::TooLarge, "the entity takes no message of this size"),
             Refusal::NoTransactions => (Kind::Unsupported, "the tier of the namespace has no transactions"),
             Refusal::NotAllowed => (Kind::Topology, "the entity is set up for something else"),
             Refusal::NoSession => (Kind::Unreachable, "no session was free"),
             Refusal::Interrupted => (Kind::Unreachable, "the connection was interrupted: try again"),
-            Refusal::Other => (Kind::Other, "see what Service Bus says"),
+            Refusal::Unexplained | Refusal::Other => (Kind::Other, "see what Service Bus says"),
         };
         TransportError::new(kind, format!("{tried} failed ({self}): {next}"))
     }

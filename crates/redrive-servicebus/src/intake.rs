@@ -11,11 +11,12 @@ use uuid::Uuid;
 
 use crate::broker::Broker;
 use crate::connection::Pace;
+use crate::dead_letter::{Words, dead_letter};
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
 use crate::locks::Held;
 use crate::receipt::{Parts, Receipt, Room};
-use crate::wire::{Arrived, Disposal, DisposalKind, InSession, Wire, WireReceiver};
+use crate::wire::{Arrived, InSession, Wire, WireReceiver};
 
 /// Why a message is dead-lettered that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
@@ -310,13 +311,7 @@ pub(crate) async fn dead_letter_undecodable(
     why: String,
     session: Option<&InSession>,
 ) {
-    let kind =
-        DisposalKind::DeadLetter { reason: UNDECODABLE.to_owned(), description: crate::settle::cut(&why) };
-    let how = Disposal::new(kind).within(session);
-    let settled = match broker.link.live().await {
-        Ok(wire) => wire.settle(path, &[lock], &how).await,
-        Err(error) => Err(error),
-    };
+    let settled = dead_letter(broker, path, lock, session, Words::new(UNDECODABLE, &why)).await;
     if let Err(error) = settled {
         warn!(entity = %path, %error, "a message that cannot be read was not dead-lettered; it comes again");
     }

@@ -19,6 +19,7 @@ mod connection;
 mod convert;
 mod copy_id;
 mod credential;
+mod dead_letter;
 mod entity;
 #[cfg(feature = "entra")]
 mod entra;

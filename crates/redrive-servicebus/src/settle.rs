@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use fe2o3_amqp_types::primitives::SimpleValue;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     Message, SettleError, Settlement, Shelf, Story, TransportError, TransportErrorKind, header_names as names,
@@ -11,10 +12,11 @@ use tracing::debug;
 use crate::broker::{Broker, NotReplaced};
 use crate::convert::{self, Outgoing, SHELF};
 use crate::copy_id::copy_id;
+use crate::dead_letter::{self, Words};
 use crate::error::{self, Refusal, WireError};
 use crate::receipt::Receipt;
 use crate::session::is_loss;
-use crate::wire::{Disposal, DisposalKind, Swap};
+use crate::wire::{Disposal, Swap};
 
 /// How many characters reason and description of a dead letter may have, each.
 const MAX_CHARS: usize = 4096;
@@ -33,9 +35,8 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
         Settlement::Complete => complete(receipt).await,
         Settlement::Release => release(receipt).await,
         Settlement::Reject => {
-            let description =
-                "redrive had it dead-lettered as it is: what belongs on it would not fit".to_owned();
-            dead_letter(receipt, REJECTED.to_owned(), description, Vec::new()).await
+            let description = "redrive had it dead-lettered as it is: what belongs on it would not fit";
+            dead_letter(receipt, Words::new(REJECTED, description)).await
         }
         Settlement::HoldBack { wait } if receipt.broker.options.holds_locks() => {
             hold_back(receipt, wait);
@@ -139,13 +140,12 @@ fn hold_back(receipt: Receipt, wait: Duration) {
 
 async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
     let text = |name| copy.headers().get(name).and_then(|value| value.as_str()).unwrap_or_default();
-    let (reason, description) = (cut(text(names::REASON)), cut(text(names::ERROR)));
-    let mut changes = convert::changes(&receipt.delivered, copy);
+    let mut words = Words::new(text(names::REASON), text(names::ERROR));
+    words.properties = convert::changes(&receipt.delivered, copy);
     if shelf == Shelf::Parking {
-        changes
-            .push((SHELF.to_owned(), fe2o3_amqp_types::primitives::SimpleValue::String(PARKED.to_owned())));
+        words.properties.push((SHELF.to_owned(), SimpleValue::String(PARKED.to_owned())));
     }
-    dead_letter(receipt, reason, description, changes).await
+    dead_letter(receipt, words).await
 }
 
 /// As it rests in the queue for dead letters, where there is one: parked messages may rest there too.
@@ -157,15 +157,10 @@ pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
     copy
 }
 
-async fn dead_letter(
-    receipt: Receipt,
-    reason: String,
-    description: String,
-    properties: Vec<(String, fe2o3_amqp_types::primitives::SimpleValue)>,
-) -> Settled {
-    let how = Disposal::new(DisposalKind::DeadLetter { reason, description }).with_properties(properties);
+async fn dead_letter(receipt: Receipt, words: Words) -> Settled {
     fail_point(FailPoint::NackHandedOver);
-    let settled = dispose(&receipt, how).await;
+    let Receipt { broker, entity, lock, .. } = &receipt;
+    let settled = dead_letter::dead_letter(broker, entity, *lock, receipt.in_session(), words).await;
     fail_point(FailPoint::NackWritten);
     done(receipt, settled).await
 }

@@ -81,7 +81,7 @@ impl Wire for Amqp {
     async fn replace(&self, swaps: Vec<Swap>) -> Result<(), WireError> {
         // In a task of its own: whoever asked may stop waiting, and a transaction left half done would hold the message.
         let connection = Arc::clone(&self.connection);
-        match tokio::spawn(async move { connection.replace(&swaps).await }).await {
+        match tokio::spawn(async move { connection.replace_or_explain(&swaps).await }).await {
             Ok(done) => done,
             Err(_) => Err(WireError::interrupted("the transaction was given up")),
         }
@@ -134,6 +134,39 @@ impl Wire for Amqp {
 }
 
 impl AmqpConnection {
+    async fn replace_or_explain(&self, swaps: &[Swap]) -> Result<(), WireError> {
+        match (self.replace(swaps).await, swaps) {
+            (Err(error), [swap]) if error.refusal == Refusal::Unexplained => {
+                Err(self.explain(error, swap).await)
+            }
+            (replaced, _) => replaced,
+        }
+    }
+
+    /// The client library hides why a message was rejected within a transaction. An answer to a request says why: the same
+    /// message is asked to be scheduled, in a transaction that is always rolled back.
+    async fn explain(&self, unexplained: WireError, swap: &Swap) -> WireError {
+        let scheduled = async {
+            let node = self.management(&swap.target).await?;
+            let controller = self.controller().await?;
+            let declared =
+                async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
+            let mut transaction = self.answered(declared).await?;
+            transaction.set_rollback_on_drop_trials(0);
+            let scheduled = management::schedule(&node, &swap.message, &transaction).await;
+            let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
+            if self.answered(rolled_back).await.is_err() {
+                // The broker rolls back with the link.
+                self.controller.lock().await.take();
+            }
+            scheduled
+        };
+        match scheduled.await {
+            Err(error) if error.refusal != Refusal::Interrupted => error,
+            _ => unexplained,
+        }
+    }
+
     async fn replace(&self, swaps: &[Swap]) -> Result<(), WireError> {
         let Some(Swap { target, entity, .. }) = swaps.first() else { return Ok(()) };
         let sender = self.sender(target).await?;

@@ -5,8 +5,10 @@ use std::time::SystemTime;
 
 use fe2o3_amqp::transaction::Transaction;
 use fe2o3_amqp_types::messaging::Body;
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::messaging::message::__private::Serializable;
 use fe2o3_amqp_types::messaging::message::DecodeIntoMessage as _;
-use fe2o3_amqp_types::primitives::{Array, OrderedMap, SimpleValue};
+use fe2o3_amqp_types::primitives::{Array, OrderedMap, SimpleValue, Symbol};
 use redrive_core::Timestamp;
 use serde_amqp::Value;
 use tracing::warn;
@@ -14,12 +16,13 @@ use uuid::Uuid;
 
 use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
 use super::{Disposal, DisposalKind, InSession};
-use crate::convert::WireMessage;
+use crate::convert::{SCHEDULED_AT, WireMessage, id_text};
 use crate::error::{Refusal, WireError};
 
 const DISPOSITION: &str = "com.microsoft:update-disposition";
 const RENEW: &str = "com.microsoft:renew-lock";
 const PEEK: &str = "com.microsoft:peek-message";
+const SCHEDULE: &str = "com.microsoft:schedule-message";
 
 /// Settles locked messages.
 pub(super) async fn settle(
@@ -35,8 +38,9 @@ pub(super) async fn settle(
     };
     let mut body = vec![("disposition-status", text(status)), ("lock-tokens", uuids(locks))];
     if let DisposalKind::DeadLetter { reason, description } = &how.kind {
-        body.push(("deadletter-reason", text(reason)));
-        body.push(("deadletter-description", text(description)));
+        let said = [("deadletter-reason", reason), ("deadletter-description", description)];
+        let said = said.into_iter().filter(|(_, said)| !said.is_empty());
+        body.extend(said.map(|(name, said)| (name, text(said))));
     }
     if !how.properties.is_empty() {
         let properties = how.properties.iter();
@@ -72,6 +76,29 @@ pub(super) async fn peek(node: &Requests, from: i64, count: i32) -> Result<Vec<W
         warn!(unreadable = found - messages.len(), "messages were looked at that cannot be read");
     }
     if messages.is_empty() && found > 0 { Err(senseless(PEEK)) } else { Ok(messages) }
+}
+
+/// Schedules a message, as a part of a transaction.
+pub(super) async fn schedule(
+    node: &Requests,
+    message: &WireMessage,
+    transaction: &Transaction<'_>,
+) -> Result<(), WireError> {
+    let mut message = message.clone();
+    let annotations = &mut message.message_annotations.get_or_insert_default().0;
+    if !annotations.contains_key(&OwnedKey::from(Symbol::from(SCHEDULED_AT))) {
+        let millis = Timestamp::from(SystemTime::now()).unix_millis();
+        annotations.insert(Symbol::from(SCHEDULED_AT).into(), Value::Timestamp(millis.into()));
+    }
+    let properties = message.properties.clone().unwrap_or_default();
+    let mut entry = vec![("message-id", text(&properties.message_id.map(id_text).unwrap_or_default()))];
+    entry.extend(properties.group_id.map(|session| ("session-id", Value::String(session))));
+    let encoded = serde_amqp::to_vec(&Serializable(message))
+        .map_err(|error| WireError::new(Refusal::Other, error.to_string()))?;
+    entry.push(("message", Value::Binary(encoded.into())));
+    let entry = entry.into_iter().map(|(name, value)| (text(name), value)).collect();
+    let body = vec![("messages", Value::List(vec![Value::Map(entry)]))];
+    ask(node, SCHEDULE, body, None, Some(transaction)).await.map(drop)
 }
 
 /// For what is locked in a session, the session is named, and the link that holds it.

@@ -85,7 +85,7 @@ pub(crate) fn post(error: PostError) -> WireError {
         // What it says of a rejection that came without the transaction's name. The link is as good as before.
         PostError::IllegalDeliveryState => {
             let said = "the broker refused the message within the transaction, and the client library does not show why";
-            WireError::new(Refusal::Other, said)
+            WireError::new(Refusal::Unexplained, said)
         }
         other => WireError::interrupted(other.to_string()),
     }

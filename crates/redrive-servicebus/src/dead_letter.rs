@@ -1,0 +1,116 @@
+//! Dead-lettering by the broker's own means. Reason, description and properties are added to the message, and may not fit on
+//! it any more: then less is said, and in the end nothing. A message that cannot be dead-lettered would come again for ever.
+
+use fe2o3_amqp_types::primitives::SimpleValue;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::broker::Broker;
+use crate::convert::is_mark;
+use crate::error::{Refusal, WireError};
+use crate::settle::cut;
+use crate::wire::{Disposal, DisposalKind, InSession};
+
+/// How many characters of a description are kept where all of it does not fit.
+const SHORT: usize = 256;
+
+/// What is said of a dead letter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Words {
+    pub(crate) reason: String,
+    pub(crate) description: String,
+    /// Changed on the message.
+    pub(crate) properties: Vec<(String, SimpleValue)>,
+}
+
+impl Words {
+    pub(crate) fn new(reason: &str, description: &str) -> Self {
+        Self { reason: cut(reason), description: cut(description), properties: Vec::new() }
+    }
+
+    /// The same with less and less of it, from everything to nothing.
+    fn fewer_and_fewer(self) -> Vec<Self> {
+        let short = Self { description: self.description.chars().take(SHORT).collect(), ..self.clone() };
+        let no_description = Self { description: String::new(), ..self.clone() };
+        let mut marked = no_description.clone();
+        marked.properties.retain(|(name, _)| is_mark(name));
+        let mut all = vec![self, short, no_description, marked, Self::default()];
+        all.dedup();
+        all
+    }
+
+    fn disposal(self, session: Option<&InSession>) -> Disposal {
+        let Self { reason, description, properties } = self;
+        let kind = DisposalKind::DeadLetter { reason, description };
+        Disposal::new(kind).with_properties(properties).within(session)
+    }
+}
+
+/// Dead-letters a locked message, with as much said as fits on it, and waits for the broker's word.
+pub(crate) async fn dead_letter(
+    broker: &Broker,
+    entity: &str,
+    lock: Uuid,
+    session: Option<&InSession>,
+    words: Words,
+) -> Result<(), WireError> {
+    let mut refused = None;
+    for words in words.fewer_and_fewer() {
+        if let Some(error) = &refused {
+            warn!(%entity, %error, "a message was not dead-lettered with all that was to be said of it; less is said");
+        }
+        match broker.link.live().await?.settle(entity, &[lock], &words.disposal(session)).await {
+            Err(error) if may_be_too_much(&error.refusal) => refused = Some(error),
+            settled => return settled,
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// Whether less may be taken. Not every broker says in the same words that there is no room on a message.
+fn may_be_too_much(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::SHELF;
+
+    fn property(name: &str) -> (String, SimpleValue) {
+        (name.to_owned(), SimpleValue::Bool(true))
+    }
+
+    #[test]
+    fn less_is_said_until_nothing_is() {
+        let mut words = Words::new("Broken", &"x".repeat(1000));
+        words.properties = vec![property("redrive-attempt"), property(SHELF)];
+        let all = words.clone().fewer_and_fewer();
+        assert_eq!(all.first(), Some(&words));
+        assert_eq!(all.last(), Some(&Words::default()));
+        assert_eq!(
+            all[3].properties,
+            [property(SHELF)],
+            "on which shelf it rests is said as long as possible"
+        );
+        let sizes: Vec<_> = all
+            .iter()
+            .map(|words| words.reason.len() + words.description.len() + words.properties.len())
+            .collect();
+        assert!(sizes.is_sorted_by(|more, less| more > less), "{sizes:?}");
+    }
+
+    #[test]
+    fn nothing_is_tried_twice() {
+        assert_eq!(Words::default().fewer_and_fewer().len(), 1);
+        assert_eq!(Words::new("Broken", "").fewer_and_fewer().len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_matter_of_room_is_not_said_shorter() {
+        for refusal in [Refusal::LockLost, Refusal::Interrupted, Refusal::Busy, Refusal::QuotaExceeded] {
+            assert!(!may_be_too_much(&refusal), "{refusal:?}");
+        }
+        assert!(may_be_too_much(&Refusal::TooLarge));
+    }
+}
