@@ -24,6 +24,7 @@ pub struct Delivery {
     message: Message,
     origin: Origin,
     received_at: SystemTime,
+    enqueued_at: Option<SystemTime>,
     handed_out: u32,
     hand_out_limit: Option<u32>,
     failures_in_place: u32,
@@ -51,6 +52,7 @@ impl Delivery {
             message,
             origin,
             received_at,
+            enqueued_at: None,
             handed_out: 1,
             hand_out_limit: None,
             failures_in_place: 0,
@@ -67,6 +69,13 @@ impl Delivery {
         let names = Arc::make_mut(&mut self.origin.names);
         names.exchange = exchange.into();
         names.routing_key = routing_key.into();
+        self
+    }
+
+    /// The same delivery, from a broker that tells when it put the message into its queue and counts its expiration from there.
+    #[must_use]
+    pub fn enqueued_at(mut self, time: Option<SystemTime>) -> Self {
+        self.enqueued_at = time;
         self
     }
 
@@ -229,7 +238,8 @@ impl Delivery {
     /// When the publisher's expiration is over; `None` where it asked for none. It holds over all hops, and redrive's own
     /// waits count.
     ///
-    /// No broker tells when a message was published. The expiration is counted from the publisher's `timestamp`, where
+    /// Where the broker tells when it [put the message into its queue](Self::enqueued_at), the expiration is counted from there.
+    /// Others do not tell. There it is counted from the publisher's `timestamp`, where
     /// there is one that is not later than the first delivery (to the end of its second, which is all that AMQP 0-9-1
     /// tells), and else from the first delivery: the time that the message lay in its queue before is then not counted.
     /// After an operator's redrive it begins anew.
@@ -240,7 +250,8 @@ impl Delivery {
         }
         let properties = self.message.properties();
         if let Some(expiration) = properties.expiration {
-            let published = properties.timestamp.and_then(Timestamp::to_system_time);
+            let published =
+                self.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
             let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
             let from = published.map_or(self.received_at, |published| published.min(self.received_at));
             return from.checked_add(expiration);

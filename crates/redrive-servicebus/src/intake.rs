@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use redrive_core::{Delivery, Message, Received};
+use redrive_core::{Delivery, Received};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::broker::Broker;
 use crate::connection::Pace;
+use crate::convert::Incoming;
 use crate::dead_letter::{Words, dead_letter};
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
@@ -256,9 +257,8 @@ impl Intake {
         }
         self.broker.locks.enter(lock, held);
         let handed_out = count.saturating_add(1);
-        let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out)
-            .failed_in_place(failures)
-            .with_broker_number(incoming.sequence_number.cast_unsigned());
+        let delivery =
+            delivery(&self.broker, &self.source, &self.path, incoming, handed_out).failed_in_place(failures);
         self.broker.inbox.push(Received { delivery, receipt });
     }
 
@@ -279,14 +279,16 @@ pub(crate) fn delivery(
     broker: &Broker,
     source: &Entity,
     path: &Arc<str>,
-    message: Message,
+    incoming: Incoming,
     handed_out: u32,
 ) -> Delivery {
     let topic = match source {
         Entity::Subscription { topic, .. } => topic.as_str(),
         Entity::Queue(_) => "",
     };
-    Delivery::new(message, broker.entity(), SystemTime::now())
+    Delivery::new(incoming.message, broker.entity(), SystemTime::now())
+        .enqueued_at(incoming.enqueued_at)
+        .with_broker_number(incoming.sequence_number.cast_unsigned())
         .published_to(topic, Arc::clone(path))
         .handed_out_times(handed_out)
         .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)))

@@ -296,8 +296,7 @@ impl Slot {
             delivery_count: incoming.delivery_count,
         });
         let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
-        let delivery = delivery(&self.broker, &self.source, &self.path, incoming.message, handed_out)
-            .with_broker_number(incoming.sequence_number.cast_unsigned());
+        let delivery = delivery(&self.broker, &self.source, &self.path, incoming, handed_out);
         self.broker.inbox.push(Received { delivery, receipt });
         Ok(Now::Handing)
     }

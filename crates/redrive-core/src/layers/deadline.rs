@@ -85,7 +85,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::{Message, header_names};
+    use crate::{Message, Timestamp, header_names};
 
     const NOW: Duration = Duration::from_secs(1_000_000);
     const SECOND: Duration = Duration::from_secs(1);
@@ -125,6 +125,23 @@ mod tests {
             };
             assert_eq!((failure.reason(), failure.text()), (&Reason::Expired, "no answer"));
         }
+    }
+
+    #[test]
+    fn an_expiration_counts_from_when_the_broker_says_and_not_from_when_the_message_was_made() {
+        let mut message = expiring_in(SECOND * 10);
+        message.properties_mut().timestamp = Some(Timestamp::from_unix_millis(0));
+        let failed = || Failure::new(Reason::RetryableError, "no answer");
+        let retried = |enqueued: Option<Duration>| {
+            let delivery = delivery(message.clone()).enqueued_at(enqueued.map(|at| UNIX_EPOCH + at));
+            let resolved =
+                Deadline::default().resolve(&delivery, Ok(Disposition::Retry(SECOND * 5, failed())));
+            resolved.unwrap().name()
+        };
+        assert_eq!(retried(Some(NOW - SECOND)), "retry");
+        assert_eq!(retried(Some(NOW - SECOND * 9)), "dead-letter");
+        assert_eq!(retried(Some(NOW + SECOND * 60)), "retry", "its clock is ahead of ours");
+        assert_eq!(retried(None), "dead-letter");
     }
 
     #[test]

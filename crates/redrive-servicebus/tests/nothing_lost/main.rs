@@ -2,4 +2,5 @@
 
 mod bench;
 mod copies;
+mod expiration;
 mod limits;
