@@ -2,18 +2,18 @@
 
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use fe2o3_amqp_types::messaging::annotations::OwnedKey;
 use fe2o3_amqp_types::messaging::{
-    AmqpSequence, AmqpValue, ApplicationProperties, Batch, Body, Data, Header, Message as Wire,
-    MessageAnnotations, MessageId, Priority, Properties as WireProperties,
+    Body, Header, Message as Wire, MessageAnnotations, MessageId, Priority, Properties as WireProperties,
 };
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
 use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names as names};
 use serde_amqp::Value as Amqp;
 
 use crate::copy_id::Source;
+use crate::settle::cut;
 use crate::values::{from_property, to_property};
+use crate::{body, foreign};
 
 /// A message as the wire carries it.
 pub(crate) type WireMessage = Wire<Body<Amqp>>;
@@ -24,6 +24,10 @@ pub(crate) const REASON: &str = "DeadLetterReason";
 pub(crate) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 /// On a message in the dead-letter queue: on which of redrive's shelves it rests there, where it is not the usual one.
 pub(crate) const SHELF: &str = "x-servicebus-shelf";
+/// With that mark: the sequence number of the message that it was written on. Others know it only when it is too late.
+const SHELF_OF: &str = "x-servicebus-shelf-of";
+/// The mark of parked messages.
+pub(crate) const PARKED: &str = "parking";
 /// On a message of a session that was given back with its story: its sequence number, and how often it had come back by then.
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
 /// The annotation that says when a message is to be enqueued.
@@ -46,14 +50,23 @@ pub(crate) mod carried {
     /// A table of properties whose names no header can have.
     pub(crate) const TOGETHER: &str = "x-servicebus-properties";
 }
-/// Which kind of body section a message came with, where it is not plain bytes.
-const BODY: &str = "x-servicebus-body";
 /// Service Bus says so where a message has no time to live of its own.
 const FOR_EVER: u32 = u32::MAX;
 
+/// What marks a message in a dead-letter queue as parked.
+pub(crate) fn parked(sequence_number: i64) -> [(String, SimpleValue); 2] {
+    let text = |text: &str| SimpleValue::String(text.to_owned());
+    [(SHELF.to_owned(), text(PARKED)), (SHELF_OF.to_owned(), text(&sequence_number.to_string()))]
+}
+
+/// What takes a mark off that somebody else wrote.
+pub(crate) fn unmarked() -> (String, SimpleValue) {
+    (SHELF.to_owned(), SimpleValue::String(REMOVED.to_owned()))
+}
+
 /// Whether a property says on which shelf a message rests.
 pub(crate) fn is_mark(name: &str) -> bool {
-    name == SHELF
+    name == SHELF || name == SHELF_OF
 }
 
 /// A message that arrived, and what the broker says of it.
@@ -69,13 +82,28 @@ pub(crate) struct Incoming {
     /// In a dead-letter queue: why it is there.
     pub(crate) dead_letter_reason: Option<String>,
     pub(crate) dead_letter_description: Option<String>,
-    /// Its mark, in a dead-letter queue.
+    /// Its mark, in a dead-letter queue. Anybody may have written it: see [`Incoming::is_parked`].
     pub(crate) shelf: Option<String>,
+    pub(crate) shelf_of: Option<String>,
     /// How often it had come back when its story was last written on it, and on which message that was.
     pub(crate) counted: Option<String>,
 }
 
 impl Incoming {
+    /// Whether redrive parked it in the dead-letter queue where it lies. A mark is believed that names this very message, or
+    /// where redrive itself dead-lettered it: then the reason is that of its story, as on what older versions parked.
+    pub(crate) fn is_parked(&self) -> bool {
+        let number = self.shelf_of.as_deref().and_then(|number| number.parse().ok());
+        let is_believed = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
+        self.shelf.as_deref() == Some(PARKED) && is_believed
+    }
+
+    /// Whether the reason of its dead-lettering is that of its story.
+    pub(crate) fn is_dead_lettered_by_redrive(&self) -> bool {
+        let of_story = self.message.headers().get(names::REASON).and_then(Value::as_str).map(cut);
+        of_story.is_some() && of_story == self.dead_letter_reason
+    }
+
     /// What copies of it are told apart by, as it lies in this entity.
     pub(crate) fn source<'a>(&self, entity: &'a str) -> Source<'a> {
         Source { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
@@ -111,29 +139,32 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     let header = wire.header.unwrap_or_default();
     found.delivery_count = header.delivery_count;
     let mut headers = Headers::new();
-    for (name, value) in wire.application_properties.unwrap_or_default().0 {
+    let application_properties = wire.application_properties.unwrap_or_default();
+    let symbols = foreign::symbols(&application_properties);
+    for (name, value) in application_properties.0 {
         let value = from_property(value);
         if value.as_str() != Some(REMOVED) {
             headers.insert(name, value);
         }
     }
-    if let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() {
-        headers.remove(carried::TOGETHER);
-        for (name, value) in together.iter() {
-            headers.insert(name.to_owned(), value.clone());
-        }
-    }
+    take_together(&mut headers);
+    foreign::note_symbols(symbols, &mut headers);
+    let copied = headers.contains(COPY_OF);
     let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
     properties.persistent = Some(header.durable);
     properties.expiration =
         header.ttl.filter(|&ttl| ttl != FOR_EVER).map(|ttl| Duration::from_millis(ttl.into()));
     take_own(&mut headers, &mut properties);
+    if header.priority != Priority::default() && properties.priority.is_none() {
+        properties.priority = Some(header.priority.0);
+    }
     read_annotations(wire.message_annotations, &mut headers, &mut found);
     found.dead_letter_reason = take_text(&mut headers, REASON);
     found.dead_letter_description = take_text(&mut headers, DESCRIPTION);
     found.shelf = take_text(&mut headers, SHELF);
+    found.shelf_of = take_text(&mut headers, SHELF_OF);
     found.counted = take_text(&mut headers, COUNTED);
-    let body = body(wire.body, &mut headers);
+    let body = body::read(wire.body, &mut headers, copied);
     found.message = Message::from_parts(body, headers, properties);
     found
 }
@@ -144,7 +175,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
     let mut headers = message.headers().clone();
     let mut wire_properties = WireProperties {
         message_id: properties.id.clone().map(MessageId::String),
-        user_id: properties.user_id.clone().map(|user| user.into_bytes().into()),
+        user_id: user_id(properties, &mut headers).map(Into::into),
         to: properties.to.clone(),
         subject: properties.kind.clone(),
         reply_to: properties.reply_to.clone(),
@@ -172,6 +203,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
         headers.insert(PRIORITY, priority);
     }
     let mut annotations = OrderedMap::new();
+    foreign::write_annotations(&mut headers, &mut annotations);
     if let Some(key) = take_text(&mut headers, PARTITION_KEY) {
         annotations.insert(symbol("x-opt-partition-key"), Amqp::String(key));
     }
@@ -179,7 +211,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
         let millis = Timestamp::from(time).unix_millis();
         annotations.insert(symbol(SCHEDULED_AT), Amqp::Timestamp(millis.into()));
     }
-    let body = wire_body(message.body(), take_text(&mut headers, BODY).as_deref());
+    let body = body::write(message.body(), &mut headers);
     Wire {
         header: Some(Header {
             durable: true,
@@ -190,7 +222,7 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
         delivery_annotations: None,
         message_annotations: (!annotations.is_empty()).then_some(MessageAnnotations(annotations)),
         properties: Some(wire_properties),
-        application_properties: Some(application_properties(&headers)),
+        application_properties: Some(foreign::write_properties(headers)),
         body,
         footer: None,
     }
@@ -222,7 +254,12 @@ fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
     properties.reply_to = wire.reply_to;
     properties.kind = wire.subject;
     properties.to = wire.to;
-    properties.user_id = wire.user_id.map(|user| String::from_utf8_lossy(&user).into_owned());
+    if let Some(user) = wire.user_id {
+        match String::from_utf8(user.into_vec()) {
+            Ok(user) => properties.user_id = Some(user),
+            Err(bytes) => drop(headers.insert(carried::USER_ID, Value::Bytes(bytes.into_bytes().into()))),
+        }
+    }
     properties.session_id = wire.group_id;
     properties.timestamp = wire.creation_time.map(|time| Timestamp::from_unix_millis(time.milliseconds()));
     properties
@@ -250,25 +287,54 @@ fn take_own(headers: &mut Headers, properties: &mut Properties) {
     }
 }
 
+/// What HTTP had no place for. Nothing that is there otherwise gives way to it: anybody may have written it.
 fn take_carried(headers: &mut Headers, properties: &mut Properties) {
-    if let Some(text) = take_text(headers, carried::CONTENT_TYPE) {
-        properties.content_type = Some(text);
+    if properties.content_type.is_none() {
+        properties.content_type = take_text(headers, carried::CONTENT_TYPE);
     }
-    if let Some(text) = take_text(headers, carried::CONTENT_ENCODING) {
-        properties.content_encoding = Some(text);
+    if properties.content_encoding.is_none() {
+        properties.content_encoding = take_text(headers, carried::CONTENT_ENCODING);
     }
-    if let Some(Value::Timestamp(time)) = headers.get(carried::TIMESTAMP) {
+    if let (Some(Value::Timestamp(time)), None) = (headers.get(carried::TIMESTAMP), properties.timestamp) {
         properties.timestamp = Some(*time);
         headers.remove(carried::TIMESTAMP);
     }
-    if let Some(Value::Bytes(user)) = headers.get(carried::USER_ID) {
-        properties.user_id = Some(String::from_utf8_lossy(user).into_owned());
+    if let (Some(Value::Bytes(user)), None) = (headers.get(carried::USER_ID), &properties.user_id)
+        && let Ok(user) = String::from_utf8(user.to_vec())
+    {
+        properties.user_id = Some(user);
         headers.remove(carried::USER_ID);
     }
 }
 
+/// Properties whose names no header of HTTP can have.
+fn take_together(headers: &mut Headers) {
+    let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() else { return };
+    headers.remove(carried::TOGETHER);
+    for (name, value) in together.iter() {
+        if !headers.contains(name) {
+            headers.insert(name.to_owned(), value.clone());
+        }
+    }
+}
+
+/// One that is not UTF-8 is a header here.
+fn user_id(properties: &Properties, headers: &mut Headers) -> Option<Vec<u8>> {
+    match (&properties.user_id, headers.get(carried::USER_ID)) {
+        (Some(user), _) => Some(user.clone().into_bytes()),
+        (None, Some(Value::Bytes(user))) => {
+            let user = user.to_vec();
+            headers.remove(carried::USER_ID);
+            Some(user)
+        }
+        (None, _) => None,
+    }
+}
+
 fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Headers, found: &mut Incoming) {
-    for (key, value) in annotations.map(|annotations| annotations.0).unwrap_or_default() {
+    let annotations = annotations.map(|annotations| annotations.0).unwrap_or_default();
+    foreign::read_annotations(&annotations, headers);
+    for (key, value) in annotations {
         let OwnedKey::Symbol(key) = key else { continue };
         match (key.as_str(), value) {
             ("x-opt-sequence-number", Amqp::Long(number)) => found.sequence_number = number,
@@ -284,67 +350,6 @@ fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Heade
             _ => {}
         }
     }
-}
-
-/// Handlers see bytes. A body that came as something else is sent on as what it was.
-pub(crate) fn body(body: Body<Amqp>, headers: &mut Headers) -> Bytes {
-    let (kind, bytes) = match body {
-        Body::Empty => ("empty", Bytes::new()),
-        Body::Data(sections) => {
-            let mut sections = sections.into_iter().map(|data| data.0.into_vec());
-            let mut bytes = sections.next().unwrap_or_default();
-            sections.for_each(|section| bytes.extend(section));
-            return bytes.into();
-        }
-        Body::Value(AmqpValue(Amqp::String(text))) => ("string", text.into_bytes().into()),
-        Body::Value(AmqpValue(Amqp::Binary(bytes))) => ("binary", bytes.into_vec().into()),
-        Body::Value(AmqpValue(value)) => ("value", encoded(&value)),
-        Body::Sequence(sections) => {
-            let items: Vec<Amqp> = sections.into_iter().map(|section| Amqp::List(section.0)).collect();
-            ("sequence", encoded(&Amqp::List(items)))
-        }
-    };
-    headers.insert(BODY, kind);
-    bytes
-}
-
-fn wire_body(bytes: &Bytes, kind: Option<&str>) -> Body<Amqp> {
-    let data = || Body::Data(Batch::new(vec![Data(bytes.to_vec().into())]));
-    match kind {
-        Some("empty") if bytes.is_empty() => Body::Value(AmqpValue(Amqp::Null)),
-        Some("string") => match String::from_utf8(bytes.to_vec()) {
-            Ok(text) => Body::Value(AmqpValue(Amqp::String(text))),
-            Err(_) => data(),
-        },
-        Some("binary") => Body::Value(AmqpValue(Amqp::Binary(bytes.to_vec().into()))),
-        Some("value") => match serde_amqp::from_slice(bytes) {
-            Ok(value) => Body::Value(AmqpValue(value)),
-            Err(_) => data(),
-        },
-        Some("sequence") => match serde_amqp::from_slice(bytes) {
-            Ok(Amqp::List(sections)) => {
-                let sections = sections.into_iter().map(|section| match section {
-                    Amqp::List(items) => AmqpSequence(items),
-                    other => AmqpSequence(vec![other]),
-                });
-                Body::Sequence(Batch::new(sections.collect::<Vec<_>>()))
-            }
-            _ => data(),
-        },
-        _ => data(),
-    }
-}
-
-fn application_properties(headers: &Headers) -> ApplicationProperties {
-    let mut properties = OrderedMap::new();
-    for (name, value) in headers.iter() {
-        properties.insert(name.to_owned(), to_property(value));
-    }
-    ApplicationProperties(properties)
-}
-
-fn encoded(value: &Amqp) -> Bytes {
-    serde_amqp::to_vec(value).unwrap_or_default().into()
 }
 
 pub(crate) fn id_text(id: MessageId) -> String {

@@ -1,4 +1,9 @@
+use bytes::Bytes;
+use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Data};
+
 use super::*;
+use crate::body::BODY;
+use crate::foreign::ANNOTATIONS;
 
 fn full() -> Message {
     let mut message = Message::new(vec![0_u8, 255])
@@ -106,4 +111,144 @@ fn an_endless_time_to_live_is_none() {
     let mut wire = outgoing(&full(), Outgoing::default());
     wire.header.as_mut().expect("there is a header").ttl = Some(u32::MAX);
     assert_eq!(incoming(wire).message.properties().expiration, None);
+}
+
+/// As somebody else sends it: with nothing of redrive's but the mark for a body.
+fn marked_data(mark: &str, bytes: &[u8]) -> WireMessage {
+    let mut wire = outgoing(&Message::new(bytes.to_vec()).with_id("a"), Outgoing::default());
+    let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
+    properties.insert(BODY.into(), SimpleValue::String(mark.into()));
+    wire
+}
+
+fn data(bytes: &[u8]) -> Body<Amqp> {
+    Body::Data(Batch::new(vec![Data(bytes.to_vec().into())]))
+}
+
+/// One copy after the other.
+fn copied(mut wire: WireMessage, times: u32) -> WireMessage {
+    for hop in 1..=times {
+        let copy_id = Some(format!("a#r{hop}.1.0"));
+        wire = outgoing(&incoming(wire).message, Outgoing { copy_id, enqueue_at: None });
+    }
+    wire
+}
+
+#[test]
+fn a_foreign_mark_changes_no_body_however_often_it_is_copied() {
+    let value = serde_amqp::to_vec(&Amqp::Bool(true)).expect("it can be encoded");
+    for (mark, bytes) in [
+        ("value", &b"@lost body text"[..]),
+        ("value", &value),
+        ("sequence", b"\x45"),
+        ("string", b"text"),
+        ("binary", b"text"),
+        ("empty", b""),
+        ("something", b"text"),
+    ] {
+        for times in 1..4 {
+            assert_eq!(copied(marked_data(mark, bytes), times).body, data(bytes), "{mark} {times}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_that_a_copy_by_rest_carries_is_believed_where_all_bytes_agree() {
+    let value = serde_amqp::to_vec(&Amqp::Long(7)).expect("it can be encoded");
+    let by_rest = |mark: &str, bytes: &[u8]| {
+        let mut wire = marked_data(mark, bytes);
+        let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
+        properties.insert(COPY_OF.into(), SimpleValue::String("a".into()));
+        copied(wire, 1).body
+    };
+    assert_eq!(by_rest("value", &value), Body::Value(AmqpValue(Amqp::Long(7))));
+    assert_eq!(by_rest("string", b"text"), Body::Value(AmqpValue(Amqp::String("text".into()))));
+    let longer = [&value[..], b"!"].concat();
+    assert_eq!(by_rest("value", &longer), data(&longer));
+    assert_eq!(by_rest("string", &[0xff]), data(&[0xff]));
+}
+
+#[test]
+fn a_body_that_is_not_there_reads_the_same_on_every_copy() {
+    for body in [Body::Empty, Body::Value(AmqpValue(Amqp::Null))] {
+        let mut wire = outgoing(&full(), Outgoing::default());
+        wire.body = body;
+        for times in 0..3 {
+            assert_eq!(incoming(copied(wire.clone(), times)).message.body(), "");
+        }
+        assert_eq!(copied(wire, 2).body, Body::Value(AmqpValue(Amqp::Null)));
+    }
+}
+
+#[test]
+fn a_copy_keeps_what_somebody_else_wrote() {
+    let mut wire = outgoing(&full(), Outgoing::default());
+    let header = wire.header.as_mut().expect("there is a header");
+    header.priority = Priority(7);
+    wire.properties.as_mut().expect("there are properties").user_id = Some(vec![b'm', 0xe9].into());
+    let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
+    properties.swap_remove(PRIORITY);
+    properties.insert("kind".into(), SimpleValue::Symbol(Symbol::from("urgent")));
+    properties.insert("plain".into(), SimpleValue::String("text".into()));
+    let mut annotations = OrderedMap::new();
+    annotations.insert(symbol("x-opt-sequence-number"), Amqp::Long(41));
+    annotations.insert(symbol("x-opt-jms-msg-type"), Amqp::Byte(5));
+    annotations.insert(symbol("x-shop"), Amqp::Symbol(Symbol::from("north")));
+    annotations.insert(symbol("x-list"), Amqp::List(vec![Amqp::Bool(true)]));
+    wire.message_annotations = Some(MessageAnnotations(annotations));
+    assert_eq!(incoming(wire.clone()).message.properties().priority, Some(7));
+    for times in 1..3 {
+        let copy = copied(wire.clone(), times);
+        assert_eq!(copy.header.as_ref().map(|header| header.priority), Some(Priority(7)));
+        let user = copy.properties.as_ref().and_then(|properties| properties.user_id.clone());
+        assert_eq!(user.map(fe2o3_amqp_types::primitives::Binary::into_vec), Some(vec![b'm', 0xe9]));
+        let properties = &copy.application_properties.as_ref().expect("there are properties").0;
+        assert_eq!(properties.get("kind"), Some(&SimpleValue::Symbol(Symbol::from("urgent"))));
+        assert_eq!(properties.get("plain"), Some(&SimpleValue::String("text".into())));
+        let annotations = copy.message_annotations.expect("there are annotations").0;
+        assert_eq!(annotations.get(&symbol("x-opt-jms-msg-type")), Some(&Amqp::Byte(5)));
+        assert_eq!(annotations.get(&symbol("x-shop")), Some(&Amqp::Symbol(Symbol::from("north"))));
+        assert_eq!(annotations.get(&symbol("x-list")), Some(&Amqp::List(vec![Amqp::Bool(true)])));
+        assert!(!annotations.contains_key(&symbol("x-opt-sequence-number")), "the broker's own");
+    }
+}
+
+#[test]
+fn no_header_schedules_a_copy_or_replaces_what_is_there() {
+    let at = Value::Timestamp(Timestamp::from_unix_millis(i64::MAX));
+    let forged = Value::Table(Headers::from_iter([(SCHEDULED_AT, at)]));
+    let together = Value::Table(Headers::from_iter([("tenant", "red")]));
+    let mut message = full().with_header(ANNOTATIONS, forged).with_header(carried::TOGETHER, together);
+    message.headers_mut().insert(carried::USER_ID, Value::Bytes(Bytes::from_static(b"somebody")));
+    let copy = copied(outgoing(&message, Outgoing::default()), 1);
+    let annotations = copy.message_annotations.as_ref();
+    assert!(annotations.is_none_or(|found| !found.0.contains_key(&symbol(SCHEDULED_AT))));
+    let read = incoming(copy).message;
+    assert_eq!(read.headers().get("tenant"), Some(&"blue".into()));
+    assert_eq!(read.properties().user_id.as_deref(), Some("me"));
+}
+
+#[test]
+fn a_mark_is_believed_where_redrive_wrote_it() {
+    let parked = |shelf_of: Option<&str>, reason: Option<&str>, story: Option<&str>| {
+        let mut message = Message::new("");
+        if let Some(story) = story {
+            message.headers_mut().insert(names::REASON, story);
+        }
+        let found = Incoming {
+            message,
+            sequence_number: 7,
+            dead_letter_reason: reason.map(str::to_owned),
+            shelf: Some(PARKED.to_owned()),
+            shelf_of: shelf_of.map(str::to_owned),
+            ..Incoming::default()
+        };
+        found.is_parked()
+    };
+    assert!(parked(Some("7"), Some("MaxDeliveryCountExceeded"), None), "an operator parked it");
+    assert!(parked(None, Some("Broken"), Some("Broken")), "an older version parked it");
+    assert!(!parked(Some("8"), Some("MaxDeliveryCountExceeded"), None), "written on another message");
+    assert!(!parked(None, Some("MaxDeliveryCountExceeded"), Some("Broken")), "the broker dead-lettered it");
+    assert!(!parked(None, Some("MaxDeliveryCountExceeded"), None));
+    assert!(!parked(None, None, None));
 }

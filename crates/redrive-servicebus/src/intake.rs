@@ -245,6 +245,7 @@ impl Intake {
             handle,
             sequence_number: incoming.sequence_number,
             enqueued_at: incoming.enqueued_at,
+            marked: incoming.shelf.is_some(),
             delivered: incoming.message.headers().clone(),
             lost,
             room: Arc::clone(room),

@@ -14,6 +14,7 @@
 //! Entities, counters, permissions, costs and limits: `docs/transports/servicebus.md`.
 
 mod address;
+mod body;
 mod broker;
 mod connection;
 mod convert;
@@ -24,6 +25,7 @@ mod entity;
 #[cfg(feature = "entra")]
 mod entra;
 mod error;
+mod foreign;
 mod inbox;
 mod intake;
 mod locks;

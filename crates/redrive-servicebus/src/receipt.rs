@@ -25,6 +25,8 @@ pub struct Receipt {
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
     pub(crate) enqueued_at: Option<SystemTime>,
+    /// Somebody else wrote on it on which shelf it rests.
+    pub(crate) marked: bool,
     /// The headers as they were delivered: a native dead-lettering says what changed.
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<Lost>,
@@ -60,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
     pub(crate) enqueued_at: Option<SystemTime>,
+    pub(crate) marked: bool,
     pub(crate) delivered: Headers,
     pub(crate) lost: Arc<Lost>,
     pub(crate) room: Arc<Room>,
@@ -70,7 +73,7 @@ pub(crate) struct Parts {
 impl Receipt {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, .. } = parts;
-        let Parts { session, delivery_count, enqueued_at, .. } = parts;
+        let Parts { session, delivery_count, enqueued_at, marked, .. } = parts;
         room.in_hand.fetch_add(1, Ordering::AcqRel);
         Self {
             broker,
@@ -80,6 +83,7 @@ impl Receipt {
             handle,
             sequence_number,
             enqueued_at,
+            marked,
             delivered,
             lost,
             room,

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp_types::primitives::SimpleValue;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     Message, SettleError, Settlement, Shelf, Story, TransportError, TransportErrorKind, header_names as names,
 };
 use tracing::debug;
 
-use crate::broker::{Broker, NotReplaced};
-use crate::convert::{self, Outgoing, SHELF};
+use crate::broker::NotReplaced;
+use crate::convert::{self, Outgoing, PARKED, SHELF};
 use crate::copy_id::copy_id;
 use crate::dead_letter::{self, Words};
 use crate::error::{self, Refusal, WireError};
@@ -20,8 +19,6 @@ use crate::wire::{Disposal, Swap};
 
 /// How many characters reason and description of a dead letter may have, each.
 const MAX_CHARS: usize = 4096;
-/// The mark of parked messages in the dead-letter queue.
-pub(crate) const PARKED: &str = "parking";
 const REJECTED: &str = "Rejected";
 
 type Settled = Result<(), SettleError<Receipt>>;
@@ -36,7 +33,9 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
         Settlement::Release => release(receipt).await,
         Settlement::Reject => {
             let description = "redrive had it dead-lettered as it is: what belongs on it would not fit";
-            dead_letter(receipt, Words::new(REJECTED, description)).await
+            let mut words = Words::new(REJECTED, description);
+            words.properties.extend(receipt.marked.then(convert::unmarked));
+            dead_letter(receipt, words).await
         }
         Settlement::HoldBack { wait } if receipt.broker.options.holds_locks() => {
             hold_back(receipt, wait);
@@ -142,8 +141,9 @@ async fn shelve(receipt: Receipt, shelf: Shelf, copy: &Message) -> Settled {
     let text = |name| copy.headers().get(name).and_then(|value| value.as_str()).unwrap_or_default();
     let mut words = Words::new(text(names::REASON), text(names::ERROR));
     words.properties = convert::changes(&receipt.delivered, copy);
-    if shelf == Shelf::Parking {
-        words.properties.push((SHELF.to_owned(), SimpleValue::String(PARKED.to_owned())));
+    match shelf {
+        Shelf::Parking => words.properties.extend(convert::parked(receipt.sequence_number)),
+        _ => words.properties.extend(receipt.marked.then(convert::unmarked)),
     }
     dead_letter(receipt, words).await
 }
@@ -257,13 +257,6 @@ pub(crate) fn cut(text: &str) -> String {
             units <= MAX_CHARS
         })
         .collect()
-}
-
-impl Broker {
-    /// For operators: whether a message of the dead-letter queue rests on this shelf.
-    pub(crate) fn rests_on(shelf: Shelf, mark: Option<&str>) -> bool {
-        (mark == Some(PARKED)) == (shelf == Shelf::Parking)
-    }
 }
 
 #[cfg(test)]

@@ -289,6 +289,7 @@ impl Slot {
             handle: receiver.handle(),
             sequence_number: incoming.sequence_number,
             enqueued_at: incoming.enqueued_at,
+            marked: incoming.shelf.is_some(),
             delivered: incoming.message.headers().clone(),
             lost: Arc::clone(&session.lost),
             room: Arc::new(Room::default()),

@@ -34,7 +34,9 @@ pub(crate) fn to_property(value: &Value) -> SimpleValue {
         Value::Uuid(bytes) => SimpleValue::Uuid((*bytes).into()),
         Value::String(text) => SimpleValue::String(text.clone()),
         Value::Bytes(bytes) => SimpleValue::Binary(bytes.to_vec().into()),
-        Value::Table(table) => opaque(table).unwrap_or_else(|| as_json(value)),
+        Value::Table(table) => {
+            opaque(table).and_then(|value| value.try_into().ok()).unwrap_or_else(|| as_json(value))
+        }
         _ => as_json(value),
     }
 }
@@ -48,6 +50,27 @@ pub(crate) fn from_property(value: SimpleValue) -> Value {
         },
         other => from_amqp(other.into()),
     }
+}
+
+/// The header's value that an AMQP value stands for, so that [`to_amqp`] answers that very value again.
+pub(crate) fn from_amqp_exactly(value: &Amqp) -> Value {
+    let read = from_amqp(value.clone());
+    if to_amqp(&read) == *value { read } else { as_opaque(value) }
+}
+
+/// The AMQP value that a header's value stands for.
+pub(crate) fn to_amqp(value: &Value) -> Amqp {
+    match value {
+        Value::Table(table) => opaque(table).unwrap_or_else(|| as_json(value).into()),
+        value => to_property(value).into(),
+    }
+}
+
+/// The one AMQP value that all of these bytes are.
+pub(crate) fn whole(bytes: &[u8]) -> Option<Amqp> {
+    let mut rest = bytes;
+    let value = serde_amqp::from_reader(&mut rest).ok()?;
+    rest.is_empty().then_some(value)
 }
 
 /// The header's value that an AMQP value stands for.
@@ -72,18 +95,20 @@ fn from_amqp(value: Amqp) -> Value {
         Amqp::String(text) => Value::String(text),
         Amqp::Symbol(symbol) => Value::String(symbol.into_inner()),
         // Decimals, arrays, and what Microsoft describes (durations, URIs): carried on as they came.
-        other => match serde_amqp::to_vec(&other) {
-            Ok(encoded) => Value::Table(Headers::from_iter([(OPAQUE, Value::Bytes(encoded.into()))])),
-            Err(_) => Value::Null,
-        },
+        other => as_opaque(&other),
     }
 }
 
-fn opaque(table: &Headers) -> Option<SimpleValue> {
+fn as_opaque(value: &Amqp) -> Value {
+    match serde_amqp::to_vec(value) {
+        Ok(encoded) => Value::Table(Headers::from_iter([(OPAQUE, Value::Bytes(encoded.into()))])),
+        Err(_) => Value::Null,
+    }
+}
+
+fn opaque(table: &Headers) -> Option<Amqp> {
     match table.get(OPAQUE) {
-        Some(Value::Bytes(encoded)) if table.len() == 1 => {
-            serde_amqp::from_slice::<Amqp>(encoded).ok()?.try_into().ok()
-        }
+        Some(Value::Bytes(encoded)) if table.len() == 1 => whole(encoded),
         _ => None,
     }
 }
@@ -235,6 +260,14 @@ mod tests {
         {
             assert_eq!(carried(&text.into()), text.into());
         }
+    }
+
+    #[test]
+    fn a_value_is_all_of_its_bytes_or_none() {
+        assert_eq!(whole(b"@"), Some(Amqp::Null));
+        assert_eq!(whole(b"@lost body text"), None);
+        assert_eq!(whole(b"@@"), None);
+        assert_eq!(whole(b""), None);
     }
 
     #[test]

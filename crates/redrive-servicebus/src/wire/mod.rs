@@ -90,8 +90,9 @@ pub(crate) trait Wire: Debug + Send + Sync {
         Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
     }
 
-    /// Where one can only look by locking: up to so many messages from the head on, all locked. `None`: by [`Wire::peek`].
-    async fn hold_all(&self, _entity: &str, _most: usize) -> Result<Option<Vec<Arrived>>, WireError> {
+    /// Where one can only look by locking: up to so many messages from the head on, all locked, and the way to give them back.
+    /// `None`: by [`Wire::peek`].
+    async fn hold_all(&self, _entity: &str, _most: usize) -> Result<Option<HeldAll>, WireError> {
         Ok(None)
     }
 
@@ -140,6 +141,9 @@ pub(crate) trait Handle: Debug + Send + Sync {
     /// Forgets one that was settled otherwise.
     async fn forget(&self, tag: &Tag);
 }
+
+/// Messages that were locked to be looked at.
+pub(crate) type HeldAll = (Vec<Arrived>, Arc<dyn Handle>);
 
 /// A message that was handed out.
 #[derive(Debug)]

@@ -3,4 +3,6 @@
 mod bench;
 mod copies;
 mod expiration;
+mod foreign;
 mod limits;
+mod redrive;

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::client::{Answer, Content};
 use super::properties::{BrokerProperties, ascii, time};
 use super::{Refusal, WireError};
+use crate::body;
 use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
 use crate::values::{as_json_text, from_property, to_property};
 
@@ -140,7 +141,7 @@ pub(super) fn outgoing(message: WireMessage) -> Result<Content, WireError> {
         }
     }
     let mut headers = Headers::new();
-    let body = convert::body(message.body, &mut headers);
+    let body = body::read(message.body, &mut headers, false);
     for (name, value) in headers.iter() {
         properties.insert(name.to_owned(), to_property(value));
     }
@@ -234,6 +235,7 @@ fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
 fn line(value: SimpleValue) -> String {
     let json = match value {
         SimpleValue::String(text) => Any::String(text),
+        SimpleValue::Symbol(symbol) => Any::String(symbol.into_inner()),
         SimpleValue::Bool(yes) => Any::Bool(yes),
         SimpleValue::Long(number) => Any::from(number),
         other => match from_property(other) {

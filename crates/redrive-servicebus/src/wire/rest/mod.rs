@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::{Arrived, Disposal, DisposalKind, Handle, Swap, Tag, Wire, WireReceiver};
+use super::{Arrived, Disposal, DisposalKind, Handle, HeldAll, Swap, Tag, Wire, WireReceiver};
 use crate::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
@@ -237,7 +237,7 @@ impl Wire for Rest {
         if from == i64::MAX { Ok(Vec::new()) } else { Err(cannot("look at a message without locking it")) }
     }
 
-    async fn hold_all(&self, entity: &str, most: usize) -> Result<Option<Vec<Arrived>>, WireError> {
+    async fn hold_all(&self, entity: &str, most: usize) -> Result<Option<HeldAll>, WireError> {
         let mut all = Vec::new();
         let mut failed = None;
         let mut emptied = false;
@@ -262,7 +262,7 @@ impl Wire for Rest {
             return Err(error);
         }
         all.sort_by_key(|arrived| arrived.message.as_ref().map_or(0, |incoming| incoming.sequence_number));
-        Ok(Some(all))
+        Ok(Some((all, Arc::<Inner>::clone(&self.inner))))
     }
 
     fn is_live(&self) -> bool {

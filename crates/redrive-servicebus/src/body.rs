@@ -1,0 +1,88 @@
+//! Bodies. Handlers see bytes; a body that came as something else is marked with its kind, and a copy has it as it came.
+//!
+//! By AMQP a body tells its kind itself. By REST there are only bytes, and the mark travels as a property. A mark is believed
+//! where redrive wrote it, on a copy, and where all bytes of the body agree with it; elsewhere the body stays as it is.
+
+use bytes::Bytes;
+use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data};
+use redrive_core::{Headers, Value};
+use serde_amqp::Value as Amqp;
+
+use crate::values::whole;
+
+/// Which kind of body section a message came with, where it is not plain bytes.
+pub(crate) const BODY: &str = "x-servicebus-body";
+/// What a mark begins with that somebody else wrote on plain bytes: it is carried on, and never believed.
+const NOT_BELIEVED: &str = "data:";
+
+/// Reads a body, and marks its kind. `copied`: the message is a copy of redrive's.
+pub(crate) fn read(body: Body<Amqp>, headers: &mut Headers, copied: bool) -> Bytes {
+    let (kind, bytes) = match body {
+        // The client library sends a null for a body that is not there: a copy must read like its original.
+        Body::Empty | Body::Value(AmqpValue(Amqp::Null)) => ("empty", Bytes::new()),
+        Body::Data(sections) => {
+            let mut sections = sections.into_iter().map(|data| data.0.into_vec());
+            let mut bytes = sections.next().unwrap_or_default();
+            sections.for_each(|section| bytes.extend(section));
+            let bytes = Bytes::from(bytes);
+            judge(&bytes, headers, copied);
+            return bytes;
+        }
+        Body::Value(AmqpValue(Amqp::String(text))) => ("string", text.into_bytes().into()),
+        Body::Value(AmqpValue(Amqp::Binary(bytes))) => ("binary", bytes.into_vec().into()),
+        Body::Value(AmqpValue(value)) => ("value", encoded(&value)),
+        Body::Sequence(sections) => {
+            let items: Vec<Amqp> = sections.into_iter().map(|section| Amqp::List(section.0)).collect();
+            ("sequence", encoded(&Amqp::List(items)))
+        }
+    };
+    headers.insert(BODY, kind);
+    bytes
+}
+
+/// The body as it came, and off with its mark; bytes where nothing says otherwise, or what is said is not so.
+pub(crate) fn write(bytes: &Bytes, headers: &mut Headers) -> Body<Amqp> {
+    let marked = headers.get(BODY).and_then(Value::as_str).and_then(|kind| of_kind(bytes, kind));
+    match marked {
+        Some(body) => {
+            headers.remove(BODY);
+            body
+        }
+        None => Body::Data(Batch::new(vec![Data(bytes.to_vec().into())])),
+    }
+}
+
+/// A mark on plain bytes that is not to be believed is made one that says so, for all copies to come.
+fn judge(bytes: &Bytes, headers: &mut Headers, copied: bool) {
+    let Some(kind) = headers.get(BODY).and_then(Value::as_str) else { return };
+    if !copied && of_kind(bytes, kind).is_some() {
+        let not_believed = format!("{NOT_BELIEVED}{kind}");
+        headers.insert(BODY, not_believed);
+    }
+}
+
+/// The body of this kind that these bytes stand for, all of them.
+fn of_kind(bytes: &Bytes, kind: &str) -> Option<Body<Amqp>> {
+    match kind {
+        "empty" if bytes.is_empty() => Some(Body::Value(AmqpValue(Amqp::Null))),
+        "string" => {
+            let text = String::from_utf8(bytes.to_vec()).ok()?;
+            Some(Body::Value(AmqpValue(Amqp::String(text))))
+        }
+        "binary" => Some(Body::Value(AmqpValue(Amqp::Binary(bytes.to_vec().into())))),
+        "value" => Some(Body::Value(AmqpValue(whole(bytes)?))),
+        "sequence" => {
+            let Amqp::List(sections) = whole(bytes)? else { return None };
+            let sections = sections.into_iter().map(|section| match section {
+                Amqp::List(items) => AmqpSequence(items),
+                other => AmqpSequence(vec![other]),
+            });
+            Some(Body::Sequence(Batch::new(sections.collect::<Vec<_>>())))
+        }
+        _ => None,
+    }
+}
+
+fn encoded(value: &Amqp) -> Bytes {
+    serde_amqp::to_vec(value).unwrap_or_default().into()
+}

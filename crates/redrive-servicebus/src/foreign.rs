@@ -1,0 +1,100 @@
+//! What a message has beside its properties and its body that a copy must carry on: message annotations that are not the
+//! broker's own, and which properties are symbols. Handlers see them as headers; on the wire they are what they were.
+
+use fe2o3_amqp_types::messaging::ApplicationProperties;
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
+use redrive_core::{Headers, Value};
+use serde_amqp::Value as Amqp;
+
+use crate::values::{from_amqp_exactly, to_amqp, to_property};
+
+/// A table of annotations.
+pub(crate) const ANNOTATIONS: &str = "x-servicebus-annotations";
+/// A list of the names of properties that are symbols.
+const SYMBOLS: &str = "x-servicebus-symbols";
+
+/// What the broker itself writes or acts on. Nothing of it is taken from one message to another: a copy has its own, and no
+/// header of a message says when or where it is stored.
+const OF_THE_BROKER: &[&str] = &[
+    "x-opt-deadletter-source",
+    "x-opt-enqueue-sequence-number",
+    "x-opt-enqueued-time",
+    "x-opt-locked-until",
+    "x-opt-message-state",
+    "x-opt-offset",
+    "x-opt-partition-id",
+    "x-opt-partition-key",
+    "x-opt-publisher",
+    "x-opt-scheduled-enqueue-time",
+    "x-opt-sequence-number",
+    "x-opt-via-partition-key",
+];
+
+type Annotations = OrderedMap<OwnedKey, Amqp>;
+
+/// Notes annotations that are not the broker's.
+pub(crate) fn read_annotations(annotations: &Annotations, headers: &mut Headers) {
+    let mut table = Headers::new();
+    for (key, value) in annotations {
+        if let OwnedKey::Symbol(name) = key
+            && !is_of_the_broker(name.as_str())
+        {
+            table.insert(name.as_str(), from_amqp_exactly(value));
+        }
+    }
+    if !table.is_empty() {
+        headers.insert(ANNOTATIONS, Value::Table(table));
+    }
+}
+
+/// Writes the annotations that were noted, and takes the note off.
+pub(crate) fn write_annotations(headers: &mut Headers, annotations: &mut Annotations) {
+    let Some(Value::Table(table)) = headers.get(ANNOTATIONS) else { return };
+    for (name, value) in table.iter() {
+        if name.is_ascii() && !is_of_the_broker(name) {
+            annotations.insert(OwnedKey::Symbol(Symbol::from(name)), to_amqp(value));
+        }
+    }
+    headers.remove(ANNOTATIONS);
+}
+
+/// The names of properties that are symbols.
+pub(crate) fn symbols(properties: &ApplicationProperties) -> Vec<Value> {
+    let symbols = properties.0.iter().filter(|(_, value)| matches!(value, SimpleValue::Symbol(_)));
+    symbols.map(|(name, _)| Value::from(name.as_str())).collect()
+}
+
+/// Notes which properties are symbols: to handlers they are texts.
+pub(crate) fn note_symbols(symbols: Vec<Value>, headers: &mut Headers) {
+    if !symbols.is_empty() {
+        headers.insert(SYMBOLS, Value::List(symbols));
+    }
+}
+
+/// Headers as application properties; symbols are symbols again.
+pub(crate) fn write_properties(mut headers: Headers) -> ApplicationProperties {
+    let symbols = match headers.get(SYMBOLS) {
+        Some(Value::List(names)) => names.clone(),
+        _ => Vec::new(),
+    };
+    if !symbols.is_empty() {
+        headers.remove(SYMBOLS);
+    }
+    let is_symbol = |name: &str| symbols.iter().any(|symbol| symbol.as_str() == Some(name));
+    let mut properties = OrderedMap::new();
+    for (name, value) in headers.iter() {
+        let value = match value {
+            Value::String(text) if text.is_ascii() && is_symbol(name) => {
+                SimpleValue::Symbol(Symbol::from(text.as_str()))
+            }
+            value => to_property(value),
+        };
+        properties.insert(name.to_owned(), value);
+    }
+    ApplicationProperties(properties)
+}
+
+fn is_of_the_broker(name: &str) -> bool {
+    OF_THE_BROKER.contains(&name)
+}

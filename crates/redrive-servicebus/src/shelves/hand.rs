@@ -1,0 +1,175 @@
+//! The messages of one shelf that are locked while it is worked through. Their locks are renewed for as long as that takes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::connection::Link;
+use crate::error::WireError;
+use crate::locks::{Held, Locks};
+use crate::lost::Lost;
+use crate::wire::{Arrived, Handle, Wire, WireReceiver};
+
+/// How many messages are on their way to us, or wait to be worked at, at most.
+const CREDIT: u32 = 50;
+/// For how long locks are renewed at most.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The locks of what is held. Until it is dropped they are renewed.
+#[derive(Debug)]
+pub(super) struct Renewed {
+    locks: Arc<Locks>,
+    place: Arc<str>,
+    keeper: JoinHandle<()>,
+}
+
+/// A message that is held.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) arrived: Arrived,
+    lost: Arc<Lost>,
+}
+
+impl Taken {
+    /// Whether its lock is lost: it comes again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_said()
+    }
+
+    pub(super) fn sequence_number(&self) -> i64 {
+        self.arrived.message.as_ref().map_or(0, |incoming| incoming.sequence_number)
+    }
+}
+
+impl Renewed {
+    pub(super) fn start(link: &Arc<Link>, place: &str) -> Self {
+        let (locks, link) = (Arc::<Locks>::default(), Arc::clone(link));
+        let kept = Arc::clone(&locks);
+        let keeper = tokio::spawn(async move { kept.keep(&link).await });
+        Self { locks, place: place.into(), keeper }
+    }
+
+    pub(super) fn enter(&self, arrived: Arrived, handle: Arc<dyn Handle>) -> Taken {
+        let incoming = arrived.message.as_deref();
+        let number = incoming.map_or(0, |incoming| incoming.sequence_number);
+        let until = incoming.ok().and_then(|incoming| incoming.locked_until);
+        let tag = arrived.tag.clone();
+        let held = Held::new(Arc::clone(&self.place), tag, handle, number, until, LONGEST);
+        let lost = Arc::clone(&held.lost);
+        if number > 0 {
+            // It comes again: what is held of it is worth nothing.
+            self.locks.lose_earlier(&self.place, number);
+        }
+        self.locks.enter(arrived.lock, held);
+        Taken { arrived, lost }
+    }
+
+    /// Settled, or given back.
+    pub(super) fn leave(&self, taken: &Taken) {
+        self.locks.leave(&taken.arrived.lock);
+    }
+}
+
+impl Drop for Renewed {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// What is handed out on one link.
+pub(super) struct Hand {
+    receiver: Box<dyn WireReceiver>,
+    pub(super) locks: Renewed,
+    waiting: VecDeque<Taken>,
+    /// How many may wait; less after locks were lost.
+    room: usize,
+    /// How many the broker may still hand out.
+    credit: usize,
+    failed: Option<WireError>,
+}
+
+impl Hand {
+    pub(super) fn new(receiver: Box<dyn WireReceiver>, locks: Renewed) -> Self {
+        Self { receiver, locks, waiting: VecDeque::new(), room: CREDIT as usize, credit: 0, failed: None }
+    }
+
+    /// The next message to work at; `None` when none comes for so long.
+    pub(super) async fn next(&mut self, patience: Duration) -> Result<Option<Taken>, WireError> {
+        loop {
+            if let Some(taken) = self.waiting.pop_front() {
+                return Ok(Some(taken));
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            self.ask().await?;
+            match timeout(patience, self.receiver.next()).await {
+                Ok(arrived) => self.take(arrived?),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// Does something, and takes meanwhile what comes in: its locks run from when it was handed out.
+    pub(super) async fn meanwhile<T>(&mut self, something: impl Future<Output = T>) -> T {
+        tokio::pin!(something);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut something => return done,
+                arrived = self.receiver.next(), if self.failed.is_none() => match arrived {
+                    Ok(arrived) => self.take(arrived),
+                    Err(error) => self.failed = Some(error),
+                },
+            }
+        }
+    }
+
+    /// After a lock was lost: fewer wait at a time.
+    pub(super) fn take_less(&mut self) {
+        self.room = (self.room / 2).max(1);
+    }
+
+    /// It is settled: off the link's books.
+    pub(super) async fn forget(&self, taken: &Taken) {
+        self.locks.leave(taken);
+        self.receiver.handle().forget(&taken.arrived.tag).await;
+    }
+
+    /// What was taken and not settled goes back at once, and not when its lock runs out.
+    pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<Taken>) {
+        if self.receiver.drain().await.is_ok() {
+            let _ = wire.peek(place, i64::MAX, 1).await;
+            while let Some(Ok(arrived)) = self.receiver.next_now() {
+                self.take(arrived);
+            }
+        }
+        let handle = self.receiver.handle();
+        for taken in others.into_iter().chain(self.waiting) {
+            self.locks.leave(&taken);
+            if !taken.is_lost() {
+                handle.release(&taken.arrived.tag).await;
+            }
+        }
+        self.receiver.close().await;
+    }
+
+    fn take(&mut self, arrived: Arrived) {
+        self.credit = self.credit.saturating_sub(1);
+        let taken = self.locks.enter(arrived, self.receiver.handle());
+        self.waiting.push_back(taken);
+    }
+
+    /// For as many as there is room for. Credit is never taken back: see [`WireReceiver::allow`].
+    async fn ask(&mut self) -> Result<(), WireError> {
+        let room = self.room.saturating_sub(self.waiting.len());
+        if room > self.credit {
+            self.credit = room;
+            self.receiver.allow(u32::try_from(room).unwrap_or(CREDIT)).await?;
+        }
+        Ok(())
+    }
+}

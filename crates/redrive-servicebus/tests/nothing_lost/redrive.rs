@@ -1,0 +1,111 @@
+//! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
+
+use std::time::Duration;
+
+use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _, Transport};
+use redrive_servicebus::{Options, ServiceBus};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+
+use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, settle_next, started};
+
+async fn dead_lettered(address: &str, options: Options, count: usize) -> Result<ServiceBus, BoxError> {
+    let transport = started(address, options).await?;
+    for number in 0..count {
+        transport.publish(Message::new("").with_id(number.to_string())).await?;
+        settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    }
+    Ok(transport)
+}
+
+#[tokio::test]
+async fn a_redrive_outlives_the_locks_of_what_it_holds() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(2);
+    let emulator = emulator(settings).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 30).await?;
+    // Longer in all than a lock.
+    let slow = Effect::DelayReply(Duration::from_millis(150));
+    emulator.inject(Fault::new(Step::Commit, slow).times(u32::MAX));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
+    assert_eq!((redriven, emulator.entity(QUEUE)?.messages().len()), (30, 30));
+    assert!(emulator.entity(DEAD_LETTERS)?.messages().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redrive_goes_on_after_lost_locks() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 20).await?;
+    let slow = Effect::DelayReply(Duration::from_millis(20));
+    emulator.inject(Fault::new(Step::Commit, slow).times(u32::MAX));
+    let (dead, queue) = (emulator.entity(DEAD_LETTERS)?, emulator.entity(QUEUE)?);
+    let lose = async {
+        for done in [3, 9] {
+            while queue.messages().len() < done {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            dead.expire_locks();
+        }
+    };
+    let shelves = transport.shelves();
+    let (redriven, ()) = tokio::join!(shelves.redrive(Shelf::DeadLetter, &Selection::All), lose);
+    assert_eq!((redriven?, queue.messages().len()), (20, 20));
+    assert!(dead.messages().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_carried_stops_no_others() -> Result<(), BoxError> {
+    let mut small = Settings::default();
+    small.max_message_size = 10_000;
+    let emulator =
+        Emulator::builder().queue(QUEUE, Settings::default()).queue("retry", small).start().await?;
+    let options = ServiceBus::options(QUEUE).retry_queue("retry");
+    let transport = started(&emulator.connection_string(), options).await?;
+    for size in [1, 20_000, 2] {
+        transport.publish(Message::new(vec![b'x'; size]).with_id(size.to_string())).await?;
+        settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    }
+    let shelves = transport.shelves();
+    let error = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect_err("one is left");
+    assert!(error.to_string().contains("2 are done with"), "{error}");
+    let left = shelves.browse(Shelf::DeadLetter, 10).await?;
+    assert_eq!(left.iter().filter_map(|left| left.message.id()).collect::<Vec<_>>(), ["20000"]);
+    Ok(())
+}
+
+#[cfg(feature = "rest")]
+#[tokio::test]
+async fn a_redrive_by_rest_outlives_the_locks_of_what_it_holds() -> Result<(), BoxError> {
+    let mut short = Settings::default();
+    short.lock_duration = Duration::from_secs(3);
+    short.max_delivery_count = 1000;
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("dead", short);
+    let emulator = builder.listen_http("127.0.0.1:0").start().await?;
+    let options =
+        ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest).dead_letter_queue("dead");
+    let address = emulator.http_connection_string().ok_or("no HTTP")?;
+    let transport = dead_lettered(&address, options, 12).await?;
+    let slow = Effect::DelayReply(Duration::from_millis(400));
+    emulator.inject(Fault::new(Step::Send, slow).on(QUEUE).times(u32::MAX));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
+    assert_eq!((redriven, emulator.entity("dead")?.messages().len()), (12, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let rejected = transport.settle(next(&transport).await.receipt, Settlement::Reject).await;
+    rejected.map_err(|refused| refused.error)?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    let said = shelved[0].story.error.as_deref().unwrap_or_default();
+    assert!(said.contains("would not fit"), "{said:?}");
+    assert_eq!(shelved[0].deaths().deaths[0].reason, "Rejected");
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?, 1);
+    let again = next(&transport).await;
+    assert_eq!(again.delivery.story().error, None, "it is shown, not written on the message");
+    Ok(())
+}
