@@ -41,6 +41,11 @@ const CLUSTER_ID: &str = "x-servicebus-cluster-id";
 const PRIORITY: &str = "x-servicebus-priority";
 const REPLY_TO_SESSION: &str = "x-servicebus-reply-to-session-id";
 const PARTITION_KEY: &str = "x-servicebus-partition-key";
+/// Headers that redrive never sends as properties: what they stand for has a place of its own on the wire. On a property that
+/// has such a name they would say where a copy is stored.
+const NEVER_SENT: [&str; 4] = [REPLY_TO_SESSION, PARTITION_KEY, foreign::ANNOTATIONS, foreign::SYMBOLS];
+/// What the header of such a property begins with.
+const FORGED: &str = "foreign:";
 /// What HTTP has no place for: carried as properties, and put back where it came from, whoever reads it.
 pub(crate) mod carried {
     pub(crate) const CONTENT_TYPE: &str = "x-servicebus-content-type";
@@ -144,7 +149,8 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     for (name, value) in application_properties.0 {
         let value = from_property(value);
         if value.as_str() != Some(REMOVED) {
-            headers.insert(name, value);
+            let is_forged = NEVER_SENT.contains(&name.as_str());
+            headers.insert(if is_forged { format!("{FORGED}{name}") } else { name }, value);
         }
     }
     take_together(&mut headers);

@@ -252,3 +252,19 @@ fn a_mark_is_believed_where_redrive_wrote_it() {
     assert!(!parked(None, Some("MaxDeliveryCountExceeded"), None));
     assert!(!parked(None, None, None));
 }
+
+#[test]
+fn a_property_is_no_partition_key_however_often_it_is_copied() {
+    let mut wire = outgoing(&full(), Outgoing::default());
+    let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
+    for name in [PARTITION_KEY, REPLY_TO_SESSION] {
+        properties.insert(name.into(), SimpleValue::String("forged".into()));
+    }
+    for times in 1..3 {
+        let copy = copied(wire.clone(), times);
+        assert_eq!(copy.message_annotations, None);
+        assert_eq!(copy.properties.and_then(|properties| properties.reply_to_group_id), None);
+        let properties = copy.application_properties.expect("there are properties").0;
+        assert!(properties.contains_key(&format!("{FORGED}{PARTITION_KEY}")), "it is carried on");
+    }
+}

@@ -12,7 +12,7 @@ use crate::values::{from_amqp_exactly, to_amqp, to_property};
 /// A table of annotations.
 pub(crate) const ANNOTATIONS: &str = "x-servicebus-annotations";
 /// A list of the names of properties that are symbols.
-const SYMBOLS: &str = "x-servicebus-symbols";
+pub(crate) const SYMBOLS: &str = "x-servicebus-symbols";
 
 /// What the broker itself writes or acts on. Nothing of it is taken from one message to another: a copy has its own, and no
 /// header of a message says when or where it is stored.
@@ -96,5 +96,5 @@ pub(crate) fn write_properties(mut headers: Headers) -> ApplicationProperties {
 }
 
 fn is_of_the_broker(name: &str) -> bool {
-    OF_THE_BROKER.contains(&name)
+    OF_THE_BROKER.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
