@@ -10,7 +10,7 @@ use redrive_core::{
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::address::Address;
 use crate::broker::Broker;
@@ -174,6 +174,9 @@ impl Transport for ServiceBus {
             return Err(self.closed());
         }
         self.broker.options.check_needs(needs)?;
+        if let Some(warning) = self.broker.options.warning() {
+            warn!(entity = %self.broker.entity(), "{warning}");
+        }
         self.broker.prefetch.store(needs.prefetch, Ordering::Relaxed);
         // Whatever is missing is missed here, before the first message is taken.
         let sources = self.broker.options.sources();

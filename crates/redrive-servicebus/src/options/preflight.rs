@@ -1,7 +1,6 @@
 //! What a transport can do with its options, and what is refused before the first message is taken.
 
 use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorKind};
-use tracing::warn;
 
 use super::{Options, ReceiveMode};
 use crate::address::Address;
@@ -107,17 +106,24 @@ impl Options {
     /// process had in hand would be turned away unhandled.
     fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
-        if limit >= LEAST_DELIVERY_COUNT {
-            return None;
-        }
-        if needs.hand_outs.is_none() || !needs.hand_outs_give_way {
-            warn!(%entity, limit, "MaxDeliveryCount is below 3: what a dead process had in hand is dead-lettered with it");
-            return None;
-        }
-        Some(format!(
-            "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a dead process had in \
-             hand would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
-        ))
+        let gives_way = needs.hand_outs.is_some() && needs.hand_outs_give_way;
+        (gives_way && limit < LEAST_DELIVERY_COUNT).then(|| {
+            format!(
+                "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a dead process \
+                 had in hand would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
+            )
+        })
+    }
+
+    /// What is said at the start and refuses nothing: somebody chose it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let limit = self.max_delivery_count;
+        (limit < LEAST_DELIVERY_COUNT).then(|| {
+            format!(
+                "MaxDeliveryCount is {limit}: what a dead process had in hand may be dead-lettered with its killer; raise it to \
+                 {LEAST_DELIVERY_COUNT} or more"
+            )
+        })
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -198,6 +204,19 @@ mod tests {
         needs.hand_outs = Some(10);
         assert!(Options::new("orders").check_needs(&needs).is_err());
         assert!(Options::new("orders").max_delivery_count(11).check_needs(&needs).is_ok());
+    }
+
+    #[test]
+    fn a_delivery_count_below_three_is_refused_where_nobody_chose_a_limit() {
+        let mut needs = Needs::none();
+        needs.hand_outs = Some(10);
+        needs.hand_outs_give_way = true;
+        let with = |count| Options::new("orders").max_delivery_count(count);
+        let error = with(2).check_needs(&needs).expect_err("innocents would be shelved").to_string();
+        assert!(error.contains("raise it to 3"), "{error}");
+        assert!(with(3).check_needs(&needs).is_ok() && with(3).warning().is_none());
+        (needs.hand_outs, needs.hand_outs_give_way) = (Some(1), false);
+        assert!(with(2).check_needs(&needs).is_ok() && with(2).warning().is_some());
     }
 
     #[test]

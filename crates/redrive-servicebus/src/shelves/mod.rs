@@ -1,9 +1,11 @@
 //! The operators' side: what rests in dead-letter queues, and how it gets back.
 //!
-//! `looked` is what is shown of a message, `hand` what is locked while a shelf is worked through, `round` how far that came.
+//! `place` is where messages of a shelf rest, `looked` what is shown of one, `hand` what is locked while a shelf is worked
+//! through, `round` how far that came.
 
 mod hand;
 mod looked;
+mod place;
 mod round;
 
 use std::collections::HashSet;
@@ -17,13 +19,14 @@ use redrive_core::{
 use tracing::debug;
 
 use crate::broker::{Broker, NotReplaced};
-use crate::convert::{self, Incoming, Outgoing, PARKED};
+use crate::convert::{self, Incoming, Outgoing};
 use crate::copy_id::copy_id;
 use crate::error::{self, Refusal};
 use crate::settle::marked;
 use crate::wire::{Arrived, Disposal, DisposalKind, HeldAll, Swap, Wire};
 use hand::{Hand, Renewed, Taken};
 use looked::Looked;
+use place::{Marks, Place};
 use round::{Next, NotDone, Round};
 
 /// How many messages are looked at by one request.
@@ -46,34 +49,6 @@ enum Work<'a> {
     SendTo(&'a str),
     Park,
     Discard,
-}
-
-/// A queue in which messages of a shelf may rest.
-struct Place {
-    path: String,
-    marks: Marks,
-}
-
-/// How it is told on which shelf a message of a queue rests.
-#[derive(Clone, Copy)]
-enum Marks {
-    /// Everything there rests on one shelf.
-    Needless,
-    /// redrive put everything there, and marked it or took the mark off.
-    Ours,
-    /// Anybody may have written a mark.
-    ToBeProven,
-}
-
-impl Place {
-    fn has_on(&self, shelf: Shelf, incoming: &Incoming) -> bool {
-        let is_parked = match self.marks {
-            Marks::Needless => return true,
-            Marks::Ours => incoming.shelf.as_deref() == Some(PARKED),
-            Marks::ToBeProven => incoming.is_parked(),
-        };
-        is_parked == (shelf == Shelf::Parking)
-    }
 }
 
 impl ServiceBusShelves {
