@@ -215,7 +215,10 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
             match &receipt.session {
                 // It takes along what is in hand of it.
                 Some(session) => session.lose(),
-                None => receipt.handle.forget(&receipt.tag).await,
+                // Off the link's books, and not as accepted: where its lock is held all the same, that would remove it.
+                None => {
+                    receipt.handle.release(&receipt.tag).await;
+                }
             }
             let said = lost(&receipt);
             receipt.settled();

@@ -139,6 +139,12 @@ impl Hand {
         self.receiver.handle().forget(&taken.arrived.tag).await;
     }
 
+    /// Its lock is taken for lost. Where it is held all the same, it comes again at once.
+    pub(super) async fn release(&self, taken: &Taken) {
+        self.locks.leave(taken);
+        self.receiver.handle().release(&taken.arrived.tag).await;
+    }
+
     /// What was taken and not settled goes back at once, and not when its lock runs out.
     pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<Taken>) {
         if self.receiver.drain().await.is_ok() {

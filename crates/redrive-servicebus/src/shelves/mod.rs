@@ -179,7 +179,7 @@ impl ServiceBusShelves {
                     debug!(%place, number, "a lock was lost while a shelf was worked through; its message comes again");
                     chosen.insert(number);
                     hand.take_less();
-                    hand.forget(&taken).await;
+                    hand.release(&taken).await;
                 }
                 Next::LeaveIt => others.push(taken),
                 Next::Stop(error) => {

@@ -138,7 +138,7 @@ pub(crate) trait Handle: Debug + Send + Sync {
     /// Gives one back, uncounted. Answers false where the link is gone.
     async fn release(&self, tag: &Tag) -> bool;
 
-    /// Forgets one that was settled otherwise.
+    /// Forgets one that the broker confirmed to have settled otherwise. Where it has not, this removes the message.
     async fn forget(&self, tag: &Tag);
 }
 

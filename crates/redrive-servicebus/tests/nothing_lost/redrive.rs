@@ -6,7 +6,7 @@ use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf,
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 
-use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, settle_next, started};
+use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
 
 async fn dead_lettered(address: &str, options: Options, count: usize) -> Result<ServiceBus, BoxError> {
     let transport = started(address, options).await?;
@@ -51,6 +51,34 @@ async fn a_redrive_goes_on_after_lost_locks() -> Result<(), BoxError> {
     let (redriven, ()) = tokio::join!(shelves.redrive(Shelf::DeadLetter, &Selection::All), lose);
     assert_eq!((redriven?, queue.messages().len()), (20, 20));
     assert!(dead.messages().is_empty());
+    Ok(())
+}
+
+/// A lock that is taken for lost may still be held: by our clock it ran out, by the broker's it did not.
+#[tokio::test]
+async fn a_message_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 3).await?;
+    let refused = Effect::Refuse { condition: "com.microsoft:message-lock-lost".to_owned() };
+    emulator.inject(Fault::new(Step::Request, refused).on(DEAD_LETTERS).after(3));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?;
+    assert_eq!((redriven, emulator.entity(QUEUE)?.messages().len()), (3, 3));
+    Ok(())
+}
+
+/// The same of a delivery that is retried.
+#[tokio::test]
+async fn a_delivery_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let refused = Effect::Refuse { condition: "com.microsoft:message-lock-lost".to_owned() };
+    emulator.inject(Fault::new(Step::Request, refused).on(QUEUE));
+    let retry = plan(&transport, &received.delivery, Disposition::Retry(Duration::ZERO, broken()));
+    let lost = transport.settle(received.receipt, retry).await.expect_err("its lock is said to be lost");
+    assert_eq!(lost.error.kind(), redrive_core::TransportErrorKind::Lost);
+    assert_eq!(next(&transport).await.delivery.id(), "a");
     Ok(())
 }
 
