@@ -156,9 +156,7 @@ impl Hand {
         let handle = self.receiver.handle();
         for taken in others.into_iter().chain(self.waiting) {
             self.locks.leave(&taken);
-            if !taken.is_lost() {
-                handle.release(&taken.arrived.tag).await;
-            }
+            handle.release(&taken.arrived.tag).await;
         }
         self.receiver.close().await;
     }
