@@ -14,7 +14,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::arrivals::Arrivals;
 use crate::broker::Broker;
-use crate::connection::{Backoff, answered};
+use crate::connection::{Backoff, Live, answered};
 use crate::convert::short;
 use crate::error;
 use crate::inbox::Phase;
@@ -32,6 +32,8 @@ pub(crate) enum Wanted {
     Close,
 }
 
+/// Without a subscription nobody is told that a queue was deleted: after so long it is compared again.
+const UNWATCHED: Duration = Duration::from_secs(1);
 /// A subscription that lived this long was a good one: the next is not delayed.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
 /// How many deliveries that are there already are passed on together.
@@ -63,6 +65,7 @@ impl Drop for Watched {
 async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut backoff = Backoff::default();
     let mut cut = false;
+    let mut unwatched_since = Instant::now();
     let mut sizing = None;
     loop {
         let now = {
@@ -84,8 +87,9 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             Wanted::Close => return,
         }
         broker.inbox.enter(Phase::Open);
+        let trusted = !cut && unwatched_since.elapsed() < UNWATCHED;
         let subscribed = tokio::select! {
-            subscribed = subscribe(broker) => subscribed,
+            subscribed = subscribe(broker, trusted) => subscribed,
             changed = wanted.changed() => if changed.is_err() { return } else { continue },
         };
         let pause = match subscribed {
@@ -95,6 +99,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                 }
                 let since = Instant::now();
                 let ended = take(broker, &session, consumer, &mut sizing, &mut wanted).await;
+                unwatched_since = Instant::now();
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
                 }
@@ -150,14 +155,19 @@ enum Ended {
     Cut(String),
 }
 
-async fn subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), TransportError> {
-    broker.prepare_anew().await?;
-    match try_subscribe(broker).await {
+/// `trusted`: the queues are as they were when they were prepared, if the connection still is the same.
+async fn subscribe(broker: &Broker, trusted: bool) -> Result<(Arc<Session>, Consumer), TransportError> {
+    // On this one or on none: what was prepared is not believed of a connection that is made later.
+    let live = broker.live().await?;
+    if !(trusted && broker.is_prepared_for(&live)) {
+        broker.prepare_again().await?;
+    }
+    match try_subscribe(broker, &live).await {
         // Deleted behind our back.
         Err(Refused::Missing(_)) if broker.options.topology == Topology::Declare => {
             warn!(queue = %broker.queue(), "the queue is gone: declaring it again");
-            broker.prepare().await?;
-            try_subscribe(broker).await.map_err(Refused::into_error)
+            broker.prepare_again().await?;
+            try_subscribe(broker, &live).await.map_err(Refused::into_error)
         }
         other => other.map_err(Refused::into_error),
     }
@@ -177,9 +187,8 @@ impl Refused {
     }
 }
 
-async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refused> {
-    let live = broker.live().await.map_err(Refused::Other)?;
-    broker.note_connection(&live);
+async fn try_subscribe(broker: &Broker, live: &Arc<Live>) -> Result<(Arc<Session>, Consumer), Refused> {
+    broker.note_connection(live);
     let channel = live.channel().await.map_err(Refused::Other)?;
     let prefetch = broker.prefetch();
     let limited = answered(&channel, channel.basic_qos(prefetch, BasicQosOptions { global: false })).await;
@@ -195,7 +204,7 @@ async fn try_subscribe(broker: &Broker) -> Result<(Arc<Session>, Consumer), Refu
     })?;
     info!(queue = %broker.queue(), epoch = live.epoch, prefetch, "taking deliveries");
     let within = broker.options.ack_within;
-    let session = Session::new(channel, live, prefetch, within, broker.interruptions());
+    let session = Session::new(channel, Arc::clone(live), prefetch, within, broker.interruptions());
     broker.remember(&session);
     Ok((session, consumer))
 }

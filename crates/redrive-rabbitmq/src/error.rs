@@ -201,6 +201,12 @@ pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
     matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)
 }
 
+/// True when a queue is there, and belongs to another connection.
+pub(crate) fn is_held_by_another(error: &TransportError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    source.and_then(refusal).is_some_and(|(code, _)| code == 405)
+}
+
 /// True when a copy was not stored because the exchange is not there. The broker closes the channel over that.
 pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::needs;
-use redrive_brokers::{Node, Version, own_node_with_plugins};
+use common::{Scene, needs};
+use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
 use redrive_core::{Needs, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
@@ -32,6 +32,7 @@ async fn queues_and_policies_are_compared_with_what_is_needed(version: Version) 
         case.what_redrive_declared_is_right().await;
         case.policies_that_harm_are_named().await;
         case.queues_of_others_are_looked_at().await;
+        case.a_queue_that_is_replaced_later_is_noticed().await;
     }
     an_api_that_does_not_answer_is_no_reason_not_to_start(&node).await;
 }
@@ -110,6 +111,29 @@ impl Case<'_> {
             let error = started(said_too_much, self.node, &waits()).await.expect_err("it is 20");
             assert!(error.to_string().contains("is 20 by its arguments, and the options say 50"), "{error}");
         }
+    }
+
+    /// Passively declared, it is there as before.
+    async fn a_queue_that_is_replaced_later_is_noticed(&self) {
+        let queue = self.queue("replaced");
+        started(self.options(&queue, Topology::Declare), self.node, &waits()).await.expect("declared");
+        let address = common::address(&self.node.url());
+        let proxy = Proxy::start(address).await.expect("a proxy");
+        let url = self.node.url().replace(&address.to_string(), &proxy.addr().to_string());
+        let transport = self.options(&queue, Topology::Verify).connect(&url).await.expect("connected");
+        transport.start(&waits()).await.expect("started");
+        proxy.refuse(true);
+        proxy.cut();
+        let scene = Scene::new(&self.node.url(), "replaced", self.queue_type).await;
+        scene.delete(&queue).await;
+        let other = if self.queue_type == QueueType::Quorum { "classic" } else { "quorum" };
+        scene.declare_raw(&queue, &[("x-queue-type", common::text(other))]).await;
+        proxy.refuse(false);
+        let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
+        let error = received.map(drop).expect_err("it is another queue");
+        assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+        assert!(error.to_string().contains(&format!("is a {other} queue")), "{error}");
+        transport.close().await;
     }
 }
 

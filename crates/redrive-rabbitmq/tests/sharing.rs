@@ -89,6 +89,8 @@ async fn what_a_channel_was_closed_for_is_not_told_of_the_next(scene: Scene) {
     let transport = scene.options().connect(&few).await.expect("connected");
     let needs = needs(&[100], 10);
     transport.start(&needs).await.expect("started");
+    // An intake would declare the shelf again on the next connection.
+    transport.pause().await.expect("paused");
     let connections = Connections::connect(&few).await.expect("connected");
     let alone =
         |name: String| RabbitMq::options(&name).queue_type(QueueType::Classic).topology(Topology::Nothing);
@@ -115,6 +117,7 @@ async fn what_a_channel_was_closed_for_is_not_told_of_the_next(scene: Scene) {
         }
     }
     assert!(lost > 0, "no number was used up");
+    transport.resume().await.expect("resumed");
     publish(&transport, message("m")).await;
     let hand = next(&transport).await;
     complete(&transport, hand.receipt).await;

@@ -1,6 +1,7 @@
 //! What all parts of one transport share: the connections, the queues, and what is known of the broker.
 
 mod known;
+mod preparing;
 mod storing;
 
 use std::future::Future;
@@ -41,7 +42,7 @@ pub(crate) struct Broker {
     mode: RwLock<Arc<dyn Mode>>,
     /// True once the mode knows which waits will be asked for.
     started: AtomicBool,
-    /// The connection on which the queues were declared or verified last; 0 for none.
+    /// The consuming connection for which the queues were declared or verified last; 0 for none.
     prepared_in: AtomicU64,
     /// One at a time: many copies that come back at once need the queues declared once.
     declaring: tokio::sync::Mutex<()>,

@@ -1,75 +1,18 @@
-//! The queues declared, and copies stored in them.
+//! Copies stored in the queues.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use super::Broker;
-use crate::connection::Live;
 use crate::delay::Way;
 use crate::error;
 use crate::publish::Answer;
-use crate::topology::{self, Declared, Part, Topology};
-
-/// Before each further try to declare. A broker that stands still for 5 s gives up a new quorum queue that has no leader yet,
-/// and ends the connection with it: measured on 3.10, whose log says `failed to form new cluster`.
-const PAUSES: [Duration; 3] =
-    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+use crate::topology::{Part, Topology};
 
 impl Broker {
-    /// Declares or verifies the queues; not on the publishing connection, which may be blocked. Tries again where a broker that
-    /// could be reached gave up in the middle of it.
-    pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
-        let _one_at_a_time = self.declaring.lock().await;
-        for pause in PAUSES {
-            let live = self.asking().await?;
-            match self.prepare_on(&live).await {
-                Err(error) if error.kind() == TransportErrorKind::Unreachable => {
-                    warn!(queue = %self.queue(), %error, "the queues are not ready: trying again in {pause:?}");
-                    tokio::time::sleep(pause).await;
-                }
-                done => return done,
-            }
-        }
-        let live = self.asking().await?;
-        self.prepare_on(&live).await
-    }
-
-    async fn prepare_on(&self, live: &Live) -> Result<(), TransportError> {
-        self.note_connection(live);
-        let ours: Vec<_> = self.plan.queues().into_iter().map(Part::Queue).collect();
-        let waiting = self.mode().parts();
-        for (parts, declared) in [
-            (&ours, self.options.topology == Topology::Declare),
-            (&waiting, self.options.delay.is_declared(self.options.topology)),
-        ] {
-            match self.options.topology {
-                _ if declared => self.declare(live, parts).await?,
-                Topology::Declare | Topology::Verify => topology::verify(live, parts).await?,
-                Topology::Nothing => {}
-            }
-        }
-        #[cfg(feature = "management")]
-        self.compare(&ours.iter().chain(&waiting).collect::<Vec<_>>()).await?;
-        self.prepared_in.store(live.epoch, Ordering::Release);
-        let parts = ours.len() + waiting.len();
-        info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are there");
-        Ok(())
-    }
-
-    /// Declares again what went with the last connection.
-    pub(crate) async fn prepare_anew(&self) -> Result<(), TransportError> {
-        let epoch = self.live().await?.epoch;
-        if self.mode().is_transient() && self.prepared_in.load(Ordering::Acquire) != epoch {
-            self.prepare().await?;
-        }
-        Ok(())
-    }
-
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
     pub(crate) async fn store(&self, way: &Way, copy: Message) -> Result<(), TransportError> {
         self.until_grown_up().await;
@@ -138,25 +81,6 @@ impl Broker {
             );
             TransportError::new(TransportErrorKind::Unsupported, message)
         })
-    }
-
-    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted.
-    async fn declare_again(&self, way: &Way) -> Result<(), TransportError> {
-        if let Some(spare) = self.mode().spare(way) {
-            info!(queue = way.shown(), "declaring a delay queue for a wait that was not known at the start");
-            let _one_at_a_time = self.declaring.lock().await;
-            return self.declare(&*self.asking().await?, &[spare]).await;
-        }
-        warn!(queue = way.shown(), "the queue is not there: declaring it");
-        self.prepare().await
-    }
-
-    async fn declare(&self, live: &Live, parts: &[Part]) -> Result<(), TransportError> {
-        if topology::declare(live, parts).await? == Declared::SomeQuorumQueueIsNew {
-            let mut young_until = self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
-            *young_until = Some(Instant::now() + self.options.new_queue_wait);
-        }
-        Ok(())
     }
 
     async fn until_grown_up(&self) {

@@ -1,5 +1,7 @@
 //! Declares queues, exchanges and bindings, or looks whether they are there.
 
+use futures::future::try_join_all;
+use lapin::Channel;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use redrive_core::{TransportError, TransportErrorKind};
@@ -9,6 +11,14 @@ use crate::connection::{Live, answered};
 use crate::convert::short;
 use crate::error;
 
+/// What is to be done about a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Declare,
+    /// It must be there.
+    Verify,
+}
+
 /// What declaring came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
@@ -16,59 +26,78 @@ pub(crate) enum Declared {
     SomeQuorumQueueIsNew,
 }
 
-/// Declares the parts.
-pub(crate) async fn declare(live: &Live, parts: &[Part]) -> Result<Declared, TransportError> {
-    let mut declared = Declared::NothingIsNew;
-    for part in parts {
-        match part {
-            Part::Queue(queue) => {
-                // The answer to a declaration does not tell whether the queue was there.
-                if queue.is_quorum() && !is_there(live, &queue.name).await? {
-                    declared = Declared::SomeQuorumQueueIsNew;
-                }
-                declare_queue(live, queue).await?;
-            }
-            Part::Exchange(exchange) => declare_exchange(live, exchange, false).await?,
-            Part::Binding(binding) => bind(live, binding).await?,
-        }
+/// True when all parts are there, as they must be: all asked for at once, on one channel. False does not say what is
+/// wrong, since the first refusal closes the channel: that is for [`prepare`] to find out.
+pub(crate) async fn all_fit(live: &Live, parts: &[(Part, Task)]) -> Result<bool, TransportError> {
+    let channel = live.channel().await?;
+    // First whether they are there: a declaration would make those that are missing.
+    let there = try_join_all(parts.iter().map(|(part, _)| verify_part(&channel, part))).await;
+    if there.is_err() {
+        return Ok(false);
     }
+    let declared = parts.iter().filter(|(_, task)| *task == Task::Declare);
+    Ok(try_join_all(declared.map(|(part, _)| declare_part(&channel, part))).await.is_ok())
+}
+
+/// Declares or verifies one part, on a channel of its own: a refusal closes it.
+pub(crate) async fn prepare(live: &Live, part: &Part, task: Task) -> Result<Declared, TransportError> {
+    let mut declared = Declared::NothingIsNew;
+    if task == Task::Verify {
+        verify_part(&live.channel().await?, part).await?;
+        return Ok(declared);
+    }
+    // The answer to a declaration does not tell whether the queue was there.
+    if let Some(queue) = part.queue().filter(|queue| queue.is_quorum())
+        && !is_there(live, &queue.name).await?
+    {
+        declared = Declared::SomeQuorumQueueIsNew;
+    }
+    declare_part(&live.channel().await?, part).await?;
     Ok(declared)
 }
 
-async fn declare_queue(live: &Live, queue: &Queue) -> Result<(), TransportError> {
+async fn declare_part(channel: &Channel, part: &Part) -> Result<(), TransportError> {
+    match part {
+        Part::Queue(queue) => declare_queue(channel, queue).await,
+        Part::Exchange(exchange) => declare_exchange(channel, exchange, false).await,
+        Part::Binding(binding) => bind(channel, binding).await,
+    }
+}
+
+async fn declare_queue(channel: &Channel, queue: &Queue) -> Result<(), TransportError> {
     let Lifetime { durable, exclusive, auto_delete } = queue.lifetime;
     let options = QueueDeclareOptions { durable, exclusive, auto_delete, ..QueueDeclareOptions::default() };
     let mut arguments = FieldTable::default();
     for (name, value) in &queue.arguments {
         arguments.insert(short(name, "the name of a queue argument")?, value.clone());
     }
-    // A refusal closes the channel: each queue has one of its own.
-    let channel = live.channel().await?;
     let name = short(&queue.name, "the name of a queue")?;
-    let answer = answered(&channel, channel.queue_declare(name, options, arguments)).await;
+    let answer = answered(channel, channel.queue_declare(name, options, arguments)).await;
     answer.map_err(|error| error::declaring(&queue.name, error))?;
     Ok(())
 }
 
-async fn declare_exchange(live: &Live, exchange: &Exchange, passive: bool) -> Result<(), TransportError> {
+async fn declare_exchange(
+    channel: &Channel,
+    exchange: &Exchange,
+    passive: bool,
+) -> Result<(), TransportError> {
     let Lifetime { durable, auto_delete, .. } = exchange.lifetime;
     let options =
         ExchangeDeclareOptions { passive, durable, auto_delete, ..ExchangeDeclareOptions::default() };
-    let channel = live.channel().await?;
     let name = short(&exchange.name, "the name of an exchange")?;
     let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
     let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
-    answered(&channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
+    answered(channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
 }
 
-async fn bind(live: &Live, binding: &Binding) -> Result<(), TransportError> {
-    let channel = live.channel().await?;
+async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError> {
     let queue = short(&binding.queue, "the name of a queue")?;
     let exchange = short(&binding.exchange, "the name of an exchange")?;
     let key = short(&binding.routing_key, "a routing key")?;
     let binding_it =
         channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
-    answered(&channel, binding_it)
+    answered(channel, binding_it)
         .await
         .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
@@ -82,24 +111,25 @@ async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
     }
 }
 
-/// Looks whether queues and exchanges are there. Bindings cannot be looked at.
-pub(crate) async fn verify(live: &Live, parts: &[Part]) -> Result<(), TransportError> {
-    for part in parts {
-        match part {
-            Part::Queue(queue) => drop(count(live, &queue.name).await?),
-            Part::Exchange(exchange) => declare_exchange(live, exchange, true).await?,
-            Part::Binding(_) => {}
-        }
+/// Looks whether a queue or an exchange is there. Bindings cannot be looked at.
+async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportError> {
+    match part {
+        Part::Queue(queue) => count_on(channel, &queue.name).await.map(|_| ()),
+        Part::Exchange(exchange) => declare_exchange(channel, exchange, true).await,
+        Part::Binding(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// How many messages are ready in a queue; an error when it is not there.
 pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportError> {
+    count_on(&live.channel().await?, queue).await
+}
+
+/// As [`count`], on this channel, which an error may close.
+async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let channel = live.channel().await?;
     let name = short(queue, "the name of a queue")?;
-    let found = answered(&channel, channel.queue_declare(name, options, FieldTable::default())).await;
+    let found = answered(channel, channel.queue_declare(name, options, FieldTable::default())).await;
     let found = found.map_err(|error| error::verifying(queue, error))?;
     Ok(found.message_count())
 }

@@ -11,7 +11,7 @@ use lapin::ExchangeKind;
 use lapin::types::AMQPValue;
 
 use crate::delay::Native;
-pub(crate) use declare::{Declared, count, declare, verify};
+pub(crate) use declare::{Declared, Task, all_fit, count, prepare};
 pub(crate) use names::{GivenNames, Names};
 
 /// What is done about the queues at the start.
@@ -47,6 +47,20 @@ pub(crate) enum Part {
     Exchange(Exchange),
     /// A queue gets what is published to an exchange.
     Binding(Binding),
+}
+
+impl Part {
+    fn queue(&self) -> Option<&Queue> {
+        match self {
+            Self::Queue(queue) => Some(queue),
+            Self::Exchange(_) | Self::Binding(_) => None,
+        }
+    }
+
+    /// True when it is the queue of this name.
+    pub(crate) fn is_queue(&self, name: &str) -> bool {
+        self.queue().is_some_and(|queue| queue.name == name)
+    }
 }
 
 /// A queue as it must be.
