@@ -107,6 +107,15 @@ impl Window {
         }
     }
 
+    /// True when one of the deliveries up to this number is neither settled nor told.
+    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
+        let count = usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX);
+        // A number that was never settled may not have its state yet.
+        !self.slow.is_empty()
+            || self.states.len() < count
+            || self.states.iter().take(count).any(|state| *state == State::InHand)
+    }
+
     /// What to send when [`Due::Now`] was answered: one acknowledgement for all up to the first that is in hand; and
     /// single ones for those behind it only when as many as may be wait there.
     pub(crate) fn tell(&mut self, send: impl FnMut(Ack)) {

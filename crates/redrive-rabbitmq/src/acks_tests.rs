@@ -198,3 +198,17 @@ proptest! {
         prop_assert_eq!(channel.acknowledged.len(), settled.len(), "acknowledged twice");
     }
 }
+
+#[test]
+fn it_knows_whether_something_is_in_hand() {
+    let mut window = Window::new(10);
+    assert!(!window.has_in_hand(0), "nothing was handed out");
+    assert!(window.has_in_hand(3), "three were, and none is settled");
+    window.settle(1);
+    window.told(3);
+    assert!(window.has_in_hand(3));
+    window.settle(2);
+    assert!(!window.has_in_hand(3));
+    window.tell_all(|_| {});
+    assert!(!window.has_in_hand(3) && window.has_in_hand(4));
+}

@@ -17,11 +17,12 @@ use crate::broker::Broker;
 use crate::connection::{Backoff, Live, answered};
 use crate::convert::short;
 use crate::error;
+use crate::idle::IdleWatch;
 use crate::inbox::Phase;
 use crate::options::Options;
 use crate::prefetch::Sizing;
 use crate::session::Session;
-use crate::topology::{QueueType, Topology};
+use crate::topology::{self, QueueType, Topology};
 use crate::version::Version;
 
 /// What the consumer wants of the intake.
@@ -67,6 +68,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut cut = false;
     let mut unwatched_since = Instant::now();
     let mut sizing = None;
+    let mut idle = IdleWatch::every(broker.options.idle_check);
     loop {
         let now = {
             let now = wanted.borrow_and_update();
@@ -98,7 +100,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                     broker.note_interruption();
                 }
                 let since = Instant::now();
-                let ended = take(broker, &session, consumer, &mut sizing, &mut wanted).await;
+                let ended = take(broker, &session, consumer, &mut sizing, &mut idle, &mut wanted).await;
                 unwatched_since = Instant::now();
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
@@ -214,6 +216,7 @@ async fn take(
     session: &Arc<Session>,
     mut consumer: Consumer,
     sizing: &mut Option<Sizing>,
+    idle: &mut IdleWatch,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
     let ended = take_until_ended(broker, session, &mut consumer, sizing, wanted).await;
@@ -237,7 +240,8 @@ async fn take_until_ended(
     let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
     let mut arrivals = Arrivals::on(broker, session);
     let mut arrived = Vec::new();
-    let mut handed_out = 0;
+    let (mut handed_out, mut last_tag) = (0, 0);
+    idle.begin();
     let full = broker.may_size();
     if let (None, Some(full)) = (&sizing, full) {
         *sizing = Some(full);
@@ -252,6 +256,7 @@ async fn take_until_ended(
                     next = if arrived.len() < AT_ONCE { consumer.next().now_or_never() } else { None };
                 }
                 handed_out += arrived.len();
+                last_tag = arrived.last().map_or(last_tag, |last| last.tag);
                 broker.inbox.push(arrived.drain(..));
                 match next {
                     Some(Some(Err(error))) => return Ended::Cut(error.to_string()),
@@ -266,6 +271,13 @@ async fn take_until_ended(
                     return Ended::Cut("the channel ended".to_owned());
                 }
                 let handed_out = std::mem::take(&mut handed_out);
+                if handed_out > 0 {
+                    idle.arrived();
+                } else if idle.passed(LOOK_EVERY)
+                    && let Some(why) = is_blind(broker, session, last_tag, idle).await
+                {
+                    return Ended::Cut(why);
+                }
                 if let Some(sizing) = sizing.as_mut().filter(|_| full.is_some())
                     && sizing.after_a_second(handed_out)
                 {
@@ -278,6 +290,30 @@ async fn take_until_ended(
                     return stop(broker, session, consumer).await;
                 }
             }
+        }
+    }
+}
+
+/// Why the subscription should be made again, if it should: nothing was handed out for long, and yet messages wait.
+async fn is_blind(broker: &Broker, session: &Session, last_tag: u64, idle: &mut IdleWatch) -> Option<String> {
+    if session.has_in_hand(last_tag) {
+        idle.unknown();
+        return None;
+    }
+    // On this channel: should the queue be gone, the subscription is to end anyway.
+    let counting = topology::count_on(session.channel(), broker.queue());
+    match timeout(CANCEL_TIMEOUT, counting).await {
+        Ok(Ok(waiting)) if idle.counted(waiting) => {
+            Some(format!("{waiting} messages wait, and RabbitMQ hands out none"))
+        }
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => {
+            idle.refused();
+            Some(error.to_string())
+        }
+        Err(_) => {
+            idle.unknown();
+            None
         }
     }
 }

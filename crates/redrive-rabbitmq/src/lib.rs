@@ -25,6 +25,7 @@ mod credentials;
 mod delay;
 mod error;
 mod hand_outs;
+mod idle;
 mod inbox;
 #[cfg(feature = "management")]
 mod management;

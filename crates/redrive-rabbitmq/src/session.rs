@@ -130,6 +130,11 @@ impl Session {
         self.ended.store(true, Ordering::Release);
     }
 
+    /// True while one of the deliveries up to this number is in somebody's hand.
+    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
+        self.window().has_in_hand(last)
+    }
+
     /// Sends the acknowledgements that wait.
     pub(crate) fn tell_all(&self) {
         self.window().tell_all(|ack| drop(self.send(ack)));

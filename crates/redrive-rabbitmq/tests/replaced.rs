@@ -22,6 +22,7 @@ tests!(
     a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake,
     what_waits_in_the_single_queue_finds_its_way_back,
     what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not_fit,
+    a_consumer_that_the_broker_forgot_subscribes_again,
     a_delay_queue_out_of_reach_does_not_hold_up_the_work,
     a_work_queue_out_of_reach_is_waited_for,
     a_new_subscription_asks_on_one_channel,
@@ -191,6 +192,36 @@ async fn what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not
     transport.close().await;
     let exchanges = ["backoff", "retry"].map(|name| format!("{}--{name}", scene.queue));
     common::tidy_up(&scene, &[], &exchanges).await;
+}
+
+/// RabbitMQ 3.10 does not tell the consumers of a quorum queue that is deleted and declared again back to back. It takes the
+/// prefetch for handed out, and the rest waits.
+async fn a_consumer_that_the_broker_forgot_subscribes_again(scene: Scene) {
+    const MESSAGES: usize = 5;
+    let needs = needs(&[100], 2);
+    let options = scene.options().idle_check(Duration::from_secs(1)).new_queue_wait(Duration::from_secs(2));
+    let transport = options.connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    publish(&transport, message("a")).await;
+    // Deleted in its first second, a quorum queue would not be replaced in order. A copy waits until it is older.
+    let hand = next(&transport).await;
+    let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));
+    settle(&transport, hand.receipt, settlement).await;
+    let again = next(&transport).await;
+    complete(&transport, again.receipt).await;
+    scene.delete(&scene.queue).await;
+    scene.declare_raw(&scene.queue, &ours(&scene, &scene.dead_letters())).await;
+    // The channel of the deletion is forgotten, too.
+    let producer = Scene::new(&scene.url, "another", scene.queue_type).await;
+    for _ in 0..MESSAGES {
+        producer.publish_raw(&scene.queue, b"body", BasicProperties::default()).await;
+    }
+    for _ in 0..MESSAGES {
+        let hand = next(&transport).await;
+        complete(&transport, hand.receipt).await;
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
 }
 
 async fn meddled(scene: &Scene) -> (Meddler, String) {

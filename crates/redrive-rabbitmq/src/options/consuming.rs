@@ -31,6 +31,15 @@ impl Options {
         self
     }
 
+    /// After how long without a delivery, and with nothing in hand, the messages that wait in the work queue are counted.
+    /// Default: 30 s; zero: never. When messages wait twice in a row and none comes, the queue is subscribed to again:
+    /// RabbitMQ 3.10 can forget a consumer whose quorum queue is deleted and declared again. A consumer that is not served
+    /// for good reasons (its priority, another one that is active) does so less and less often.
+    pub fn idle_check(mut self, period: Duration) -> Self {
+        self.idle_check = period;
+        self
+    }
+
     /// After how long the broker takes back a delivery that is not settled. A quorum queue of RabbitMQ 4.3 is asked to do
     /// so; elsewhere it says how the broker is configured. When nothing is said: the `x-consumer-timeout` among the
     /// arguments, or else RabbitMQ's own default of 30 min.

@@ -24,6 +24,9 @@ const DEFAULT_DELIVERY_LIMIT: u32 = 20;
 /// included; and it may refuse what is published in that time.
 const DEFAULT_NEW_QUEUE_WAIT: Duration = Duration::from_secs(3);
 
+/// One question to the broker in this time costs nothing, and a consumer that hears nothing notices within two of them.
+const DEFAULT_IDLE_CHECK: Duration = Duration::from_secs(30);
+
 /// How to connect and which queues to use; made by [`RabbitMq::options`].
 ///
 /// ```no_run
@@ -59,6 +62,7 @@ pub struct Options {
     pub(crate) ack_within: Duration,
     pub(crate) prefetch_up_to: Option<u16>,
     pub(crate) consumer_priority: Option<i32>,
+    pub(crate) idle_check: Duration,
     pub(crate) consumer_timeout: Option<Duration>,
     #[cfg(feature = "management")]
     pub(crate) management_url: Option<String>,
@@ -84,6 +88,7 @@ impl Options {
             ack_within: Duration::from_millis(5),
             prefetch_up_to: None,
             consumer_priority: None,
+            idle_check: DEFAULT_IDLE_CHECK,
             consumer_timeout: None,
             #[cfg(feature = "management")]
             management_url: None,

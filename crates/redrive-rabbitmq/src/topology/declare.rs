@@ -126,7 +126,7 @@ pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportErro
 }
 
 /// As [`count`], on this channel, which an error may close.
-async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
+pub(crate) async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;
     let found = answered(channel, channel.queue_declare(name, options, FieldTable::default())).await;

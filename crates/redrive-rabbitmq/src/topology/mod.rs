@@ -11,7 +11,7 @@ use lapin::ExchangeKind;
 use lapin::types::AMQPValue;
 
 use crate::delay::Native;
-pub(crate) use declare::{Declared, Task, all_fit, count, prepare};
+pub(crate) use declare::{Declared, Task, all_fit, count, count_on, prepare};
 pub(crate) use names::{GivenNames, Names};
 
 /// What is done about the queues at the start.
