@@ -297,6 +297,48 @@ mod tests {
         assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
     }
 
+    /// What becomes of the tasks of this runtime when a connection fails five times.
+    async fn leaves_no_task_behind(address: std::net::SocketAddr) {
+        let options = ConnectionOptions::default().connect_timeout(Duration::from_millis(200));
+        let address = Address::parse(&format!("amqp://{address}"), |_| None).unwrap();
+        let link = Link::new(Role::Consuming, &options, address);
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = alive();
+        for _ in 0..5 {
+            assert!(link.live().await.is_err());
+        }
+        // What ends does so a moment later.
+        let ended = async {
+            while alive() > before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let ended = timeout(Duration::from_secs(10), ended).await;
+        assert!(ended.is_ok(), "{} tasks are left", alive() - before);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_refused_leaves_no_task_behind() {
+        // Taken, so that nobody else comes to listen there; and not listened on.
+        let taken = tokio::net::TcpSocket::new_v4().unwrap();
+        taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        leaves_no_task_behind(taken.local_addr().unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_turned_away_leaves_no_task_behind() {
+        let broker = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = broker.local_addr().unwrap();
+        std::thread::spawn(move || while broker.accept().is_ok() {});
+        leaves_no_task_behind(address).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_answered_leaves_no_task_behind() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        leaves_no_task_behind(silent.local_addr().unwrap()).await;
+    }
+
     #[tokio::test]
     async fn many_who_wait_for_a_broker_that_is_down_ask_as_often_as_one() {
         // Whoever comes is turned away.
