@@ -15,6 +15,7 @@ use crate::connection::answered_on;
 use crate::convert::{self, short};
 use crate::delay::Way;
 use crate::error;
+use crate::publish::AlarmTime;
 use crate::session::{Receipt, Session};
 use crate::stayed::Stayed;
 use crate::topology;
@@ -99,7 +100,7 @@ impl RabbitMqShelves {
             Deed::Redrive => (self.way_back(&found.shelved).to_owned(), self.redriven(message)),
             Deed::StoreIn(queue) => (queue.clone(), for_good(message)),
         };
-        self.broker.store(&Way::queue(queue), copy).await
+        self.broker.store(&Way::queue(queue), copy, AlarmTime::Counts).await
     }
 }
 

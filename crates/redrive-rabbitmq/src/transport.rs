@@ -21,6 +21,7 @@ use crate::error;
 use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
+use crate::publish::AlarmTime;
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
@@ -94,16 +95,18 @@ impl RabbitMq {
 
     /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
     /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first; it then waits
-    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms. A message that is on its
-    /// way when the broker runs out of memory or disk is waited for until that is over, however long it takes.
+    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms.
     ///
     /// # Errors
     ///
-    /// When it was not stored, or when that is not known.
+    /// When it was not stored, or when that is not known. A broker that is out of memory or disk tells a connection so when
+    /// that publishes: the first message is then given up after [`Options::confirm_timeout`], and the broker may store it when
+    /// it has room again; those after it are refused at once.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         // Persistent unless the message says otherwise.
         let persistent = message.properties().persistent.unwrap_or(true);
-        self.broker.publish_to(&Way::queue(self.broker.queue()), message, persistent).await
+        let way = Way::queue(self.broker.queue());
+        self.broker.publish_to(&way, message, persistent, AlarmTime::Counts).await
     }
 
     /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
@@ -119,7 +122,7 @@ impl RabbitMq {
     ) -> Result<(), TransportError> {
         let persistent = message.properties().persistent.unwrap_or(true);
         let way = Way { exchange: exchange.into(), routing_key: routing_key.into() };
-        let answer = self.broker.publisher()?.publish(&way, message, persistent).await?;
+        let answer = self.broker.publisher()?.publish(&way, message, persistent, AlarmTime::Counts).await?;
         stored(answer, way.shown())
     }
 
@@ -174,7 +177,7 @@ impl RabbitMq {
         copy: Message,
     ) -> Result<(), SettleError<Receipt>> {
         let stored = match way {
-            Ok(way) => self.broker.store(&way, copy).await,
+            Ok(way) => self.broker.store(&way, copy, AlarmTime::DoesNotCount).await,
             Err(error) => Err(error),
         };
         match stored {

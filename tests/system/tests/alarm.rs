@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Message, TransportErrorKind, millis};
+use redrive::{
+    Message, Needs, Selection, Settlement, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis,
+};
 use redrive_brokers::{Node, own_node, report};
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
@@ -20,6 +22,7 @@ on_both_versions!(1200;
     acknowledgements_go_on_while_the_alarm_lasts,
     a_copy_on_its_way_when_the_alarm_begins_is_stored_once,
     what_is_not_on_its_way_when_the_alarm_begins_is_refused,
+    who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm,
 );
 
 const QUEUE: &str = "alarm";
@@ -153,24 +156,34 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
 async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination) {
     // A machine that stands still for seconds confirms within it.
     const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
+    const IN_HAND: u32 = 64;
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
-    let publisher = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
-    publish_all(&publisher, [Message::new("the first")]).await;
+    let worker = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
+    let mut needs = Needs::none();
+    needs.prefetch = IN_HAND;
+    worker.start(&needs).await.unwrap();
+    publish_all(&worker, (0..IN_HAND).map(|number| Message::new("a copy").with_id(format!("m-{number}"))))
+        .await;
     let over = AtomicBool::new(false);
     let [stored, on_their_way] = [const { AtomicU32::new(0) }; 2];
-    let publish = async || {
+    // Each message goes round as a copy of itself: one that is stored twice is one more.
+    let go_round = async || {
         while !over.load(Ordering::SeqCst) {
-            let began = Instant::now();
-            match publisher.publish(Message::new("a copy")).await {
-                Ok(()) => {
+            let Ok(Some(received)) = worker.receive().await else { panic!("the intake ended") };
+            let (copy, mut receipt) = (received.delivery.message().clone(), received.receipt);
+            loop {
+                let (began, wait) = (Instant::now(), Duration::ZERO);
+                let reschedule = Settlement::Reschedule { wait, copy: copy.clone() };
+                let Err(refused) = worker.settle(receipt, reschedule).await else {
                     stored.fetch_add(1, Ordering::SeqCst);
                     on_their_way.fetch_add(u32::from(began.elapsed() > CONFIRM_TIMEOUT), Ordering::SeqCst);
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
-                    assert!(began.elapsed() < CONFIRM_TIMEOUT, "given up on its way: {error}");
-                    tokio::time::sleep(millis(20)).await;
-                }
+                    break;
+                };
+                let error = refused.error;
+                assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+                assert!(began.elapsed() < CONFIRM_TIMEOUT, "given up on its way: {error}");
+                receipt = refused.receipt.expect("it stays in hand");
+                tokio::time::sleep(millis(20)).await;
             }
         }
     };
@@ -193,12 +206,13 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
         }
         over.store(true, Ordering::SeqCst);
     };
-    tokio::join!(futures::future::join_all((0..64).map(|_| publish())), alarms);
-    let (stored, rabbit) = (1 + stored.into_inner(), Rabbit::connect(&node.url()).await);
+    tokio::join!(futures::future::join_all((0..IN_HAND).map(|_| go_round())), alarms);
+    worker.close().await;
+    let rabbit = Rabbit::connect(&node.url()).await;
     loop {
         let there = rabbit.ready(QUEUE).await.expect("the queue is there");
-        assert!(there <= stored, "{there} lie there, and {stored} were confirmed");
-        if there == stored {
+        assert!(there <= IN_HAND, "{there} lie there, and {IN_HAND} went round");
+        if there == IN_HAND {
             break;
         }
         tokio::time::sleep(millis(100)).await;
@@ -232,6 +246,40 @@ async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination
             }
         }
     }
+}
+
+/// A connection that has not published since the alarm began has not heard of it.
+async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Combination) {
+    /// It only tells a hang from an answer.
+    const ANSWER: Duration = Duration::from_secs(120);
+    let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
+    let connected = async || {
+        on.options(QUEUE).confirm_timeout(Duration::from_secs(2)).connect(&node.url()).await.unwrap()
+    };
+    let [producer, operator] = [connected().await, connected().await];
+    producer.start(&Needs::none()).await.unwrap();
+    producer.pause().await.unwrap();
+    let shelf = format!("{QUEUE}--dead-letters");
+    while producer.publish_to("", &shelf, Message::new("a dead letter")).await.is_err() {}
+    Alarm::Memory.set(&node, true).await;
+    // Stored: the broker is only just telling its connections of the alarm.
+    let error = loop {
+        match timeout(ANSWER, producer.publish(Message::new("an order"))).await.expect("an answer") {
+            Ok(()) => tokio::time::sleep(millis(100)).await,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+    assert!(error.to_string().contains("memory or disk is full"), "{error}");
+    let redriving = operator.shelves();
+    let redrive = redriving.redrive(Shelf::DeadLetter, &Selection::All);
+    let error = timeout(ANSWER, redrive).await.expect("an answer").expect_err("not stored");
+    assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+    // What is given back is there a moment later.
+    while redriving.count(Shelf::DeadLetter).await.unwrap() == 0 {
+        tokio::time::sleep(millis(20)).await;
+    }
+    Alarm::Memory.set(&node, false).await;
 }
 
 /// Proves that the alarm is on: nothing can be published. The broker announces it with the first message that comes after it

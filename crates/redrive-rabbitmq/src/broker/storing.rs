@@ -9,14 +9,19 @@ use tokio::time::Instant;
 use super::Broker;
 use crate::delay::Way;
 use crate::error;
-use crate::publish::Answer;
+use crate::publish::{AlarmTime, Answer};
 use crate::topology::{Part, Topology};
 
 impl Broker {
     /// Stores a copy in a queue, for good. On success it is confirmed and lies in the queue.
-    pub(crate) async fn store(&self, way: &Way, copy: Message) -> Result<(), TransportError> {
+    pub(crate) async fn store(
+        &self,
+        way: &Way,
+        copy: Message,
+        alarm_time: AlarmTime,
+    ) -> Result<(), TransportError> {
         self.until_grown_up().await;
-        self.publish_to(way, copy, true).await
+        self.publish_to(way, copy, true, alarm_time).await
     }
 
     /// Publishes this way, and waits until it lies in a queue. What is ours and not there (yet, or any more) is declared,
@@ -26,8 +31,9 @@ impl Broker {
         way: &Way,
         message: Message,
         persistent: bool,
+        alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
-        let answer = self.publisher()?.publish(way, message.clone(), persistent).await;
+        let answer = self.publisher()?.publish(way, message.clone(), persistent, alarm_time).await;
         let missing = match &answer {
             Ok(answer) => matches!(answer, Answer::Returned(_)),
             Err(error) => error::is_missing_exchange(error),
@@ -36,7 +42,7 @@ impl Broker {
             return stored(answer?, way.shown());
         }
         // In a box: hardly any message needs the room.
-        Box::pin(self.publish_once_declared(way, message, persistent)).await
+        Box::pin(self.publish_once_declared(way, message, persistent, alarm_time)).await
     }
 
     async fn publish_once_declared(
@@ -44,6 +50,7 @@ impl Broker {
         way: &Way,
         message: Message,
         persistent: bool,
+        alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
         // Those that are live now are subscribed to a queue that is gone; not those that come after.
         let sessions = if *way == Way::queue(self.queue()) { self.sessions() } else { Vec::new() };
@@ -54,7 +61,7 @@ impl Broker {
         // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again at once.
         sessions.iter().for_each(|session| session.end());
         self.until_grown_up().await;
-        stored(self.publisher()?.publish(way, message, persistent).await?, way.shown())
+        stored(self.publisher()?.publish(way, message, persistent, alarm_time).await?, way.shown())
     }
 
     /// Where a copy goes to be held back for `wait`; `origin` is how its original came, where that is known.

@@ -185,8 +185,8 @@ impl Options {
     }
 
     /// How long storing a copy may take: 30 s, unless told otherwise. After that it is not known whether it was
-    /// stored, and the original stays. The time in which the broker takes no messages, because its memory or disk is full, does
-    /// not count.
+    /// stored, and the original stays. For a consumer's copies the time in which the broker takes no messages, because its
+    /// memory or disk is full, does not count; for [`RabbitMq::publish`](crate::RabbitMq::publish) and for operators it does.
     pub fn confirm_timeout(self, timeout: Duration) -> Self {
         self.own("confirm_timeout", |connection| connection.confirm_timeout(timeout))
     }

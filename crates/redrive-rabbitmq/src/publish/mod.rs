@@ -51,6 +51,16 @@ struct Job {
     answer: oneshot::Sender<Result<Answer, TransportError>>,
 }
 
+/// Whether the time in which the broker takes no messages counts towards the time for a confirm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AlarmTime {
+    /// For a consumer's copy: given up during an alarm it would be tried again, and stored twice when that is over. Meanwhile
+    /// its original is safe.
+    DoesNotCount,
+    /// For somebody who waits for the answer.
+    Counts,
+}
+
 impl Publisher {
     pub(crate) fn new(link: Link, channels: usize, confirm_timeout: Duration) -> Self {
         let channels = Channels::new(link, channels);
@@ -68,6 +78,7 @@ impl Publisher {
         way: &Way,
         message: Message,
         persistent: bool,
+        alarm_time: AlarmTime,
     ) -> Result<Answer, TransportError> {
         let shared = &self.shared;
         convert::check_short(&way.exchange, "the name of an exchange")?;
@@ -78,7 +89,9 @@ impl Publisher {
         if shared.waiting().push(way, bytes, Job { message, persistent, answer }) {
             tokio::spawn(lane::run(Arc::clone(shared), way.clone()));
         }
-        match within_unblocked(shared.confirm_timeout, || shared.is_blocked(), answered).await {
+        // Asked in any case: it answers those who wait behind what is on its way.
+        let blocked = || shared.is_blocked() && alarm_time == AlarmTime::DoesNotCount;
+        match within_unblocked(shared.confirm_timeout, blocked, answered).await {
             Some(Ok(answer)) => answer,
             // Nobody carries it: the lane broke, or its runtime ended.
             Some(Err(_)) => Err(not_stored(format!("the copy for `{way}` was given up unanswered"))),
@@ -108,7 +121,11 @@ impl Shared {
 
     fn too_late(&self, way: &Way) -> TransportError {
         let within = humantime::format_duration(self.confirm_timeout);
-        not_stored(format!("RabbitMQ did not confirm the copy for `{way}` within {within}"))
+        let alarm = match self.is_blocked() {
+            true => ": its memory or disk is full, and it may still store it when that is over",
+            false => "",
+        };
+        not_stored(format!("RabbitMQ did not confirm the copy for `{way}` within {within}{alarm}"))
     }
 }
 
@@ -146,7 +163,7 @@ mod tests {
         let publisher = Publisher::new(link, 1, Duration::from_millis(20));
         let way = Way::queue("orders");
         for _ in 0..5 {
-            let answer = publisher.publish(&way, Message::new("x"), true).await;
+            let answer = publisher.publish(&way, Message::new("x"), true, AlarmTime::Counts).await;
             assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::NotStored);
         }
         let ended = async {
@@ -163,7 +180,8 @@ mod tests {
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
         let link = Link::new(Role::Publishing, &ConnectionOptions::default(), address);
         let publisher = Publisher::new(link, 1, Duration::from_secs(60));
-        let answer = publisher.publish(&Way::queue("q".repeat(256)), Message::new("x"), true).await;
+        let way = Way::queue("q".repeat(256));
+        let answer = publisher.publish(&way, Message::new("x"), true, AlarmTime::Counts).await;
         assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::TooLarge);
     }
 }

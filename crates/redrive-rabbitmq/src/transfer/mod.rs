@@ -21,6 +21,7 @@ use crate::convert::{self, short};
 use crate::delay::{Delay, Mode};
 use crate::error;
 use crate::options::Options;
+use crate::publish::AlarmTime;
 use crate::session::{Receipt, Session};
 use crate::stayed::Stayed;
 use crate::topology;
@@ -277,7 +278,7 @@ impl Transfer {
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
         let way = self.broker.way(wait, &mut copy, None)?;
-        self.broker.store(&way, copy).await?;
+        self.broker.store(&way, copy, AlarmTime::Counts).await?;
         Ok(remaining)
     }
 }
