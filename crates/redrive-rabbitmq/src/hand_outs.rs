@@ -31,6 +31,13 @@ pub(crate) fn count(
     returns.saturating_add(1)
 }
 
+/// True when a message is handed out again and carries no count: the queue is no quorum queue. What was dead-lettered says
+/// nothing: 4.3 marks it as redelivered when it is handed out for the first time.
+pub(crate) fn are_not_counted(headers: &Headers, redelivered: bool) -> bool {
+    const TELLING: [&str; 3] = ["x-delivery-count", "x-acquired-count", "x-death"];
+    redelivered && !TELLING.iter().any(|name| headers.contains(name))
+}
+
 /// Any integer type; `None` for what is absent or no count.
 fn number(headers: &Headers, name: &str) -> Option<u32> {
     let number = headers.get(name).and_then(Value::to_integer)?;
@@ -77,5 +84,14 @@ mod tests {
     fn classic_queues_tell_one_from_more() {
         assert_eq!(count(&counted(7_i64), true, QueueType::Classic, None), 2);
         assert_eq!(count(&counted(7_i64), false, QueueType::Classic, None), 1);
+    }
+
+    #[test]
+    fn a_redelivery_without_a_count_is_of_no_quorum_queue() {
+        assert!(are_not_counted(&Headers::new(), true));
+        assert!(!are_not_counted(&Headers::new(), false));
+        for telling in ["x-delivery-count", "x-acquired-count", "x-death"] {
+            assert!(!are_not_counted(&Headers::from_iter([(telling, Value::I64(1))]), true), "{telling}");
+        }
     }
 }

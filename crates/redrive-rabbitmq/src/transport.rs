@@ -147,6 +147,9 @@ impl RabbitMq {
 
     fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
         let Arrived { message, left_out, origin, redelivered, tag, session } = arrived;
+        if hand_outs::are_not_counted(message.headers(), redelivered) {
+            self.broker.warn_of_missing_counts();
+        }
         let times = hand_outs::count(
             message.headers(),
             redelivered,

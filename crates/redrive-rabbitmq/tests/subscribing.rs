@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{ARRIVAL, Scene, message, needs, next, publish, retry, settle, settles};
@@ -9,7 +10,7 @@ use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use redrive_core::{Settlement, Timestamp, Transport, header_names};
-use redrive_rabbitmq::{QueueType, RabbitMq};
+use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
 
 tests!(
     one_consumer_is_active_and_the_next_takes_over,
@@ -17,6 +18,7 @@ tests!(
     a_hop_keeps_what_it_can,
     a_delivery_that_is_held_too_long_is_taken_back,
     more_is_held_where_much_is_worked_off,
+    a_classic_queue_taken_for_a_quorum_queue_is_noticed,
 );
 
 /// The consumer asks for this many in hand, and may get many more.
@@ -221,5 +223,44 @@ async fn more_is_held_where_much_is_worked_off(scene: Scene) {
         () = producing => {}
     }
     sized.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// What was logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, written: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(written);
+        Ok(written.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Passively declared they are alike. A quorum queue counts what it hands out again, on every version.
+async fn a_classic_queue_taken_for_a_quorum_queue_is_noticed(scene: Scene) {
+    let needs = needs(&[100], 1);
+    scene.started(&needs).await.close().await;
+    let options = scene.options().queue_type(QueueType::Quorum).topology(Topology::Verify);
+    let transport = options.connect(&scene.url).await.expect("connected");
+    transport.start(&needs).await.expect("started");
+    publish(&transport, message("a")).await;
+    let log = Log::default();
+    let written = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
+    let logging = tracing::subscriber::set_default(subscriber);
+    for _ in 0..3 {
+        settle(&transport, next(&transport).await.receipt, Settlement::Release).await;
+    }
+    settle(&transport, next(&transport).await.receipt, Settlement::Complete).await;
+    drop(logging);
+    let said = String::from_utf8(log.0.lock().unwrap().clone()).expect("text");
+    let times = usize::from(scene.queue_type == QueueType::Classic);
+    assert_eq!(said.matches("this is a classic queue").count(), times, "{said}");
+    transport.close().await;
     scene.tidy_up(&needs).await;
 }

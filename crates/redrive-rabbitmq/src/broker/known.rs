@@ -1,12 +1,16 @@
 //! What is known of the broker, and how much is wanted in hand.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use tracing::warn;
 
 use super::Broker;
 use crate::connection::Live;
 use crate::prefetch::Sizing;
 use crate::session::Session;
+use crate::topology::QueueType;
 use crate::version::Version;
 
 /// What the last connection and the start told.
@@ -96,6 +100,18 @@ impl Broker {
             known.interruptions += 1;
         }
         known.interruptions
+    }
+
+    /// A message came again without a count. Said once, where one was to be expected.
+    pub(crate) fn warn_of_missing_counts(&self) {
+        if self.options.queue_type == QueueType::Quorum && !self.warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                queue = %self.queue(),
+                "a message was handed out again without a count: this is a classic queue, and a quorum queue is configured. A \
+                 message that kills its process is not bounded. Say `queue_type(QueueType::Classic)`, and give the consumer a \
+                 ledger"
+            );
+        }
     }
 
     pub(crate) fn remember(&self, session: &Arc<Session>) {

@@ -42,6 +42,8 @@ pub(crate) struct Broker {
     mode: RwLock<Arc<dyn Mode>>,
     /// True once the mode knows which waits will be asked for.
     started: AtomicBool,
+    /// It was said that the queue does not count what it hands out.
+    warned: AtomicBool,
     /// The consuming connection for which the queues were declared or verified last; 0 for none.
     prepared_in: AtomicU64,
     /// One at a time: many copies that come back at once need the queues declared once.
@@ -64,6 +66,7 @@ impl Broker {
             known: Mutex::default(),
             mode: RwLock::new(mode),
             started: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             prepared_in: AtomicU64::new(0),
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
