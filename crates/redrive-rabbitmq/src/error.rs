@@ -124,10 +124,10 @@ pub(crate) fn verifying_exchange(exchange: &str, error: Error) -> TransportError
             TransportErrorKind::Topology,
             format!("exchange `{exchange}` does not exist: declare it, or use Topology::Declare"),
         ),
-        Some((_, text)) => {
+        Some((code, text)) if !is_out_of_reach(code, &text) => {
             (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be used: {text}"))
         }
-        None => (
+        _ => (
             TransportErrorKind::Unreachable,
             format!("exchange `{exchange}` could not be looked at: {error}"),
         ),
@@ -264,9 +264,12 @@ pub(crate) fn is_missing_queue(error: &Error) -> bool {
 }
 
 /// True when the broker is shutting down, or in trouble of its own, and nothing is wrong with the queue: one whose node is
-/// down is also "not found".
+/// down, or whose process does not answer, is also "not found".
 fn is_out_of_reach(code: u16, text: &str) -> bool {
-    matches!(code, 320 | 541) || code == 404 && text.contains("down or inaccessible")
+    /// What `rabbit_amqqueue` says of a queue that is declared and absent.
+    const ABSENT: [&str; 4] =
+        ["down or inaccessible", "stopped by supervisor", "failed to restart", "due to timeout"];
+    matches!(code, 320 | 541) || code == 404 && ABSENT.iter().any(|absent| text.contains(absent))
 }
 
 /// There is no subscription. Only a missing queue is beyond waiting.
@@ -290,6 +293,7 @@ mod tests {
     fn a_queue_that_is_out_of_reach_is_neither_missing_nor_wrong() {
         let down =
             "NOT_FOUND - home node 'rabbit@b' of durable queue 'orders' in vhost '/' is down or inaccessible";
+        let slow = "NOT_FOUND - failed to perform operation on queue 'orders' in vhost '/' due to timeout";
         let gone = "NOT_FOUND - no queue 'orders' in vhost '/'";
         let said = |kind: AMQPErrorKind, text: &str| {
             Error::from(ErrorKind::ProtocolError(AMQPError::new(kind, text.into())))
@@ -297,6 +301,7 @@ mod tests {
         for (error, kind) in [
             (said(AMQPSoftError::NOTFOUND.into(), gone), TransportErrorKind::Topology),
             (said(AMQPSoftError::NOTFOUND.into(), down), TransportErrorKind::Unreachable),
+            (said(AMQPSoftError::NOTFOUND.into(), slow), TransportErrorKind::Unreachable),
             (said(AMQPHardError::CONNECTIONFORCED.into(), "shutdown"), TransportErrorKind::Unreachable),
             (said(AMQPHardError::INTERNALERROR.into(), "timeout"), TransportErrorKind::Unreachable),
         ] {
@@ -321,6 +326,16 @@ mod tests {
             (said(AMQPHardError::INTERNALERROR.into(), "timeout"), TransportErrorKind::NotStored),
         ] {
             assert_eq!(publishing("orders", error.clone()).kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_broker_that_shuts_down_says_nothing_about_an_exchange() {
+        for kind in [AMQPHardError::CONNECTIONFORCED, AMQPHardError::INTERNALERROR] {
+            let ended = Error::from(ErrorKind::ProtocolError(AMQPError::new(kind.into(), "shutdown".into())));
+            for asked in [declaring_exchange, verifying_exchange] {
+                assert_eq!(asked("orders", ended.clone()).kind(), TransportErrorKind::Unreachable);
+            }
         }
     }
 }
