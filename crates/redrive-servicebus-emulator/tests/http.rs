@@ -132,3 +132,38 @@ async fn what_is_refused_is_refused_by_its_status() -> Result<()> {
     assert_eq!(ask(&open, "POST /orders/messages", broken, "").await?.status, 400);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_time_to_live_is_a_positive_number_of_seconds() -> Result<()> {
+    let emulator = emulator().await?;
+    let send = async |time: &str| {
+        let headers = format!("BrokerProperties: {{\"TimeToLive\":{time}}}\r\n");
+        ask(&emulator, "POST /orders/messages", &headers, "").await
+    };
+    for time in ["-1", "-0.001", "0", "\"soon\"", "\"00:00:10\"", "true", "[]"] {
+        let answer = send(time).await?;
+        assert_eq!(answer.status, 400, "{time}");
+        assert!(answer.body.contains("TimeToLive"), "{time}: {}", answer.body);
+    }
+    assert_eq!(emulator.entity("orders")?.messages().len(), 0);
+    for time in ["0.5", "null", "922337203685.477", "1e300"] {
+        assert_eq!(send(time).await?.status, 201, "{time}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_time_to_live_of_more_than_49_days_is_kept() -> Result<()> {
+    let orders = Emulator::builder().queue("orders", Settings::default()).virtual_clock();
+    let emulator = orders.listen_http("127.0.0.1:0").start().await?;
+    let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+    let headers = "BrokerProperties: {\"TimeToLive\":5184000}\r\n";
+    assert_eq!(ask(&emulator, "POST /orders/messages", headers, "").await?.status, 201);
+    emulator.advance(days(59));
+    let took = ask(&emulator, "POST /orders/messages/head?timeout=1", "", "").await?;
+    assert!(took.head.contains("\"TimeToLive\":5184000"), "{}", took.head);
+    emulator.entity("orders")?.expire_locks();
+    emulator.advance(days(2));
+    assert_eq!(emulator.entity("orders")?.counts().active, 0);
+    Ok(())
+}

@@ -69,7 +69,7 @@ pub(super) fn scheduled_at(message: &Message) -> Option<Timestamp> {
 
 /// How long the sender wants it to live. A header holds at most 49 days: SDKs write longer times as the difference of two
 /// properties.
-pub(super) fn time_to_live(message: &Message) -> Option<Duration> {
+pub(crate) fn time_to_live(message: &Message) -> Option<Duration> {
     let properties = &message.properties;
     let written_out =
         properties.absolute_expiry_time.zip(properties.creation_time).and_then(|(end, start)| {

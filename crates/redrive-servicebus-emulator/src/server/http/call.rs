@@ -140,7 +140,7 @@ impl Caller {
         self.hub.with(|broker, _| broker.check_sender(to))?;
         let collected = Limited::new(body, MAX_BODY).collect().await;
         let body = collected.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let message = message::read(headers, body.to_bytes());
+        let message = message::read(headers, body.to_bytes(), self.hub.clock.now());
         let message = message.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error))?;
         self.hub.with(|broker, now| broker.send(to, vec![message.into()], now))?;
         Ok(())

@@ -49,10 +49,10 @@ const OF_HTTP: &[&str] = &[
 ];
 
 /// The message that a request sends.
-pub(super) fn read(headers: &HeaderMap, body: Bytes) -> Result<Message, String> {
+pub(super) fn read(headers: &HeaderMap, body: Bytes, now: Timestamp) -> Result<Message, String> {
     let mut message = Message::with_data(body);
     if let Some(value) = headers.get(&BROKER_PROPERTIES) {
-        properties::read(text(value)?, &mut message)?;
+        properties::read(text(value)?, &mut message, now)?;
     }
     if let Some(value) = headers.get(CONTENT_TYPE) {
         message.properties.content_type = Some(text(value)?.to_owned());

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Map as Json, Value as Any};
 
 use crate::amqp::{Message, Value};
-use crate::broker::{Delivered, Place, Timestamp};
+use crate::broker::{Delivered, Place, Timestamp, time_to_live};
 
 /// .NET's `TimeSpan.MaxValue`, in seconds: for ever.
 const FOR_EVER: f64 = 922_337_203_685.477_5;
@@ -14,7 +14,7 @@ const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 const PARTITION_KEY: &str = "x-opt-partition-key";
 
 /// Writes them on a message that is sent. What is not known is ignored, as it is in Azure.
-pub(super) fn read(text: &str, message: &mut Message) -> Result<(), String> {
+pub(super) fn read(text: &str, message: &mut Message, now: Timestamp) -> Result<(), String> {
     let json: Json<String, Any> = serde_json::from_str(text)
         .map_err(|error| format!("BrokerProperties is no JSON object: {error}."))?;
     let text = |name: &str| json.get(name).and_then(Any::as_str).map(str::to_owned);
@@ -26,9 +26,11 @@ pub(super) fn read(text: &str, message: &mut Message) -> Result<(), String> {
     properties.subject = text("Label");
     properties.reply_to = text("ReplyTo");
     properties.to = text("To");
-    if let Some(seconds) = json.get("TimeToLive").and_then(Any::as_f64) {
-        let time = Duration::try_from_secs_f64(seconds).ok().map(|time| time.as_millis());
-        message.header.ttl = time.and_then(|millis| u32::try_from(millis).ok());
+    if let Some(time) = json.get("TimeToLive").filter(|time| !time.is_null()) {
+        let seconds = time.as_f64().filter(|seconds| *seconds > 0.0);
+        let seconds =
+            seconds.ok_or_else(|| format!("TimeToLive is a number of seconds above 0, not {time}."))?;
+        write_time_to_live(seconds, message, now);
     }
     if let Some(key) = text("PartitionKey") {
         message.message_annotations.insert_symbol(PARTITION_KEY, key);
@@ -41,6 +43,19 @@ pub(super) fn read(text: &str, message: &mut Message) -> Result<(), String> {
     Ok(())
 }
 
+/// As SDKs write it: the header holds at most 49 days, the difference of two properties any time.
+fn write_time_to_live(seconds: f64, message: &mut Message, now: Timestamp) {
+    if seconds >= FOR_EVER {
+        return;
+    }
+    let time = Duration::from_secs_f64(seconds).max(Duration::from_millis(1));
+    message.header.ttl = Some(u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+    if message.header.ttl == Some(u32::MAX) {
+        message.properties.creation_time = Some(now.millis());
+        message.properties.absolute_expiry_time = Some((now + time).millis());
+    }
+}
+
 /// Those of a message that is handed out, in ASCII.
 pub(super) fn write(delivered: &Delivered) -> String {
     let message = &*delivered.message;
@@ -51,8 +66,7 @@ pub(super) fn write(delivered: &Delivered) -> String {
     json.insert("SequenceNumber".into(), delivered.sequence_number.into());
     json.insert("EnqueuedSequenceNumber".into(), delivered.enqueued_sequence_number.into());
     json.insert("EnqueuedTimeUtc".into(), http_date(delivered.enqueued_at).into());
-    let lives = message.header.ttl.filter(|ttl| *ttl != u32::MAX);
-    let lives = lives.map_or(FOR_EVER, |millis| f64::from(millis) / 1000.0);
+    let lives = time_to_live(message).map_or(FOR_EVER, |time| time.as_secs_f64());
     json.insert("TimeToLive".into(), lives.into());
     let state = match delivered.place {
         Place::Active => "Active",
