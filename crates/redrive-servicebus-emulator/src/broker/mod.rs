@@ -17,6 +17,7 @@ mod entity;
 mod error;
 mod hold;
 mod inspect;
+pub(crate) mod limits;
 mod receive;
 mod restore;
 mod route;

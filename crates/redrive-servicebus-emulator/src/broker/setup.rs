@@ -6,12 +6,13 @@ use thiserror::Error;
 
 use super::effects::Effects;
 use super::entity::Entity;
+use super::limits;
 use super::settings::{Namespace, Settings};
 use super::tokens::Tokens;
 use super::transactions::Transactions;
 use super::{Broker, EntityId, EntityKind, Timestamp};
 
-/// A namespace that cannot be: two entities of one name, or messages handed on to nowhere.
+/// A namespace that cannot be: two entities of one name, a setting beyond its limit, or messages handed on to nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{path}': {reason}")]
 pub struct SetupError {
@@ -26,8 +27,8 @@ impl Broker {
     /// earlier run.
     ///
     /// # Errors
-    /// Two entities of the same name, an empty name, or an entity that hands its messages on to one that does not exist or
-    /// cannot take them.
+    /// Two entities of the same name, an empty name, a setting that Azure refuses, or an entity that hands its messages on to
+    /// one that does not exist or cannot take them.
     pub fn new(namespace: &Namespace, seed: u64) -> Result<Self, SetupError> {
         let mut broker = Self {
             entities: Vec::new(),
@@ -68,6 +69,7 @@ impl Broker {
         if path.split('/').any(str::is_empty) {
             return Err(SetupError { path, reason: "a name must not be empty".into() });
         }
+        limits::check(settings).map_err(|reason| SetupError { path: path.clone(), reason })?;
         if self.addresses.insert(path.to_lowercase(), id).is_some() {
             return Err(SetupError {
                 path,

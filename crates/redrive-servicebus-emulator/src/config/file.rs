@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::rule::RuleEntry;
 use super::{ConfigError, duration};
 use crate::broker::rules::Rule;
-use crate::broker::{Namespace, Settings, Topic};
+use crate::broker::{Namespace, Settings, Topic, limits};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -68,9 +68,9 @@ struct SubscriptionEntry {
 #[serde(rename_all = "PascalCase", default)]
 struct Properties {
     dead_lettering_on_message_expiration: bool,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "time_to_live")]
     default_message_time_to_live: Duration,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "duplicate_window")]
     duplicate_detection_history_time_window: Duration,
     forward_dead_lettered_messages_to: Option<String>,
     forward_to: Option<String>,
@@ -81,24 +81,24 @@ struct Properties {
     requires_duplicate_detection: bool,
     requires_session: bool,
     dead_lettering_on_filter_evaluation_exceptions: bool,
-    #[serde(deserialize_with = "at_least_one")]
-    max_size_in_megabytes: u64,
-    #[serde(deserialize_with = "at_least_one")]
-    max_message_size_in_kilobytes: u64,
+    #[serde(rename = "MaxSizeInMegabytes", deserialize_with = "megabytes")]
+    max_size: u64,
+    #[serde(rename = "MaxMessageSizeInKilobytes", deserialize_with = "kilobytes")]
+    max_message_size: u64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct TopicProperties {
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "time_to_live")]
     default_message_time_to_live: Duration,
-    #[serde(deserialize_with = "positive")]
+    #[serde(deserialize_with = "duplicate_window")]
     duplicate_detection_history_time_window: Duration,
     requires_duplicate_detection: bool,
-    #[serde(deserialize_with = "at_least_one")]
-    max_size_in_megabytes: u64,
-    #[serde(deserialize_with = "at_least_one")]
-    max_message_size_in_kilobytes: u64,
+    #[serde(rename = "MaxSizeInMegabytes", deserialize_with = "megabytes")]
+    max_size: u64,
+    #[serde(rename = "MaxMessageSizeInKilobytes", deserialize_with = "kilobytes")]
+    max_message_size: u64,
 }
 
 /// Those of the official emulator.
@@ -115,8 +115,8 @@ impl Default for Properties {
             requires_duplicate_detection: false,
             requires_session: false,
             dead_lettering_on_filter_evaluation_exceptions: true,
-            max_size_in_megabytes: 1024,
-            max_message_size_in_kilobytes: 256,
+            max_size: 1 << 30,
+            max_message_size: 256 << 10,
         }
     }
 }
@@ -128,8 +128,8 @@ impl Default for TopicProperties {
             default_message_time_to_live: queue.default_message_time_to_live,
             duplicate_detection_history_time_window: queue.duplicate_detection_history_time_window,
             requires_duplicate_detection: queue.requires_duplicate_detection,
-            max_size_in_megabytes: queue.max_size_in_megabytes,
-            max_message_size_in_kilobytes: queue.max_message_size_in_kilobytes,
+            max_size: queue.max_size,
+            max_message_size: queue.max_message_size,
         }
     }
 }
@@ -190,8 +190,8 @@ impl Properties {
             forward_dead_lettered_messages_to: self
                 .forward_dead_lettered_messages_to
                 .filter(|to| !to.is_empty()),
-            max_size: self.max_size_in_megabytes.saturating_mul(1 << 20),
-            max_message_size: self.max_message_size_in_kilobytes.saturating_mul(1 << 10),
+            max_size: self.max_size,
+            max_message_size: self.max_message_size,
         }
     }
 }
@@ -203,8 +203,8 @@ impl TopicProperties {
             duplicate_detection: self
                 .requires_duplicate_detection
                 .then_some(self.duplicate_detection_history_time_window),
-            max_size: self.max_size_in_megabytes.saturating_mul(1 << 20),
-            max_message_size: self.max_message_size_in_kilobytes.saturating_mul(1 << 10),
+            max_size: self.max_size,
+            max_message_size: self.max_message_size,
             ..Settings::default()
         }
     }
@@ -221,32 +221,44 @@ fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration,
     })
 }
 
-fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    match read_duration(deserializer)? {
-        Duration::ZERO => Err(de::Error::custom("the duration must be longer than nothing")),
-        duration => Ok(duration),
-    }
+/// A duration for which `check` holds.
+fn checked<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    check: fn(Duration) -> Result<(), String>,
+) -> Result<Duration, D::Error> {
+    let duration = read_duration(deserializer)?;
+    check(duration).map_err(de::Error::custom)?;
+    Ok(duration)
+}
+
+fn time_to_live<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    checked(deserializer, limits::time_to_live)
+}
+
+fn duplicate_window<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    checked(deserializer, limits::duplicate_window)
 }
 
 fn lock_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    match positive(deserializer)? {
-        duration if duration > Duration::from_secs(300) => {
-            Err(de::Error::custom("a lock lasts 5 minutes (PT5M) at most"))
-        }
-        duration => Ok(duration),
-    }
+    checked(deserializer, limits::lock_duration)
 }
 
 fn delivery_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    match u32::deserialize(deserializer)? {
-        0 => Err(de::Error::custom("there must be at least 1 delivery")),
-        count => Ok(count),
-    }
+    let count = u32::deserialize(deserializer)?;
+    limits::delivery_count(count).map_err(de::Error::custom)?;
+    Ok(count)
 }
 
-fn at_least_one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    match u64::deserialize(deserializer)? {
-        0 => Err(de::Error::custom("the size must be at least 1")),
-        size => Ok(size),
-    }
+/// In bytes.
+fn megabytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let bytes = u64::deserialize(deserializer)?.saturating_mul(1 << 20);
+    limits::size(bytes).map_err(de::Error::custom)?;
+    Ok(bytes)
+}
+
+/// In bytes.
+fn kilobytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let bytes = u64::deserialize(deserializer)?.saturating_mul(1 << 10);
+    limits::message_size(bytes).map_err(de::Error::custom)?;
+    Ok(bytes)
 }

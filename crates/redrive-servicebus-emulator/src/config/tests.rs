@@ -102,13 +102,35 @@ fn a_value_that_is_wrong_is_refused_with_its_path() {
         (r#""LockDuration": "PT6M""#, "LockDuration", "5 minutes"),
         (r#""LockDuration": "PT0S""#, "LockDuration", "longer than nothing"),
         (r#""MaxDeliveryCount": 0"#, "MaxDeliveryCount", "at least 1"),
+        (r#""MaxDeliveryCount": 2001"#, "MaxDeliveryCount", "2000"),
         (r#""MaxDeliveryCount": "3""#, "MaxDeliveryCount", "invalid type"),
+        (
+            r#""DuplicateDetectionHistoryTimeWindow": "P7DT1S""#,
+            "DuplicateDetectionHistoryTimeWindow",
+            "7 days (P7D)",
+        ),
+        (
+            r#""DuplicateDetectionHistoryTimeWindow": "PT19S""#,
+            "DuplicateDetectionHistoryTimeWindow",
+            "20 seconds (PT20S)",
+        ),
+        (r#""DefaultMessageTimeToLive": "PT0S""#, "DefaultMessageTimeToLive", "longer than nothing"),
+        (r#""MaxMessageSizeInKilobytes": 102401"#, "MaxMessageSizeInKilobytes", "102400"),
+        (r#""MaxSizeInMegabytes": 0"#, "MaxSizeInMegabytes", "at least 1"),
         (r#""RequiresSession": "yes""#, "RequiresSession", "invalid type"),
     ] {
         let error = queue(properties).expect_err(properties);
         assert_eq!(error.path, format!("UserConfig.Namespaces[0].Queues[0].Properties.{key}"));
         assert!(error.reason.contains(reason), "{error}");
     }
+}
+
+#[test]
+fn the_largest_values_that_azure_allows_are_taken() {
+    let properties = r#""LockDuration": "PT5M", "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true,
+        "DuplicateDetectionHistoryTimeWindow": "P7D", "MaxMessageSizeInKilobytes": 102400"#;
+    let config = queue(properties).expect("a configuration");
+    assert!(Broker::new(&config.namespace, 1).is_ok());
 }
 
 #[test]

@@ -144,3 +144,31 @@ fn an_entity_that_does_not_exist_is_named() {
     }
     assert!(bench.broker.find("/Q/").is_ok());
 }
+
+#[test]
+fn settings_that_azure_refuses_are_refused_with_the_limit() {
+    let days = |days: u64| seconds(days * 24 * 3600);
+    let with = |change: &dyn Fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings
+    };
+    for (settings, limit) in [
+        (with(&|settings| settings.max_delivery_count = 2001), "2000"),
+        (with(&|settings| settings.max_delivery_count = 0), "1"),
+        (with(&|settings| settings.duplicate_detection = Some(days(8))), "7 days"),
+        (with(&|settings| settings.duplicate_detection = Some(seconds(19))), "20 seconds"),
+        (with(&|settings| settings.lock_duration = seconds(301)), "5 minutes"),
+        (with(&|settings| settings.lock_duration = seconds(0)), "longer than nothing"),
+        (with(&|settings| settings.default_time_to_live = Some(seconds(0))), "longer than nothing"),
+        (with(&|settings| settings.max_message_size = (100 << 20) + 1), "102400"),
+        (with(&|settings| settings.max_size = 0), "at least 1"),
+    ] {
+        let queue = Namespace::default().queue("q", settings.clone());
+        let topic = Topic::new("t", settings.clone());
+        for namespace in [queue, Namespace::default().topic(topic)] {
+            let error = Broker::new(&namespace, 1).expect_err(limit);
+            assert!(error.reason.contains(limit), "{error}");
+        }
+    }
+}
