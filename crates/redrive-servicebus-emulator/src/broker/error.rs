@@ -111,7 +111,7 @@ pub enum BrokerError {
         /// The part that could not be done.
         cause: Box<BrokerError>,
     },
-    /// A limit of the broker as a whole, such as of open transactions.
+    /// A limit of what one client may hold, such as open transactions.
     #[error("{reason}")]
     TooMany {
         /// Of what, and how many there may be.

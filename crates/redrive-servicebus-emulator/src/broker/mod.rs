@@ -70,6 +70,10 @@ impl EntityId {
     }
 }
 
+/// Names a client's connection; the server numbers them. Limits of what a client may hold are counted for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
 /// Names a receiving link; the server numbers them, and never gives a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiverId(pub u64);

@@ -3,7 +3,7 @@
 //! Nothing is visible before the end. Each operation is checked when it is enlisted, so that its client learns at once of
 //! a lost lock, and again at the end, together with all others: only then is it known that none can fail.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -13,11 +13,11 @@ use super::effects::Due;
 use super::send::Reserved;
 use super::settle::Settlement;
 use super::stored::SequenceNumber;
-use super::{Broker, BrokerError, EntityId, Timestamp};
+use super::{Broker, BrokerError, ConnectionId, EntityId, Timestamp};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_MESSAGES: usize = 100;
-/// Open transactions hold memory that no quota counts.
+/// Of one connection: open transactions hold memory that no quota counts, and nobody uses up the room of others.
 const MAX_OPEN: usize = 1000;
 const MAX_OPEN_BYTES: u64 = 256 << 20;
 
@@ -65,11 +65,20 @@ pub enum Operation {
 pub(super) struct Transactions {
     next: u64,
     open: BTreeMap<u64, Transaction>,
+    /// By connection; none for those without an open transaction.
+    used: HashMap<ConnectionId, Used>,
+}
+
+/// What the open transactions of a connection hold together.
+#[derive(Debug, Default)]
+struct Used {
+    transactions: usize,
     bytes: u64,
 }
 
 #[derive(Debug)]
 struct Transaction {
+    of: ConnectionId,
     ends_at: Timestamp,
     operations: Vec<Enlisted>,
 }
@@ -82,21 +91,22 @@ struct Enlisted {
 }
 
 impl Broker {
-    /// Begins a transaction. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after 2 minutes.
+    /// Begins a transaction of this connection. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after 2 minutes.
     ///
     /// # Errors
-    /// [`BrokerError::TooMany`] with 1000 open ones.
-    pub fn declare(&mut self, now: Timestamp) -> Result<TransactionId, BrokerError> {
+    /// [`BrokerError::TooMany`] when the connection has 1000 open ones.
+    pub fn declare(&mut self, of: ConnectionId, now: Timestamp) -> Result<TransactionId, BrokerError> {
         self.advance(now);
-        if self.transactions.open.len() >= MAX_OPEN {
+        if self.transactions.used.get(&of).is_some_and(|used| used.transactions >= MAX_OPEN) {
             return Err(BrokerError::TooMany {
-                reason: "There are 1000 open transactions. End some of them.",
+                reason: "The connection has 1000 open transactions. End some of them.",
             });
         }
         let id = self.transactions.next;
         self.transactions.next += 1;
         let ends_at = self.now + TIMEOUT;
-        self.transactions.open.insert(id, Transaction { ends_at, operations: Vec::new() });
+        self.transactions.open.insert(id, Transaction { of, ends_at, operations: Vec::new() });
+        self.transactions.used.entry(of).or_default().transactions += 1;
         self.effects.at(ends_at, Due::ForgetTransaction(id));
         Ok(TransactionId(id))
     }
@@ -119,8 +129,12 @@ impl Broker {
         if messages + operation.messages() > MAX_MESSAGES {
             return Err(BrokerError::TooMany { reason: "A transaction has at most 100 messages." });
         }
-        if self.transactions.bytes + operation.bytes() > MAX_OPEN_BYTES {
-            return Err(BrokerError::TooMany { reason: "Open transactions have at most 256 MiB together." });
+        let of = transaction.of;
+        let held = self.transactions.used.get(&of).map_or(0, |used| used.bytes);
+        if held + operation.bytes() > MAX_OPEN_BYTES {
+            return Err(BrokerError::TooMany {
+                reason: "The open transactions of a connection have at most 256 MiB together.",
+            });
         }
         self.check_all(
             transaction.operations.iter().map(|enlisted| &enlisted.operation).chain([&operation]),
@@ -129,7 +143,7 @@ impl Broker {
             Operation::Schedule { to, messages } => self.reserve_numbers(*to, messages.len()),
             _ => Vec::new(),
         };
-        self.transactions.bytes += operation.bytes();
+        self.transactions.used.entry(of).or_default().bytes += operation.bytes();
         if let Some(transaction) = self.transactions.open.get_mut(&id.0) {
             transaction.operations.push(Enlisted { operation, numbers: numbers.clone() });
         }
@@ -206,7 +220,14 @@ impl Transactions {
 
     fn take(&mut self, id: u64) -> Option<Transaction> {
         let transaction = self.open.remove(&id)?;
-        self.bytes -= transaction.operations.iter().map(|enlisted| enlisted.operation.bytes()).sum::<u64>();
+        if let Some(used) = self.used.get_mut(&transaction.of) {
+            used.transactions -= 1;
+            used.bytes -=
+                transaction.operations.iter().map(|enlisted| enlisted.operation.bytes()).sum::<u64>();
+            if used.transactions == 0 {
+                self.used.remove(&transaction.of);
+            }
+        }
         Some(transaction)
     }
 }

@@ -8,7 +8,7 @@ use super::inlet::Delivery;
 use super::producer::undecodable;
 use crate::amqp::state::{AmqpError, DeliveryState, parts};
 use crate::amqp::{Message, Value};
-use crate::broker::Broker;
+use crate::broker::ConnectionId;
 use crate::faults::{Effect, Step};
 
 const DECLARE: u64 = 0x31;
@@ -41,7 +41,8 @@ fn command(
 }
 
 fn declare(context: &mut Context) -> Result<DeliveryState, AmqpError> {
-    let id = context.hub.with(Broker::declare).map_err(|error| amqp_error(&error))?;
+    let of = ConnectionId(context.mailbox.id);
+    let id = context.hub.with(|broker, now| broker.declare(of, now)).map_err(|error| amqp_error(&error))?;
     context.transactions.insert(id);
     Ok(DeliveryState::Declared { transaction: Bytes::copy_from_slice(&id.0.to_be_bytes()) })
 }

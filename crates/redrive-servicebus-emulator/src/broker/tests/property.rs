@@ -188,7 +188,7 @@ impl Walk {
         let now = self.bench.now;
         let message = self.message(0, None, None, None);
         let to = self.bench.id(QUEUES[to]);
-        let Ok(id) = self.bench.broker.declare(now) else { return };
+        let Ok(id) = self.bench.broker.declare(ConnectionId(1), now) else { return };
         let sent =
             self.bench.broker.enlist(id, Operation::Send { to, messages: vec![message.into()] }, now).is_ok();
         if let Some(Delivered { entity, lock_token: Some(token), .. }) = self.pick(which) {

@@ -12,7 +12,7 @@ fn bench() -> Bench {
 
 impl Bench {
     fn declare(&mut self) -> TransactionId {
-        self.broker.declare(self.now).expect("room for a transaction")
+        self.broker.declare(ConnectionId(1), self.now).expect("room for a transaction")
     }
 
     fn enlist_send(&mut self, id: TransactionId, to: &str, message: Message) -> Result<(), BrokerError> {
@@ -148,7 +148,9 @@ fn transactions_are_bounded() {
     for _ in 0..999 {
         bench.declare();
     }
-    assert!(matches!(bench.broker.declare(bench.now), Err(BrokerError::TooMany { .. })));
+    let refused = bench.broker.declare(ConnectionId(1), bench.now);
+    assert!(matches!(refused, Err(BrokerError::TooMany { .. })), "{refused:?}");
+    assert!(bench.broker.declare(ConnectionId(2), bench.now).is_ok(), "another has its own");
     assert_eq!(bench.commit(id), Ok(()));
     bench.declare();
 }

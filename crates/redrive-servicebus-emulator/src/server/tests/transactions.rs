@@ -100,3 +100,19 @@ fn a_transaction_is_that_of_its_connection() {
     assert_eq!(rejection(&other.discharge(&transaction, false)), Some("amqp:transaction:unknown-id"));
     assert_eq!(client.discharge(&transaction, false), DeliveryState::Accepted);
 }
+
+#[test]
+fn the_open_transactions_of_one_client_leave_room_for_those_of_others() {
+    let mut client = transactional();
+    for _ in 0..1000 {
+        client.declare();
+    }
+    let declare = Message::with_value(&list(0x31, vec![Value::Null]));
+    let refused = client.send(CONTROL, &declare, None);
+    assert_eq!(rejection(&refused), Some("amqp:resource-limit-exceeded"));
+    let mut other = Client::connect(&client.hub);
+    other.attach(CONTROL, false, list(SOURCE, vec![]), list(COORDINATOR, vec![]));
+    other.declare();
+    drop(client);
+    other.declare();
+}
