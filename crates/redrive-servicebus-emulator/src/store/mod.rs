@@ -8,6 +8,7 @@
 //! of sessions, the ids for duplicate detection, and the rules that clients changed. Not kept are locks, transactions
 //! that were not committed, and tallies. Everything is in memory too: the file is read once, at the start.
 
+mod integrity;
 mod journal;
 mod record;
 mod tables;
@@ -45,6 +46,8 @@ enum Reason {
         tables::FORMAT
     )]
     Format { found: u32 },
+    #[error("it is damaged: {what}; restore it from a copy, or delete it")]
+    Damaged { what: String },
     #[error("a {what} in it cannot be read; restore it from a copy, or delete it")]
     Record { what: &'static str },
 }
@@ -62,9 +65,7 @@ impl Store {
     /// Opens the file, or begins it, and brings the broker to the state that it keeps. Answers the paths of entities that
     /// the file knows and the broker does not, with how many messages each has there: they stay in the file.
     pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Self, Vec<(String, u64)>), StoreError> {
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE);
-        let database = builder.create(path).map_err(|error| at(path, Reason::Database(error.into())))?;
+        let database = integrity::open(path).map_err(|reason| at(path, reason))?;
         Self::of(path, database, broker)
     }
 
@@ -86,7 +87,10 @@ impl Store {
     }
 
     fn try_write(&mut self, changes: &[Change]) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+        let mut transaction = self.database.begin_write()?;
+        // The older state is not kept beside the new one: what is damaged later is found to be, and not taken for a commit
+        // that a crash interrupted.
+        transaction.set_two_phase_commit(true);
         tables::write(&transaction, changes, &self.numbers)?;
         transaction.commit()?;
         Ok(())
@@ -95,7 +99,8 @@ impl Store {
     fn load(&mut self, broker: &mut Broker) -> Result<Vec<(String, u64)>, Reason> {
         let paths: Vec<(EntityId, String)> =
             broker.entities().map(|id| (id, broker.path(id).to_lowercase())).collect();
-        let transaction = self.database.begin_write().map_err(redb::Error::from)?;
+        let mut transaction = self.database.begin_write().map_err(redb::Error::from)?;
+        transaction.set_two_phase_commit(true);
         tables::check_format(&transaction)?;
         self.numbers = tables::number(&transaction, &paths)?;
         transaction.commit().map_err(redb::Error::from)?;

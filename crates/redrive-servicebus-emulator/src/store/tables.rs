@@ -146,7 +146,9 @@ pub(super) fn read(
         restore(Change::NextSequence { entity, next: next.value() });
     }
     let mut unknown: HashMap<u32, u64> = HashMap::new();
-    for (content, meta) in rows(transaction, CONTENTS)?.zip(rows(transaction, METAS)?) {
+    let mut metas = rows(transaction, METAS)?;
+    for content in rows(transaction, CONTENTS)? {
+        let Some(meta) = metas.next() else { return Err(Reason::Record { what: "message" }) };
         let ((key, content), (meta_key, meta)) = (content?, meta?);
         let (number, sequence) = key.value();
         let Some(&entity) = entities.get(&number) else {
@@ -157,6 +159,9 @@ pub(super) fn read(
         let meta = record::read_meta(meta.value()).filter(|_| meta_key.value() == key.value());
         let (meta, size) = meta.ok_or(Reason::Record { what: "message" })?;
         restore(Change::Put { entity, sequence, content: Arc::new(content), size, meta });
+    }
+    if metas.next().is_some() {
+        return Err(Reason::Record { what: "message" });
     }
     for entry in rows(transaction, STATES)? {
         let (key, state) = entry?;

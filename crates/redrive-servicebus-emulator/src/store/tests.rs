@@ -114,6 +114,81 @@ fn a_file_that_is_none_is_refused_and_not_overwritten() {
     assert_eq!(std::fs::read(&path).expect("a file"), b"a letter to my aunt");
 }
 
+/// A state file of many pages, closed in order or as a killed process leaves it, and what is in it.
+fn written(killed: bool) -> (Vec<u8>, Vec<Change>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state");
+    let mut broker = filled();
+    let (mut store, _) = Store::open(&path, &mut empty()).expect("a file that can be begun");
+    store.write(&broker.take_changes()).expect("a file that can be written");
+    let q = broker.find("q").expect("a queue");
+    for batch in 0..30 {
+        for nth in 0..10 {
+            let sent = broker.send(q, vec![message(&format!("{batch}-{nth}")).into()], Timestamp::EPOCH);
+            sent.expect("room");
+        }
+        store.write(&broker.take_changes()).expect("a file that can be written");
+    }
+    let killed = killed.then(|| std::fs::read(&path).expect("a file"));
+    drop(store);
+    (killed.unwrap_or_else(|| std::fs::read(&path).expect("a file")), broker.snapshot())
+}
+
+/// What an emulator finds in a file of these bytes.
+fn found(bytes: &[u8]) -> Result<Vec<Change>, StoreError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("state");
+    std::fs::write(&path, bytes).expect("a file");
+    let mut broker = empty();
+    Store::open(&path, &mut broker).map(|_| broker.snapshot())
+}
+
+#[test]
+fn a_file_that_was_cut_is_refused() {
+    for killed in [false, true] {
+        let (bytes, whole) = written(killed);
+        assert_eq!(found(&bytes).expect("a whole file"), whole);
+        for length in [1, 100, 4095, 4096, 4097, 8192, 20_000, bytes.len() / 2, bytes.len() - 1] {
+            let error = found(&bytes[..length]).expect_err("a cut file");
+            assert!(error.to_string().contains("state"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn flipped_bytes_are_refused_or_change_nothing() {
+    let mut refused = 0;
+    for killed in [false, true] {
+        let (bytes, whole) = written(killed);
+        let mut next = 7_u64;
+        for _ in 0..100 {
+            let mut damaged = bytes.clone();
+            for _ in 0..16 {
+                next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = (next >> 20) as usize % damaged.len();
+                damaged[at] ^= 1 << ((next >> 60) % 8);
+            }
+            match found(&damaged) {
+                Ok(found) => assert!(found == whole, "something was lost without a word"),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 20, "only {refused} of 200 files were found to be damaged");
+}
+
+#[test]
+fn a_damaged_header_is_refused_or_changes_nothing() {
+    let (bytes, whole) = written(false);
+    for at in 0..64 {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        if let Ok(found) = found(&damaged) {
+            assert!(found == whole, "byte {at}: something was lost without a word");
+        }
+    }
+}
+
 #[test]
 fn a_file_is_used_by_one_emulator_at_a_time() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,0 +1,78 @@
+//! Opens a state file only when it is whole: redb trusts what it reads, and ends the process by an assertion, or goes on
+//! without what it misses, where bytes are gone or changed.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use redb::{Database, DatabaseError, StorageError};
+
+use super::{CACHE, Reason};
+
+/// The header of redb's file format 3, up to the sizes that the file's length follows from.
+const HEADER: usize = 32;
+
+/// Opens the file, or begins it.
+///
+/// # Errors
+/// A file that was cut, or of which a checksum is wrong: every page has one. Nothing is read from such a file.
+pub(super) fn open(path: &Path) -> Result<Database, Reason> {
+    check_length(path)?;
+    // What says where the pages are has no checksum: where it is wrong, redb panics.
+    match catch_unwind(AssertUnwindSafe(|| open_checked(path))) {
+        Ok(Ok(Some(database))) => Ok(database),
+        Ok(Ok(None)) => Err(Reason::Damaged { what: "a checksum in it is wrong".to_owned() }),
+        Ok(Err(DatabaseError::Storage(StorageError::Corrupted(what)))) => {
+            Err(Reason::Damaged { what: format!("a checksum in it is wrong ({what})") })
+        }
+        Ok(Err(error)) => Err(Reason::Database(error.into())),
+        Err(_) => Err(Reason::Damaged { what: "its pages do not fit together".to_owned() }),
+    }
+}
+
+/// `None`: redb had to repair it.
+fn open_checked(path: &Path) -> Result<Option<Database>, DatabaseError> {
+    let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
+    match database.check_integrity() {
+        Ok(whole) => Ok(whole.then_some(database)),
+        Err(error) => {
+            // Its end would write to the file, and assert that there is nothing to repair.
+            std::mem::forget(database);
+            Err(error)
+        }
+    }
+}
+
+/// A file may be longer than its header says after a crash, and never shorter.
+fn check_length(path: &Path) -> Result<(), Reason> {
+    let unreadable = |error: std::io::Error| Reason::Database(StorageError::Io(error).into());
+    // It is begun, or redb says why it cannot be.
+    let Ok(mut file) = File::open(path) else { return Ok(()) };
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length == 0 {
+        tracing::warn!(path = %path.display(), "the state file is there, and empty: it is begun");
+    }
+    let mut header = [0; HEADER];
+    if length < HEADER as u64 || file.read_exact(&mut header).is_err() || !header.starts_with(b"redb") {
+        // Empty, or no state file at all: redb tells them apart.
+        return Ok(());
+    }
+    match length_by(&header) {
+        Some(least) if length >= least => Ok(()),
+        Some(least) => {
+            Err(Reason::Damaged { what: format!("it has {length} bytes, and must have at least {least}") })
+        }
+        None => Err(Reason::Damaged { what: "its header is wrong".to_owned() }),
+    }
+}
+
+/// How long a file with this header is: a page for the header, full regions, and the last region.
+fn length_by(header: &[u8; HEADER]) -> Option<u64> {
+    let number =
+        |at: usize| header.get(at..at + 4)?.try_into().ok().map(|bytes| u64::from(u32::from_le_bytes(bytes)));
+    let (page, region_header, region) = (number(12)?, number(16)?, number(20)?);
+    let (full, last) = (number(24)?, number(28)?);
+    let last = if last == 0 { 0 } else { region_header + last };
+    full.checked_mul(region_header + region)?.checked_add(last + 1)?.checked_mul(page)
+}
