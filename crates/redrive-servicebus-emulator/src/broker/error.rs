@@ -117,6 +117,12 @@ pub enum BrokerError {
         /// Of what, and how many there may be.
         reason: &'static str,
     },
+    /// What would change could not be kept, such as on a full disk.
+    #[error("Nothing can be changed now: {reason}. Try again later.")]
+    NotKept {
+        /// Why it could not be.
+        reason: String,
+    },
 }
 
 impl BrokerError {
@@ -137,6 +143,8 @@ impl BrokerError {
             Self::RuleNotFound { .. } => "amqp:not-found",
             Self::UnknownTransaction => "amqp:transaction:unknown-id",
             Self::TransactionRolledBack { .. } => "amqp:transaction:rollback",
+            // What every SDK tries again.
+            Self::NotKept { .. } => "com.microsoft:server-busy",
         }
     }
 
@@ -148,6 +156,7 @@ impl BrokerError {
             Self::MessageLockLost { .. } | Self::SessionLockLost { .. } => 410,
             Self::SessionCannotBeLocked { .. } | Self::RuleExists { .. } => 409,
             Self::QuotaExceeded { .. } | Self::TooMany { .. } => 403,
+            Self::NotKept { .. } => 503,
             Self::MessageSizeExceeded { .. }
             | Self::NotAllowed { .. }
             | Self::Argument { .. }

@@ -40,9 +40,9 @@ use std::sync::Arc;
 
 pub(crate) use changes::Change;
 pub use content::Incoming;
-pub use delivered::{AcceptedSession, Delivered, ReceiveMode};
 #[cfg(feature = "http")]
 pub(crate) use content::time_to_live;
+pub use delivered::{AcceptedSession, Delivered, ReceiveMode};
 pub use effects::Wake;
 pub use entity::{EntityKind, Tally};
 pub use error::BrokerError;

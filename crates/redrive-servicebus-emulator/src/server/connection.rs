@@ -15,6 +15,7 @@ use crate::amqp::frame::{Frame, FrameKind, put_frame, take_frame};
 use crate::amqp::performative::{Begin, Performative};
 use crate::amqp::state::AmqpError;
 use crate::amqp::{DecodeError, Reader};
+use crate::broker::BrokerError;
 
 /// The largest frame that we take, and the largest that we send.
 pub(super) const MAX_FRAME: u32 = 64 * 1024;
@@ -43,6 +44,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) phase: Phase,
+    /// How often the state file had failed when it began.
+    pub(super) outages: u64,
     dropped: bool,
     sessions: HashMap<u16, Session>,
     pub(super) context: Context,
@@ -56,6 +59,7 @@ impl Connection {
     pub(crate) fn new(hub: Arc<Hub>, mailbox: Arc<Mailbox>, now: Instant) -> Self {
         Self {
             phase: Phase::Header,
+            outages: hub.outages(),
             dropped: false,
             sessions: HashMap::new(),
             context: Context::new(hub, mailbox, MAX_FRAME as usize),
@@ -200,6 +204,12 @@ impl Connection {
         for session in self.sessions.values_mut() {
             session.detach_idle(&mut self.context);
         }
+    }
+
+    /// Ends it with this error, and without what it had to say: that could not be kept.
+    pub(crate) fn fail(&mut self, error: &BrokerError) {
+        self.context.out.clear();
+        self.close(Some(AmqpError::new("amqp:connection:forced", error.to_string())));
     }
 
     fn drop_now(&mut self) {

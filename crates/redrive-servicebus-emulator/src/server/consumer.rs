@@ -216,7 +216,7 @@ fn settle_at(
     transaction: Option<&Bytes>,
 ) -> Result<(), AmqpError> {
     let transaction = transaction.map(|id| context.transaction(id)).transpose()?;
-    let settled = context.hub.with(|broker, now| match transaction {
+    let settled = context.hub.change(|broker, now| match transaction {
         None => broker.settle(at, &[token], &settlement, now),
         Some(id) => {
             broker.enlist(id, Operation::Settle { at, tokens: vec![token], settlement }, now).map(drop)

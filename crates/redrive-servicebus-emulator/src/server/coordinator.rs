@@ -42,7 +42,7 @@ fn command(
 
 fn declare(context: &mut Context) -> Result<DeliveryState, AmqpError> {
     let of = ConnectionId(context.mailbox.id);
-    let id = context.hub.with(|broker, now| broker.declare(of, now)).map_err(|error| amqp_error(&error))?;
+    let id = context.hub.change(|broker, now| broker.declare(of, now)).map_err(|error| amqp_error(&error))?;
     context.transactions.insert(id);
     Ok(DeliveryState::Declared { transaction: Bytes::copy_from_slice(&id.0.to_be_bytes()) })
 }
@@ -60,9 +60,9 @@ fn discharge(
         let _ = context.hub.with(|broker, now| broker.roll_back(id, now));
         return Err(refusal);
     }
-    let ended = context.hub.with(|broker, now| match fail {
-        true => broker.roll_back(id, now),
-        false => broker.commit(id, now),
-    });
+    let ended = match fail {
+        true => context.hub.with(|broker, now| broker.roll_back(id, now)),
+        false => context.hub.change(|broker, now| broker.commit(id, now)),
+    };
     ended.map(|()| DeliveryState::Accepted).map_err(|error| amqp_error(&error))
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::clock::Clock;
 use super::keys::Keys;
 use super::mailbox::{LinkKey, Mail, Mailbox};
-use crate::broker::{Broker, EntityId, ReceiverId, Timestamp, Wake};
+use crate::broker::{Broker, BrokerError, EntityId, ReceiverId, Timestamp, Wake};
 use crate::faults::Faults;
 use crate::store::{Journal, Ticket};
 
@@ -101,6 +101,27 @@ impl Hub {
         answer
     }
 
+    /// As [`with`](Self::with) for something that changes what is kept.
+    ///
+    /// # Errors
+    /// Those of `act`; [`BrokerError::NotKept`] while the state file cannot be written: nothing is done then.
+    pub(crate) fn change<T>(
+        &self,
+        act: impl FnOnce(&mut Broker, Timestamp) -> Result<T, BrokerError>,
+    ) -> Result<T, BrokerError> {
+        self.check_writable()?;
+        self.with(act)
+    }
+
+    /// Whether what changes now can be kept.
+    ///
+    /// # Errors
+    /// [`BrokerError::NotKept`].
+    pub(crate) fn check_writable(&self) -> Result<(), BrokerError> {
+        let reason = self.journal.as_ref().and_then(Journal::failing);
+        reason.map_or(Ok(()), |reason| Err(BrokerError::NotKept { reason }))
+    }
+
     /// Puts the clock forward, and does what is due by then.
     pub(crate) fn put_forward(&self, by: Duration) {
         self.clock.advance(by);
@@ -112,16 +133,18 @@ impl Hub {
         }
     }
 
-    /// As [`with`](Self::with) for something that may find nothing: then the link is told when there may be something.
+    /// As [`with`](Self::with) for something that may find nothing: then the link is told when there may be something. While
+    /// the state file cannot be written there is nothing.
     pub(crate) fn with_or_wait<T>(
         &self,
         entity: EntityId,
         link: (u64, LinkKey),
         act: impl FnOnce(&mut Broker, Timestamp) -> Option<T>,
     ) -> Option<T> {
+        let writable = self.check_writable().is_ok();
         let mut state = self.lock();
         let deadline = state.broker.next_deadline();
-        let answer = act(&mut state.broker, self.clock.now());
+        let answer = if writable { act(&mut state.broker, self.clock.now()) } else { None };
         self.keep_changes(&mut state);
         // First those that waited before: what is there may be for them.
         state.tell();
@@ -146,11 +169,38 @@ impl Hub {
         self.journal.as_ref().map(Journal::ticket)
     }
 
-    /// Waits until it is on disk. Cancel safe.
-    pub(crate) async fn written(&self, ticket: Option<Ticket>) -> std::io::Result<()> {
+    /// Waits until it is on disk, for a client who came after so many `outages`. Cancel safe.
+    ///
+    /// # Errors
+    /// It cannot be written now.
+    pub(crate) async fn written(&self, ticket: Option<Ticket>, outages: u64) -> Result<(), BrokerError> {
         match (&self.journal, ticket) {
-            (Some(journal), Some(ticket)) => journal.written(ticket).await.map_err(std::io::Error::other),
+            (Some(journal), Some(ticket)) => {
+                journal.written(ticket, outages).await.map_err(|reason| BrokerError::NotKept { reason })
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// How often the state file began to fail until now.
+    pub(crate) fn outages(&self) -> u64 {
+        self.journal.as_ref().map_or(0, Journal::outages)
+    }
+
+    /// Resolves once for each time that the state file can be written again. Cancel safe.
+    pub(crate) async fn writable_again(&self) {
+        match &self.journal {
+            Some(journal) => journal.recovered().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// There may be something for everybody who waits.
+    pub(crate) fn wake_all(&self) {
+        let mut state = self.lock();
+        let entities: Vec<_> = state.waiting.keys().copied().collect();
+        for entity in entities {
+            state.wake_waiting(entity);
         }
     }
 

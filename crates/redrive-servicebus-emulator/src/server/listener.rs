@@ -88,6 +88,7 @@ async fn pass_time(hub: Arc<Hub>) {
         tokio::select! {
             () = sleep(wait) => {}
             () = hub.deadline_moved.notified() => {}
+            () = hub.writable_again() => hub.wake_all(),
         }
     }
 }

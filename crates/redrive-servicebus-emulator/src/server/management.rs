@@ -65,6 +65,8 @@ impl From<AmqpError> for Refusal {
 
 impl Call<'_> {
     fn answer(&self, operation: &str) -> Result<Answer, Refusal> {
+        // Reading, too: what is there may not be kept.
+        self.context.hub.check_writable()?;
         match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
             "renew-lock" => self.renew_lock(),
             "peek-message" => self.peek(),

@@ -78,6 +78,8 @@ async fn exchange(
     let mut output = BytesMut::new();
     // What must be on disk before the output may leave: an answer that a crash could make untrue is none.
     let mut unwritten = None;
+    // Whether everything that was to be said could be kept.
+    let mut kept = true;
     // TLS and WebSockets may keep what they took until they are told to send it.
     let mut unflushed = false;
     while !connection.is_over() {
@@ -95,9 +97,13 @@ async fn exchange(
                 connection.receive(&mut input, Instant::now());
                 input.reserve(READ_BUFFER);
             }
-            written = hub.written(unwritten), if unwritten.is_some() => {
-                written?;
+            written = hub.written(unwritten, connection.outages), if unwritten.is_some() => {
                 unwritten = None;
+                if let Err(error) = written {
+                    output.clear();
+                    connection.fail(&error);
+                    kept = false;
+                }
             }
             sent = send(&mut writing, &mut output, &mut unflushed),
                 if unwritten.is_none() && (unflushed || !output.is_empty()) =>
@@ -115,7 +121,9 @@ async fn exchange(
     output.unsplit(connection.take_output());
     if !connection.is_dropped() {
         let farewell = async {
-            hub.written(hub.ticket()).await?;
+            if kept {
+                hub.written(hub.ticket(), connection.outages).await.map_err(io::Error::other)?;
+            }
             writing.write_all(&output).await?;
             writing.flush().await?;
             writing.shutdown().await?;

@@ -1,14 +1,24 @@
 //! The thread that writes the state file, and how others wait for it.
+//!
+//! Where it cannot be written, such as on a full disk, the thread tries again until it can. Meanwhile the server changes
+//! nothing, and nobody is told of what did not get to disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use super::{Store, StoreError};
+use super::Store;
 use crate::broker::Change;
+
+/// How long to wait before writing is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why nothing is written any more.
+const CLOSED: &str = "the state file is closed";
 
 /// Names the changes that were handed in until now.
 pub(crate) type Ticket = u64;
@@ -18,8 +28,21 @@ pub(crate) type Ticket = u64;
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: Mutex<State>,
-    written: watch::Receiver<Result<Ticket, String>>,
+    progress: watch::Receiver<Progress>,
+    /// Writing works again.
+    recovered: Arc<Notify>,
     abandoned: Arc<AtomicBool>,
+}
+
+/// How far writing is.
+#[derive(Debug, Clone, Default)]
+struct Progress {
+    /// Everything up to it is on disk.
+    done: Ticket,
+    /// How often writing began to fail.
+    outages: u64,
+    /// Why nothing can be written now.
+    failing: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -37,13 +60,19 @@ impl Journal {
     /// The system has no more threads.
     pub(crate) fn start(store: Store) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
-        let (done, written) = watch::channel(Ok(0));
+        let (told, progress) = watch::channel(Progress::default());
+        let (recovered, abandoned) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let writer = Writer {
+            store,
+            receiver,
+            progress: told,
+            recovered: Arc::clone(&recovered),
+            abandoned: Arc::clone(&abandoned),
+        };
         let thread = std::thread::Builder::new().name("state file".into());
-        let abandoned = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&abandoned);
-        let thread = thread.spawn(move || write_all(store, &receiver, &done, &stop))?;
+        let thread = thread.spawn(move || writer.run())?;
         let state = State { handed_in: 0, sender: Some(sender), thread: Some(thread) };
-        Ok(Self { state: Mutex::new(state), written, abandoned })
+        Ok(Self { state: Mutex::new(state), progress, recovered, abandoned })
     }
 
     /// Takes changes to be written, in the order of the calls.
@@ -65,18 +94,38 @@ impl Journal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_in
     }
 
-    /// Waits until everything up to the ticket is on disk. Cancel safe.
+    /// Waits until everything up to the ticket is on disk. Who began after `outages`, and during one, changed nothing yet, and
+    /// need not wait for its end. Cancel safe.
     ///
     /// # Errors
-    /// It cannot be written, now or ever: the text says why.
-    pub(crate) async fn written(&self, ticket: Ticket) -> Result<(), String> {
-        let mut written = self.written.clone();
-        let reached =
-            |written: &Result<Ticket, String>| written.as_ref().map_or(true, |done| *done >= ticket);
-        match written.wait_for(reached).await {
-            Ok(written) => written.clone().map(drop),
-            Err(_) => Err("the state file is closed".to_owned()),
+    /// It cannot be written now: the text says why.
+    pub(crate) async fn written(&self, ticket: Ticket, outages: u64) -> Result<(), String> {
+        let mut progress = self.progress.clone();
+        let told = progress.wait_for(|now| now.done >= ticket || now.failing.is_some()).await;
+        match told.as_deref() {
+            Ok(Progress { done, .. }) if *done >= ticket => Ok(()),
+            Ok(now) if now.outages == outages => Ok(()),
+            Ok(now) => Err(now.failing.as_deref().unwrap_or_default().to_owned()),
+            Err(_) => Err(CLOSED.to_owned()),
         }
+    }
+
+    /// How often writing began to fail until now.
+    pub(crate) fn outages(&self) -> u64 {
+        self.progress.borrow().outages
+    }
+
+    /// Why nothing can be written now.
+    pub(crate) fn failing(&self) -> Option<String> {
+        if self.progress.has_changed().is_err() {
+            return Some(CLOSED.to_owned());
+        }
+        self.progress.borrow().failing.as_deref().map(str::to_owned)
+    }
+
+    /// Resolves once for each time that writing works again. Cancel safe.
+    pub(crate) async fn recovered(&self) {
+        self.recovered.notified().await;
     }
 
     /// Closes the file without what was handed in and is not written: as when the process is killed. Blocks until it is
@@ -104,31 +153,86 @@ impl Drop for Journal {
     }
 }
 
-fn write_all(
-    mut store: Store,
-    receiver: &Receiver<(Ticket, Vec<Change>)>,
-    done: &watch::Sender<Result<Ticket, String>>,
-    abandoned: &AtomicBool,
-) {
-    while let Ok((mut ticket, mut changes)) = receiver.recv() {
-        if abandoned.load(Ordering::Relaxed) {
-            return;
-        }
-        for (next, more) in receiver.try_iter() {
-            ticket = next;
-            changes.extend(more);
-        }
-        match store.write(&changes) {
-            Ok(()) => {
-                drop(done.send_replace(Ok(ticket)));
-            }
-            // Nobody is told of what did not get to disk: their connections end, and so does the next one.
-            Err(error) => return failed(&error, done),
-        }
-    }
+/// What the thread works with.
+struct Writer {
+    store: Store,
+    receiver: Receiver<(Ticket, Vec<Change>)>,
+    progress: watch::Sender<Progress>,
+    recovered: Arc<Notify>,
+    abandoned: Arc<AtomicBool>,
 }
 
-fn failed(error: &StoreError, done: &watch::Sender<Result<Ticket, String>>) {
-    tracing::error!(%error, "the state file cannot be written: clients get no answers any more");
-    drop(done.send_replace(Err(error.to_string())));
+impl Writer {
+    fn run(mut self) {
+        while let Ok((mut ticket, mut changes)) = self.receiver.recv() {
+            for (next, more) in self.receiver.try_iter() {
+                ticket = next;
+                changes.extend(more);
+            }
+            if !self.write(ticket, changes) {
+                return;
+            }
+        }
+    }
+
+    /// Writes what was handed in up to the ticket, as often as it takes; false when the file is closed.
+    fn write(&mut self, mut ticket: Ticket, mut changes: Vec<Change>) -> bool {
+        let mut closed = false;
+        loop {
+            if self.abandoned.load(Ordering::Relaxed) {
+                return false;
+            }
+            match self.store.write(&changes) {
+                Ok(()) => {
+                    self.wrote(ticket);
+                    return !closed;
+                }
+                Err(error) if closed => {
+                    tracing::error!(%error, changes = changes.len(), "closed without what could not be written");
+                    return false;
+                }
+                Err(error) => self.failed(&error.to_string()),
+            }
+            closed = !self.pause(&mut ticket, &mut changes);
+        }
+    }
+
+    fn wrote(&self, ticket: Ticket) {
+        let mut recovered = false;
+        self.progress.send_modify(|progress| {
+            progress.done = ticket;
+            recovered = progress.failing.take().is_some();
+        });
+        if recovered {
+            tracing::warn!("the state file can be written again");
+            self.recovered.notify_one();
+        }
+    }
+
+    fn failed(&self, error: &str) {
+        self.progress.send_if_modified(|progress| {
+            if progress.failing.is_some() {
+                return false;
+            }
+            tracing::error!(error, "the state file cannot be written: clients are refused until it can");
+            progress.outages += 1;
+            progress.failing = Some(error.into());
+            true
+        });
+    }
+
+    /// Takes what is handed in until the next try; false when nothing more will be.
+    fn pause(&self, ticket: &mut Ticket, changes: &mut Vec<Change>) -> bool {
+        let end = Instant::now() + RETRY;
+        loop {
+            match self.receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok((next, more)) => {
+                    *ticket = next;
+                    changes.extend(more);
+                }
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
 }

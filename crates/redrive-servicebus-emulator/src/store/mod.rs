@@ -14,12 +14,14 @@ mod record;
 mod tables;
 
 #[cfg(test)]
+mod disk;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use redb::{Database, ReadableDatabase};
+use redb::{Database, ReadableDatabase, WriteTransaction};
 use thiserror::Error;
 
 pub(crate) use journal::{Journal, Ticket};
@@ -53,58 +55,81 @@ enum Reason {
 }
 
 /// An open state file.
-#[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    database: Database,
+    open: Open,
+    /// `None` once writing failed: redb takes nothing more until it is opened again.
+    database: Option<Database>,
     /// By what number the file knows each of the broker's entities.
     numbers: HashMap<EntityId, u32>,
+}
+
+/// How the file is opened.
+type Open = Box<dyn Fn(&Path) -> Result<Database, Reason> + Send>;
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Store {
     /// Opens the file, or begins it, and brings the broker to the state that it keeps. Answers the paths of entities that
     /// the file knows and the broker does not, with how many messages each has there: they stay in the file.
     pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Self, Vec<(String, u64)>), StoreError> {
-        let database = integrity::open(path).map_err(|reason| at(path, reason))?;
-        Self::of(path, database, broker)
+        Self::open_by(Box::new(integrity::open), path, broker)
     }
 
-    fn of(
+    fn open_by(
+        open: Open,
         path: &Path,
-        database: Database,
         broker: &mut Broker,
     ) -> Result<(Self, Vec<(String, u64)>), StoreError> {
-        let mut store = Self { path: path.to_owned(), database, numbers: HashMap::new() };
+        let mut store = Self { path: path.to_owned(), open, database: None, numbers: HashMap::new() };
         match store.load(broker) {
             Ok(unknown) => Ok((store, unknown)),
             Err(reason) => Err(at(path, reason)),
         }
     }
 
-    /// Writes all of the changes, or none. When this answers, they are on disk.
+    /// Writes all of the changes, or none. When this answers, they are on disk. After an error it may be tried again.
     pub(crate) fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        self.try_write(changes).map_err(|error| at(&self.path, Reason::Database(error)))
+        let written = self.try_write(changes);
+        if written.is_err() {
+            self.database = None;
+        }
+        written.map_err(|reason| at(&self.path, reason))
     }
 
-    fn try_write(&mut self, changes: &[Change]) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
-        // The older state is not kept beside the new one: what is damaged later is found to be, and not taken for a commit
-        // that a crash interrupted.
-        transaction.set_two_phase_commit(true);
+    fn try_write(&mut self, changes: &[Change]) -> Result<(), Reason> {
+        let transaction = self.begin()?;
         tables::write(&transaction, changes, &self.numbers)?;
-        transaction.commit()?;
+        transaction.commit().map_err(redb::Error::from)?;
         Ok(())
+    }
+
+    /// Begins a transaction that leaves no older state beside the new one: what is damaged later is found to be, and not taken
+    /// for a commit that a crash interrupted.
+    fn begin(&mut self) -> Result<WriteTransaction, Reason> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => (self.open)(&self.path)?,
+        };
+        let database = self.database.insert(database);
+        let mut transaction = database.begin_write().map_err(redb::Error::from)?;
+        transaction.set_two_phase_commit(true);
+        Ok(transaction)
     }
 
     fn load(&mut self, broker: &mut Broker) -> Result<Vec<(String, u64)>, Reason> {
         let paths: Vec<(EntityId, String)> =
             broker.entities().map(|id| (id, broker.path(id).to_lowercase())).collect();
-        let mut transaction = self.database.begin_write().map_err(redb::Error::from)?;
-        transaction.set_two_phase_commit(true);
+        let transaction = self.begin()?;
         tables::check_format(&transaction)?;
         self.numbers = tables::number(&transaction, &paths)?;
         transaction.commit().map_err(redb::Error::from)?;
-        let transaction = self.database.begin_read().map_err(redb::Error::from)?;
+        let Some(database) = &self.database else { return Ok(Vec::new()) };
+        let transaction = database.begin_read().map_err(redb::Error::from)?;
         let entities = self.numbers.iter().map(|(id, number)| (*number, *id)).collect();
         tables::read(&transaction, &entities, |change| broker.restore(change))
     }

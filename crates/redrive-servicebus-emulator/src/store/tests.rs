@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::time::Duration;
 
+use super::disk::Disk;
 use super::*;
 use crate::amqp::{Map, Message, Value};
 use crate::broker::rules::{Filter, Rule, SqlFilter};
@@ -207,7 +208,7 @@ async fn what_is_waited_for_is_on_disk() {
     for change in broker.take_changes() {
         journal.hand_in(vec![change]);
     }
-    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
+    assert_eq!(journal.written(journal.ticket(), 0).await, Ok(()));
     journal.abandon();
     let mut again = empty();
     drop(Store::open(&path, &mut again).expect("a file that can be read"));
@@ -222,5 +223,48 @@ async fn who_waits_for_what_will_not_be_written_is_told() {
     let journal = Journal::start(store).expect("a thread");
     journal.abandon();
     journal.hand_in(filled().take_changes());
-    assert!(journal.written(journal.ticket()).await.is_err());
+    assert!(journal.written(journal.ticket(), 0).await.is_err());
+}
+
+#[tokio::test]
+async fn what_a_full_disk_does_not_take_is_told_and_written_once_there_is_room() {
+    let (disk, mut broker) = (Disk::default(), filled());
+    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
+    journal.hand_in(broker.take_changes());
+    assert_eq!(journal.written(journal.ticket(), 0).await, Ok(()));
+    assert_eq!((journal.failing(), journal.outages()), (None, 0));
+    disk.set_full(true);
+    let q = broker.find("q").expect("a queue");
+    for text in ["one", "two"] {
+        broker.send(q, vec![message(text).into()], Timestamp::EPOCH).expect("room");
+        journal.hand_in(broker.take_changes());
+        let told = journal.written(journal.ticket(), 0).await.expect_err("there is no room");
+        assert!(told.contains("disk"), "{told}");
+    }
+    assert!(journal.failing().is_some());
+    assert_eq!(journal.outages(), 1);
+    assert_eq!(journal.written(journal.ticket(), 1).await, Ok(()), "who came later waits for nothing");
+    disk.set_full(false);
+    journal.recovered().await;
+    assert_eq!(journal.failing(), None);
+    assert_eq!(journal.written(journal.ticket(), 0).await, Ok(()));
+    journal.close();
+    let mut again = empty();
+    drop(disk.store(&mut again));
+    assert_eq!(again.snapshot(), broker.snapshot());
+}
+
+#[tokio::test]
+async fn a_journal_that_is_closed_on_a_full_disk_ends() {
+    let (disk, mut broker) = (Disk::default(), filled());
+    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
+    disk.set_full(true);
+    journal.hand_in(broker.take_changes());
+    assert!(journal.written(journal.ticket(), 0).await.is_err());
+    journal.close();
+    assert!(journal.failing().is_some());
+    disk.set_full(false);
+    let mut again = empty();
+    drop(disk.store(&mut again));
+    assert_eq!(again.snapshot(), empty().snapshot());
 }

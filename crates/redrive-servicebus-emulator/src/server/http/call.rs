@@ -55,6 +55,7 @@ type Answer = Response<Full<Bytes>>;
 
 impl Caller {
     pub(super) async fn answer(self, request: Request<Body>) -> Result<Answer, Dropped> {
+        let outages = self.hub.outages();
         let (head, body) = request.into_parts();
         let asked = match self.check(&head.uri, &head.headers, route(&head.method, &head.uri)) {
             Ok(asked) => asked,
@@ -66,11 +67,9 @@ impl Caller {
             Some(refusal) => Err(Refused::condition(&refusal.condition)),
             None => self.act(&path, verb, &head.uri, &head.headers, body).await,
         };
-        let answer = answer.unwrap_or_else(Refused::into_answer);
         // An answer that a crash could make untrue is none.
-        if self.hub.written(self.hub.ticket()).await.is_err() {
-            return Err(Dropped);
-        }
+        let kept = self.hub.written(self.hub.ticket(), outages).await;
+        let answer = kept.map_err(Refused::from).and(answer).unwrap_or_else(Refused::into_answer);
         match fault {
             Some(Effect::LoseReply) => pending().await,
             Some(Effect::DropConnection) => return Err(Dropped),
@@ -116,7 +115,7 @@ impl Caller {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Answer, Refused> {
-        let entity = self.hub.with(|broker, _| broker.find(path))?;
+        let entity = self.hub.change(|broker, _| broker.find(path))?;
         match verb {
             Verb::Send => {
                 self.send(entity, headers, body).await?;
@@ -234,6 +233,7 @@ impl From<BrokerError> for Refused {
             BrokerError::QuotaExceeded { .. } | BrokerError::MessageSizeExceeded { .. } => {
                 StatusCode::FORBIDDEN
             }
+            BrokerError::NotKept { .. } => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
         Self::new(status, error.to_string())
