@@ -82,11 +82,19 @@ impl Field<'_> {
     }
 }
 
-/// A list of fields with a numeric descriptor: a performative or a section.
+/// A list of fields with a numeric descriptor.
 pub(crate) fn encode_described_list(descriptor: u64, fields: &[Value], to: &mut BytesMut) {
+    encode_padded_list(descriptor, fields, fields.len(), to);
+}
+
+/// A list of fields with a numeric descriptor, with nulls at its end up to `count` fields.
+pub(crate) fn encode_padded_list(descriptor: u64, fields: &[Value], count: usize, to: &mut BytesMut) {
     to.put_u8(0x00);
     encode_value(&Value::Ulong(descriptor), to);
-    compound(0xd0, fields.len(), to, |to| encode_all(fields, to));
+    compound(0xd0, count.max(fields.len()), to, |to| {
+        encode_all(fields, to);
+        (fields.len()..count).for_each(|_| encode_value(&Value::Null, to));
+    });
 }
 
 fn encode_all(values: &[Value], to: &mut BytesMut) {

@@ -1,7 +1,7 @@
 use bytes::BytesMut;
 
 use super::{Attach, Begin, Detach, Disposition, Flow, Open, Performative, Transfer};
-use crate::amqp::encode::encode_described_list;
+use crate::amqp::encode::encode_padded_list;
 use crate::amqp::state::{AmqpError, DeliveryState};
 use crate::amqp::{DecodeError, Fields, Reader, Value};
 
@@ -14,6 +14,25 @@ const DISPOSITION: u64 = 0x15;
 const DETACH: u64 = 0x16;
 const END: u64 = 0x17;
 const CLOSE: u64 = 0x18;
+
+/// How many fields the specification gives a performative.
+const fn field_count(descriptor: u64) -> usize {
+    match descriptor {
+        OPEN => 10,
+        BEGIN => 8,
+        ATTACH => 14,
+        FLOW | TRANSFER => 11,
+        DISPOSITION => 6,
+        DETACH => 3,
+        _ => 1,
+    }
+}
+
+/// Writes a performative with all of its fields, as Azure does: clients such as `azure-servicebus` before 7.15 take them by
+/// their place, and fail where the nulls at the end are left out.
+fn put(descriptor: u64, fields: &[Value], to: &mut BytesMut) {
+    encode_padded_list(descriptor, fields, field_count(descriptor), to);
+}
 
 impl Performative {
     /// Reads what a frame says; what is left in the reader is a transfer's payload.
@@ -35,7 +54,7 @@ impl Performative {
         })
     }
 
-    /// Writes all fields, null ones too: some clients count them.
+    /// Writes what a frame says.
     pub(crate) fn encode(&self, to: &mut BytesMut) {
         match self {
             Self::Open(open) => open.encode(to),
@@ -45,8 +64,8 @@ impl Performative {
             Self::Transfer(transfer) => transfer.encode(to),
             Self::Disposition(disposition) => disposition.encode(to),
             Self::Detach(detach) => detach.encode(to),
-            Self::End(error) => encode_described_list(END, &[AmqpError::optional(error.as_ref())], to),
-            Self::Close(error) => encode_described_list(CLOSE, &[AmqpError::optional(error.as_ref())], to),
+            Self::End(error) => put(END, &[AmqpError::optional(error.as_ref())], to),
+            Self::Close(error) => put(CLOSE, &[AmqpError::optional(error.as_ref())], to),
         }
     }
 }
@@ -69,13 +88,8 @@ impl Open {
             self.max_frame_size.into(),
             self.channel_max.into(),
             self.idle_time_out.into(),
-            Value::Null,
-            Value::Null,
-            Value::Null,
-            Value::Null,
-            Value::Null,
         ];
-        encode_described_list(OPEN, &fields, to);
+        put(OPEN, &fields, to);
     }
 }
 
@@ -97,11 +111,8 @@ impl Begin {
             self.incoming_window.into(),
             self.outgoing_window.into(),
             self.handle_max.into(),
-            Value::Null,
-            Value::Null,
-            Value::Null,
         ];
-        encode_described_list(BEGIN, &fields, to);
+        put(BEGIN, &fields, to);
     }
 }
 
@@ -152,7 +163,7 @@ impl Attach {
             Value::Null,
             properties,
         ];
-        encode_described_list(ATTACH, &fields, to);
+        put(ATTACH, &fields, to);
     }
 }
 
@@ -185,7 +196,7 @@ impl Flow {
             self.drain.into(),
             self.echo.into(),
         ];
-        encode_described_list(FLOW, &fields, to);
+        put(FLOW, &fields, to);
     }
 }
 
@@ -221,9 +232,7 @@ impl Transfer {
             Value::Null,
             self.aborted.into(),
         ];
-        // Every message is one: what is not said stays away.
-        let said = if self.state.is_some() || self.aborted { fields.len() } else { 6 };
-        encode_described_list(TRANSFER, &fields[..said], to);
+        put(TRANSFER, &fields, to);
     }
 }
 
@@ -244,7 +253,7 @@ impl Disposition {
             self.settled.into(),
             DeliveryState::optional(self.state.as_ref()),
         ];
-        encode_described_list(DISPOSITION, &fields, to);
+        put(DISPOSITION, &fields, to);
     }
 }
 
@@ -256,6 +265,40 @@ impl Detach {
 
     fn encode(&self, to: &mut BytesMut) {
         let fields = [self.handle.into(), self.closed.into(), AmqpError::optional(self.error.as_ref())];
-        encode_described_list(DETACH, &fields, to);
+        put(DETACH, &fields, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each with nothing optional in it, and how many fields the specification gives it.
+    fn all() -> [(Performative, usize); 9] {
+        [
+            (Performative::Open(Open::default()), 10),
+            (Performative::Begin(Begin::default()), 8),
+            (Performative::Attach(Box::default()), 14),
+            (Performative::Flow(Flow::default()), 11),
+            (Performative::Transfer(Transfer::default()), 11),
+            (Performative::Disposition(Disposition::default()), 6),
+            (Performative::Detach(Detach::default()), 3),
+            (Performative::End(None), 1),
+            (Performative::Close(None), 1),
+        ]
+    }
+
+    #[test]
+    fn every_performative_is_written_with_all_of_its_fields() {
+        for (performative, count) in all() {
+            let mut bytes = BytesMut::new();
+            performative.encode(&mut bytes);
+            let Ok(Value::Described(described)) = Reader::new(&bytes).value() else {
+                panic!("{performative:?} is no described list")
+            };
+            let Value::List(fields) = &described.1 else { panic!("{performative:?} is no list") };
+            assert_eq!(fields.len(), count, "{performative:?}");
+            assert_eq!(Performative::decode(&mut Reader::new(&bytes)), Ok(performative));
+        }
     }
 }
