@@ -90,6 +90,10 @@ impl Delivered {
         message.header.delivery_count = self.delivery_count;
         message.header.ttl = self.time_to_live().or(message.header.ttl);
         message.delivery_annotations.0.clear();
+        // A deferred message comes in an answer, without a delivery tag: older clients look for its token here.
+        if let Some(token) = self.lock_token {
+            message.delivery_annotations.insert_symbol("x-opt-lock-token", token);
+        }
         let annotations = &mut message.message_annotations;
         let state = match self.place {
             Place::Active => 0i32,

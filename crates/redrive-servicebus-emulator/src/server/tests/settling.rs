@@ -90,11 +90,11 @@ fn a_deferred_message_is_received_by_its_number_and_completed_by_its_token() {
     let request = Map::new().with("sequence-numbers", numbers).with("receiver-settle-mode", 1u8);
     let (status, _, body) = client.ask((2, 3), "com.microsoft:receive-by-sequence-number", request.clone());
     assert_eq!(status, 200);
-    let token = body.get("messages").and_then(Value::as_items).unwrap()[0]
-        .as_map()
-        .unwrap()
-        .get("lock-token")
-        .cloned();
+    let entry = body.get("messages").and_then(Value::as_items).unwrap()[0].as_map().cloned().unwrap();
+    let token = entry.get("lock-token").cloned();
+    let message = entry.get("message").and_then(Value::as_binary).unwrap();
+    let annotations = Message::decode(message).unwrap().delivery_annotations;
+    assert_eq!(annotations.get("x-opt-lock-token").cloned(), token, "where older clients look for it");
     let (status, condition, _) = client.ask((2, 3), "com.microsoft:receive-by-sequence-number", request);
     assert_eq!(
         (status, condition.as_deref()),
