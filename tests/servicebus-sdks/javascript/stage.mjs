@@ -1,9 +1,25 @@
 // The Rust side of the suite: starts an emulator for a scenario, moves its clock, breaks it on purpose.
 // One TCP connection for one emulator; each request is a line of JSON and has one line of answer. `../src/stage.rs` answers.
 
+import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { createInterface } from "node:readline";
-import { ServiceBusClient } from "@azure/service-bus";
+import WebSocket from "ws";
+
+// The version of the client: each is a package of its own.
+const PACKAGE = process.env.REDRIVE_SERVICEBUS_CLIENT;
+const { ServiceBusClient } = await import(PACKAGE);
+const manifest = JSON.parse(readFileSync(new URL(`node_modules/${PACKAGE}/package.json`, import.meta.url)));
+export const VERSION = manifest.version.split(".").map(Number);
+
+// Clients before that know no plain TCP: they connect by WebSockets.
+const KNOWS_EMULATORS = !isBefore([7, 9, 1]);
+
+// Whether the client is older than this.
+export function isBefore(since) {
+  const at = since.findIndex((part, nth) => part !== VERSION[nth]);
+  return at >= 0 && VERSION[at] < since[at];
+}
 
 const KEY_NAME = "RootManageSharedAccessKey";
 
@@ -48,6 +64,7 @@ export class Stage {
   // Starts the emulator with these entities: `{ name: { LockDuration: "PT30S", … } }`, as in Config.json.
   // Plans: `key: "…"`, `stored: true`, `idle_links: seconds`, `tls: true`, `websockets: true`.
   async start({ queues = {}, topics = {}, ...plan }) {
+    if (!KNOWS_EMULATORS) plan.websockets = true;
     const { port, certificate } = await this.ask({ do: "start", config: config(queues, topics), ...plan });
     this.#port = port;
     this.certificate = certificate;
@@ -58,10 +75,17 @@ export class Stage {
     const client = new ServiceBusClient(
       `Endpoint=sb://localhost:${this.#port};SharedAccessKeyName=${KEY_NAME};` +
         `SharedAccessKey=${key};${tls ? "" : "UseDevelopmentEmulator=true;"}`,
-      { webSocketOptions, retryOptions: { maxRetries: 0, timeoutInMs: 20_000, retryDelayInMs: 100, ...retryOptions } },
+      { webSocketOptions: webSocketOptions ?? this.#plainWebSockets(), retryOptions: { maxRetries: 0, timeoutInMs: 20_000, retryDelayInMs: 100, ...retryOptions } },
     );
     this.#clients.push(client);
     return client;
+  }
+
+  // An older client always says TLS and a port of Azure; the connection it gets is one to the emulator, without TLS.
+  #plainWebSockets() {
+    if (KNOWS_EMULATORS) return undefined;
+    const url = `ws://localhost:${this.#port}/$servicebus/websocket`;
+    return { webSocket: class extends WebSocket { constructor(_, protocols, options) { super(url, protocols, options); } } };
   }
 
   advance = (seconds) => this.ask({ do: "advance", seconds });

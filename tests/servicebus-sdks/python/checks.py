@@ -87,6 +87,15 @@ async def one(receiver):
     return message
 
 
+async def left(stage, entity, count):
+    """The entity comes to hold so many messages: clients before 7.15 do not wait for the outcome of a settlement."""
+
+    async def held():
+        return await stage.count(entity) == count
+
+    await until(held, f"{count} messages left")
+
+
 async def nothing(receiver):
     """Nothing is there to be received."""
     equal(bodies(await receiver.receive_messages(1, max_wait_time=QUIET)), [], "received")

@@ -5,12 +5,20 @@ connection. `../src/stage.rs` answers.
 """
 
 import asyncio
+import importlib.metadata
 import json
 import os
 
+from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient
 
 KEY = "RootManageSharedAccessKey"
+
+#: Of the client.
+VERSION = tuple(int(part) for part in importlib.metadata.version("azure-servicebus").split("."))
+
+#: Clients before that know neither plain TCP nor a port of one's own for AMQP: they connect by WebSockets within TLS.
+KNOWS_EMULATORS = VERSION >= (7, 14)
 
 #: Where a scenario says nothing of locks, they hold for as long as there are: many scenarios at once take their time.
 LASTING = {"LockDuration": "PT5M"}
@@ -58,19 +66,31 @@ class Stage:
         Plans: `key="..."`, `stored=True`, `idle_links=seconds`, `tls=True`, `websockets=True`.
         """
         config = _config(queues or {}, topics or {})
+        if not KNOWS_EMULATORS:
+            plan |= {"tls": True, "websockets": True}
         answer = await self.ask(do="start", config=config, **plan)
         self.port = answer["port"]
         self.certificate = answer["certificate"]
 
-    def connection_string(self, key="SAS_KEY_VALUE", *, tls=False):
+    def connection_string(self, key="SAS_KEY_VALUE", *, tls=not KNOWS_EMULATORS):
         plain = "" if tls else "UseDevelopmentEmulator=true;"
         return f"Endpoint=sb://localhost:{self.port};SharedAccessKeyName={KEY};SharedAccessKey={key};{plain}"
 
     def client(self, key="SAS_KEY_VALUE", **options):
         """A client of its own connection; closed with the stage."""
+        options = self.transport() | options
         client = ServiceBusClient.from_connection_string(self.connection_string(key), **options)
         self._clients.append(client)
         return client
+
+    def transport(self):
+        """The options with which a client of this version reaches the emulator, beside the connection string."""
+        return {} if KNOWS_EMULATORS else self.websockets(connection_verify=self.certificate)
+
+    def websockets(self, **more):
+        """Without an endpoint of its own the client takes the port of Azure: 443."""
+        endpoint = f"sb://localhost:{self.port}"
+        return {"custom_endpoint_address": endpoint, "transport_type": TransportType.AmqpOverWebsocket, **more}
 
     # -- time, and faults -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 
-from stage import Stage
+from stage import VERSION, Stage
 
 AT_ONCE = 16
 #: How long a scenario may take before it counts as hanging.
@@ -18,13 +18,18 @@ LONGEST = 600
 SCENARIOS = {}
 
 
-def scenario(function=None, *, slow=False):
-    """A scenario: `async def name(stage)`. A slow one waits for real time, and is left out of the fast part."""
+def scenario(function=None, *, slow=False, since=None, why=None):
+    """A scenario: `async def name(stage)`.
+
+    A slow one waits for real time, and is left out of the fast part. One that an older client cannot run says since which
+    version it can, and why it could not before.
+    """
 
     def register(function):
         if function.__name__ in SCENARIOS:
             raise ValueError(f"two scenarios are called {function.__name__}")
-        SCENARIOS[function.__name__] = (function, slow)
+        lacking = f"before {'.'.join(map(str, since))} {why}" if since and VERSION < since else None
+        SCENARIOS[function.__name__] = (function, slow, lacking)
         return function
 
     return register(function) if function else register
@@ -60,11 +65,14 @@ async def main():
     unknown = set(chosen.names) - set(SCENARIOS)
     if unknown:
         sys.exit(f"no such scenario: {', '.join(sorted(unknown))}")
-    wanted = {
-        name: function
-        for name, (function, slow) in SCENARIOS.items()
-        if (not chosen.names or name in chosen.names) and not (chosen.fast and slow)
-    }
+    wanted = {}
+    for name, (function, slow, lacking) in SCENARIOS.items():
+        if (chosen.names and name not in chosen.names) or (chosen.fast and slow):
+            continue
+        if lacking:
+            print(f"scenario {name} ... not run: {lacking}", flush=True)
+        else:
+            wanted[name] = function
 
     places = asyncio.Semaphore(AT_ONCE)
     results = await asyncio.gather(*(run(name, function, places) for name, function in wanted.items()))

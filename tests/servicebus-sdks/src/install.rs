@@ -1,9 +1,11 @@
-//! The clients, in the versions that `python/requirements.txt` and `javascript/package-lock.json` pin.
+//! The clients, in the versions that the tests name. What they need is pinned by `python/requirements.txt` and
+//! `javascript/package-lock.json`.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// A client that is ready to run its suite.
 #[derive(Debug)]
@@ -14,58 +16,58 @@ pub struct Client {
     pub program: PathBuf,
     /// The suite's file, the first argument of `program`.
     pub suite: PathBuf,
+    /// Under what name the suite finds the client.
+    pub package: String,
 }
 
-/// Installs the Python client into a virtual environment of its own.
+/// Installs this version of the Python client into a virtual environment of its own.
 ///
 /// # Errors
-/// There is no Python of at least 3.11, or its packages cannot be had; the error says which.
-pub fn python() -> Result<Client> {
+/// There is no Python of at least 3.11, or the packages cannot be had; the error says which.
+pub fn python(version: &str) -> Result<Client> {
     let sources = sources().join("python");
-    let pinned = fs::read_to_string(sources.join("requirements.txt"))?;
-    let version = pinned
-        .lines()
-        .find_map(|line| line.strip_prefix("azure-servicebus=="))
-        .context("requirements.txt does not pin azure-servicebus")?;
-    let environment = target().join("python");
+    let requirement = format!("azure-servicebus=={version}");
+    let pinned = format!("{requirement}\n{}", fs::read_to_string(sources.join("requirements.txt"))?);
+    let environment = target().join(format!("python-{version}"));
     let program = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     if !is_installed(&environment, &pinned) {
         let system = ["python3", "python"].into_iter().find(|name| is_new_enough(name));
         let system = system.context("there is no Python of at least 3.11 on this machine")?;
         run(Command::new(system).args(["-m", "venv", "--clear"]).arg(&environment))?;
         let mut pip = Command::new(&program);
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--retries",
-            "1",
-            "--requirement",
-        ]);
-        run(pip.arg(sources.join("requirements.txt")))?;
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1"]);
+        run(pip.args([&requirement, "--requirement"]).arg(sources.join("requirements.txt")))?;
         mark_installed(&environment, &pinned)?;
     }
     Ok(Client {
         name: format!("Python azure-servicebus {version}"),
         program,
         suite: sources.join("suite.py"),
+        package: "azure.servicebus".to_owned(),
     })
 }
 
-/// Installs the JavaScript client, and copies the suite beside it: Node looks for modules above the file that asks.
+/// The JavaScript client of this version: installs all that `javascript/package.json` names, once.
 ///
 /// # Errors
 /// There is no Node and npm, or the packages cannot be had; the error says which.
-pub fn javascript() -> Result<Client> {
+pub fn javascript(version: &str) -> Result<Client> {
+    static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let installed = INSTALLED.get_or_init(|| javascript_packages().map_err(|error| format!("{error:#}")));
+    let directory = installed.as_ref().map_err(|error| anyhow!("{error}"))?;
+    Ok(Client {
+        name: format!("JavaScript @azure/service-bus {version}"),
+        program: "node".into(),
+        suite: directory.join("suite.mjs"),
+        package: format!("service-bus-{version}"),
+    })
+}
+
+/// Copies the suite beside the packages: Node looks for modules above the file that asks.
+fn javascript_packages() -> Result<PathBuf> {
     let sources = sources().join("javascript");
     let directory = target().join("javascript");
     copy(&sources, &directory)?;
-    let package: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(sources.join("package.json"))?)?;
-    let version = package["dependencies"]["@azure/service-bus"].as_str();
-    let version = version.context("package.json does not pin @azure/service-bus")?.to_owned();
     let pinned = fs::read_to_string(sources.join("package-lock.json"))?;
     if !is_installed(&directory, &pinned) {
         let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
@@ -73,11 +75,7 @@ pub fn javascript() -> Result<Client> {
         run(npm.args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&directory))?;
         mark_installed(&directory, &pinned)?;
     }
-    Ok(Client {
-        name: format!("JavaScript @azure/service-bus {version}"),
-        program: "node".into(),
-        suite: directory.join("suite.mjs"),
-    })
+    Ok(directory)
 }
 
 fn sources() -> PathBuf {

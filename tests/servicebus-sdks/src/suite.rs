@@ -50,6 +50,9 @@ pub async fn must_hold(client: &Client, arguments: &[&str], at_least: usize) {
     words.extend(chosen.iter().map(String::as_str));
     let outcome = run(client, &words).await.expect("the suite runs");
     report(&outcome.line(client));
+    for scenario in &outcome.not_run {
+        report(&format!("NOT RUN: {}: {scenario}", client.name));
+    }
     assert!(outcome.failed.is_empty(), "these scenarios failed: {:?}", outcome.failed);
     assert!(outcome.whole, "the suite broke off");
     assert!(
@@ -67,6 +70,7 @@ async fn run(client: &Client, arguments: &[&str]) -> Result<Outcome> {
         .arg(&client.suite)
         .args(arguments)
         .env("REDRIVE_STAGE", stage.address().to_string())
+        .env("REDRIVE_SERVICEBUS_CLIENT", &client.package)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdout(Stdio::piped())
         .kill_on_drop(true)
@@ -93,6 +97,8 @@ async fn run(client: &Client, arguments: &[&str]) -> Result<Outcome> {
 struct Outcome {
     held: Vec<String>,
     failed: Vec<String>,
+    /// What this version of the client cannot do, and why.
+    not_run: Vec<String>,
     /// The suite said its last line, and ended as that line says.
     whole: bool,
     took: Duration,
@@ -105,6 +111,9 @@ impl Outcome {
         else {
             return;
         };
+        if let Some(why) = rest.strip_prefix("not run: ") {
+            return self.not_run.push(format!("{name}: {why}"));
+        }
         let held = rest.starts_with("ok ");
         if held { &mut self.held } else { &mut self.failed }.push(name.to_owned());
     }
@@ -130,11 +139,13 @@ mod tests {
             "AssertionError: scenario",
             "scenario two ... FAILED (30.0 s)",
             "scenario three ... ok (0.1 s)",
+            "scenario four ... not run: before 7.14 it speaks no WebSockets without TLS",
             "suite result: 2 ok, 1 failed",
         ] {
             outcome.read(line);
         }
         assert_eq!(outcome.held, ["one", "three"]);
         assert_eq!(outcome.failed, ["two"]);
+        assert_eq!(outcome.not_run, ["four: before 7.14 it speaks no WebSockets without TLS"]);
     }
 }

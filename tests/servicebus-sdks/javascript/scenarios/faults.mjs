@@ -1,6 +1,6 @@
 // What is refused, and what breaks in the middle.
 
-import { bodies, collect, equal, manual, one, refused, send } from "../checks.mjs";
+import { bodies, collect, equal, manual, one, refused, send, until } from "../checks.mjs";
 
 export async function an_unknown_queue_is_not_found(stage) {
   await stage.start({ queues: { q: {} } });
@@ -113,6 +113,8 @@ export async function a_settlement_after_the_lock_is_lost_is_refused_also_in_a_s
   const receiver = await client.acceptSession("s", "a", manual);
   const message = await one(receiver);
   await stage.advance(31);
+  // A settlement that crosses the end of its link is answered to nobody: the client waits for a minute.
+  await until(() => receiver.isClosed, "the client hears of the loss");
   await refused("SessionLockLost", receiver.completeMessage(message));
   equal(await stage.count("s"), 1, "messages left");
 }

@@ -31,6 +31,7 @@ export async function without_a_free_session_the_client_is_told_in_time(stage) {
   await stage.start({ queues });
   await refused("ServiceTimeout", stage.client({ timeoutInMs: 2_000 }).acceptNextSession("s", manual));
 }
+without_a_free_session_the_client_is_told_in_time.since = [[7, 9, 1], "it loses the reason for which a session is refused"];
 
 export async function a_taken_session_cannot_be_taken(stage) {
   await stage.start({ queues });
@@ -40,6 +41,7 @@ export async function a_taken_session_cannot_be_taken(stage) {
   await holder.close();
   equal((await client.acceptSession("s", "a", manual)).sessionId, "a");
 }
+a_taken_session_cannot_be_taken.since = [[7, 9, 1], "it loses the reason for which a session is refused"];
 
 export async function a_session_has_a_state(stage) {
   await stage.start({ queues });

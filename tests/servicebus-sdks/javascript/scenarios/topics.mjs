@@ -51,6 +51,7 @@ export async function rules_are_listed_added_and_removed(stage) {
   equal(bodies(await collect(receiver, 2)), ["dear", "red"]);
   await nothing(receiver);
 }
+rules_are_listed_added_and_removed.since = [[7, 7, 3], "it manages no rules"];
 
 export async function rules_of_the_configuration_choose(stage) {
   const sql = (SqlExpression) => ({ rules: { r: { FilterType: "Sql", SqlFilter: { SqlExpression } } } });
@@ -103,6 +104,7 @@ export async function actions_are_added_and_listed(stage) {
   const changed = await one(client.createReceiver("t", "one", manual));
   equal(told(changed), ["order", { price: 15, color: "red", doubled: 30, RuleName: "dear" }]);
 }
+actions_are_added_and_listed.since = [[7, 7, 3], "it manages no rules"];
 
 export async function what_was_handed_on_too_often_rests_in_the_transfer_dead_letter_queue(stage) {
   // Four hops are the most; the fifth is from 4 to 5.

@@ -16,3 +16,4 @@ export async function by_websockets_in_tls(stage) {
   await receiver.completeMessage(message);
   equal(await stage.count("q"), 0, "messages left");
 }
+by_websockets_in_tls.since = [[7, 9, 1], "it knows no port of one's own"];

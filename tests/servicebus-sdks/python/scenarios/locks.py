@@ -41,7 +41,7 @@ async def two_receivers_share_without_overlap(stage):
     equal(sorted(first + second, key=int), [str(number) for number in range(60)], "each message once")
 
 
-@scenario
+@scenario(since=(7, 15), why="it does not wait for the outcome of a settlement")
 async def an_expired_lock_gives_the_message_back_and_is_counted(stage):
     await stage.start(queues={"q": FIVE_MINUTES})
     client = stage.client()
@@ -60,7 +60,7 @@ async def an_expired_lock_gives_the_message_back_and_is_counted(stage):
     equal(await stage.count("q"), 0, "messages left")
 
 
-@scenario
+@scenario(since=(7, 15), why="it does not wait for the outcome of a settlement")
 async def no_settlement_is_accepted_without_its_lock(stage):
     await stage.start(queues={"q": FIVE_MINUTES})
     client = stage.client()
@@ -119,7 +119,7 @@ async def the_auto_renewer_renews_until_the_message_is_settled(stage):
     equal(await stage.count("q"), 0, "messages left")
 
 
-@scenario
+@scenario(since=(7, 15), why="it does not wait for the outcome of a settlement")
 async def a_lock_outlives_its_connection(stage):
     await stage.start(queues={"q": FIVE_MINUTES})
     client = stage.client()

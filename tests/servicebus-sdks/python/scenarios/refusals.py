@@ -63,7 +63,7 @@ async def a_full_queue_takes_no_more(stage):
     equal(await stage.count("q"), sent, "messages")
 
 
-@scenario
+@scenario(since=(7, 14), why="it tells a refused token as a lost connection")
 async def a_wrong_key_is_refused(stage):
     await stage.start(queues={"q": {}}, key="the right one")
     client = stage.client(key="another", retry_total=0)
@@ -99,7 +99,7 @@ async def a_busy_server_is_tried_again(stage):
         equal(bodies(await collect(receiver, 2)), ["a", "b"])
 
 
-@scenario
+@scenario(since=(7, 14), why="it tells a refused token as a lost connection")
 async def a_refused_token_is_an_authentication_error(stage):
     await stage.start(queues={"q": {}})
     await stage.refuse_tokens(1)

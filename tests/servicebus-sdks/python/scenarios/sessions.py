@@ -47,7 +47,7 @@ async def the_next_session_is_one_that_nobody_has(stage):
             equal(sorted([body(await one(first)), body(await one(second))]), ["x", "y"])
 
 
-@scenario
+@scenario(since=(7, 12), why="it does not tell the server how long it waits")
 async def without_a_free_session_the_client_is_told_in_time(stage):
     await stage.start(queues=SESSIONS)
     client = stage.client(retry_total=0)
@@ -120,7 +120,7 @@ async def a_renewed_session_lock_holds_from_then_on(stage):
     equal(await stage.count("s"), 0, "messages left")
 
 
-@scenario
+@scenario(since=(7, 15), why="it does not wait for the outcome of a settlement")
 async def a_lost_session_settles_nothing(stage):
     await stage.start(queues=SESSIONS)
     client = stage.client(retry_total=0)
@@ -188,7 +188,7 @@ async def a_closed_session_is_free_at_once(stage):
         equal(body(await one(receiver)), "x")
 
 
-@scenario
+@scenario(since=(7, 15), why="it lists no sessions")
 async def sessions_are_listed(stage):
     await stage.start(queues=SESSIONS)
     client = stage.client()

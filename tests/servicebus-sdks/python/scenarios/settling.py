@@ -73,7 +73,7 @@ async def a_dead_letter_without_reason_has_none(stage):
         equal(dead.dead_letter_error_description, None)
 
 
-@scenario
+@scenario(since=(7, 15), why="it does not wait for the outcome of a settlement")
 async def nothing_is_dead_lettered_out_of_a_dead_letter_queue(stage):
     await stage.start(queues={"q": {}})
     client = stage.client(retry_total=0)
@@ -210,7 +210,7 @@ async def what_one_connection_received_another_cannot_settle_twice(stage):
     equal(await stage.count("q"), 0, "messages left")
 
 
-@scenario
+@scenario(since=(7, 15), why="its close gives nothing back")
 async def what_was_prefetched_is_given_back_uncounted_by_a_close(stage):
     await stage.start(queues={"q": {}})
     client = stage.client()

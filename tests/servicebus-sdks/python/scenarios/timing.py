@@ -5,7 +5,7 @@ import datetime
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessageNotFoundError
 
-from checks import bodies, body, collect, equal, nothing, one, refused, send
+from checks import bodies, body, collect, equal, left, nothing, one, refused, send
 from suite import scenario
 
 
@@ -137,6 +137,7 @@ async def a_duplicate_is_swallowed_within_the_window(stage):
         equal(bodies(messages), ["first", "other"])
         for message in messages:
             await receiver.complete_message(message)
+        await left(stage, "q", 0)
         await stage.advance(660)
         await nothing(receiver)
         # What was completed is remembered too, until the window has passed.
@@ -147,7 +148,7 @@ async def a_duplicate_is_swallowed_within_the_window(stage):
         equal(body(await one(receiver)), "fourth")
 
 
-@scenario
+@scenario(since=(7, 14), why="each peek begins at the front")
 async def peeking_takes_and_locks_nothing(stage):
     await stage.start(queues={"q": {}})
     client = stage.client()

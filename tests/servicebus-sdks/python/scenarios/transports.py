@@ -5,17 +5,11 @@ TLS alone cannot be seen here: this client knows no port for it but 5671, and ta
 
 import asyncio
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from checks import PATIENCE, body, equal
 from suite import scenario
-
-
-def options(stage, **more):
-    """Without an endpoint of its own the client takes the port of Azure: 443."""
-    endpoint = f"sb://localhost:{stage.port}"
-    return {"custom_endpoint_address": endpoint, "transport_type": TransportType.AmqpOverWebsocket, **more}
 
 
 def sends_and_receives(connection_string, text, **options):
@@ -28,11 +22,11 @@ def sends_and_receives(connection_string, text, **options):
             return body(message)
 
 
-@scenario
+@scenario(since=(7, 14), why="it speaks no WebSockets without TLS")
 async def by_websockets(stage):
     await stage.start(queues={"q": {}}, websockets=True)
     secret, long = stage.connection_string(), "0123456789abcdef" * 10_000
-    came = await asyncio.to_thread(sends_and_receives, secret, long, **options(stage))
+    came = await asyncio.to_thread(sends_and_receives, secret, long, **stage.websockets())
     equal(came == long, True, "160 KB came back unchanged")
     # Beside it, on the same port, plain TCP goes on.
     equal(await asyncio.to_thread(sends_and_receives, secret, "y"), "y")
@@ -42,7 +36,7 @@ async def by_websockets(stage):
 @scenario
 async def by_websockets_in_tls(stage):
     await stage.start(queues={"q": {}}, tls=True, websockets=True)
-    secret, trusting = stage.connection_string(tls=True), options(stage, connection_verify=stage.certificate)
+    secret, trusting = stage.connection_string(tls=True), stage.websockets(connection_verify=stage.certificate)
     equal(await asyncio.to_thread(sends_and_receives, secret, "x", **trusting), "x")
     equal(await stage.count("q"), 0, "messages left")
 
@@ -51,7 +45,7 @@ async def by_websockets_in_tls(stage):
 async def by_websockets_in_tls_only_who_trusts_the_certificate(stage):
     await stage.start(queues={"q": {}}, tls=True, websockets=True)
     # There is one try: what it is told must not be that a second was too short.
-    doubting = options(stage, retry_total=0, socket_timeout=PATIENCE)
+    doubting = stage.websockets(retry_total=0, socket_timeout=PATIENCE)
     secret = stage.connection_string(tls=True)
     try:
         await asyncio.to_thread(sends_and_receives, secret, "x", **doubting)
