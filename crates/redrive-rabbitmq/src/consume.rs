@@ -95,12 +95,12 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             changed = wanted.changed() => if changed.is_err() { return } else { continue },
         };
         let pause = match subscribed {
-            Ok((session, consumer)) => {
+            Ok((session, mut consumer)) => {
                 if std::mem::take(&mut cut) {
                     broker.note_interruption();
                 }
                 let since = Instant::now();
-                let ended = take(broker, &session, consumer, &mut sizing, &mut idle, &mut wanted).await;
+                let ended = take(broker, &session, &mut consumer, &mut sizing, &mut idle, &mut wanted).await;
                 unwatched_since = Instant::now();
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
@@ -115,6 +115,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                         // Where only the subscription ended, the channel lives as long as the slowest handler, and with its
                         // end everything would count as failed.
                         let _ = timeout(CANCEL_TIMEOUT, session.give_back_all()).await;
+                        take_what_is_left(broker, &session, &mut consumer);
                         broker.inbox.forget_stale();
                         let pause = backoff.next();
                         warn!(queue = %broker.queue(), epoch = session.epoch(), %why, ?pause, "intake interrupted");
@@ -214,27 +215,9 @@ async fn try_subscribe(broker: &Broker, live: &Arc<Live>) -> Result<(Arc<Session
 async fn take(
     broker: &Broker,
     session: &Arc<Session>,
-    mut consumer: Consumer,
-    sizing: &mut Option<Sizing>,
-    idle: &mut IdleWatch,
-    wanted: &mut watch::Receiver<Wanted>,
-) -> Ended {
-    let ended = take_until_ended(broker, session, &mut consumer, sizing, wanted).await;
-    if let Ended::Cut(_) = ended {
-        // What the client library holds comes again: the inbox tells which that is.
-        let mut arrivals = Arrivals::on(broker, session);
-        while let Some(Some(Ok(delivery))) = consumer.next().now_or_never() {
-            broker.inbox.push([arrivals.take_in(delivery)]);
-        }
-    }
-    ended
-}
-
-async fn take_until_ended(
-    broker: &Broker,
-    session: &Arc<Session>,
     consumer: &mut Consumer,
     sizing: &mut Option<Sizing>,
+    idle: &mut IdleWatch,
     wanted: &mut watch::Receiver<Wanted>,
 ) -> Ended {
     let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
@@ -315,6 +298,14 @@ async fn is_blind(broker: &Broker, session: &Session, last_tag: u64, idle: &mut 
             idle.unknown();
             None
         }
+    }
+}
+
+/// After a cut: what the client library still holds comes again, and the inbox tells which that is.
+fn take_what_is_left(broker: &Broker, session: &Arc<Session>, consumer: &mut Consumer) {
+    let mut arrivals = Arrivals::on(broker, session);
+    while let Some(Some(Ok(delivery))) = consumer.next().now_or_never() {
+        broker.inbox.push([arrivals.take_in(delivery)]);
     }
 }
 
