@@ -111,7 +111,7 @@ impl Delivery {
     }
 
     /// The same delivery, as if this copy of its message had come in its place.
-    pub(crate) fn as_copy(mut self, copy: Message, now: SystemTime) -> Self {
+    pub(crate) fn replaced_by(mut self, copy: Message, now: SystemTime) -> Self {
         self.story = Story::is_on(&copy).then(|| Arc::new(Story::read(&copy)));
         self.message = copy;
         self.received_at = now;

@@ -301,7 +301,7 @@ impl<T: Transport> Context<T> {
         ended: Ended<T::Receipt>,
     ) -> Option<Due<T::Receipt>> {
         if let Ended::Due { copy, receipt } = ended {
-            return Some((delivery.clone().as_copy(copy, self.transport.now()), receipt, in_hand));
+            return Some((delivery.clone().replaced_by(copy, self.transport.now()), receipt, in_hand));
         }
         self.leave(&mut in_hand, SettledCache::comes_again);
         None
