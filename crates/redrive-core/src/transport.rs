@@ -109,7 +109,7 @@ pub trait Transport: Send + Sync + 'static {
 
     /// What was handed out and not received before an [interruption](Delivery::after_interruptions): it was thrown away, and
     /// comes again. Each is answered once, before the first delivery after the interruption is received; `None`: there were
-    /// too many to be kept.
+    /// too many to be kept. Asked for at the start by whoever will ask again; before that nothing need be kept.
     ///
     /// A transport whose deliveries have [numbers of the broker](Delivery::with_broker_number) leaves it.
     fn unreceived(&self) -> Option<Vec<Delivery>> {

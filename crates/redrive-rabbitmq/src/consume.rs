@@ -65,7 +65,8 @@ impl Drop for Watched {
 
 async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let mut backoff = Backoff::default();
-    let mut cut = false;
+    // What was in hand at the end of the last subscription was lost; the queues are to be looked at again.
+    let (mut cut, mut ended_by_broker) = (false, false);
     let mut unwatched_since = Instant::now();
     let mut sizing = None;
     let mut idle = IdleWatch::every(broker.options.idle_check);
@@ -89,13 +90,14 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             Wanted::Close => return,
         }
         broker.inbox.enter(Phase::Open);
-        let trusted = !cut && unwatched_since.elapsed() < UNWATCHED;
+        let trusted = !ended_by_broker && unwatched_since.elapsed() < UNWATCHED;
         let subscribed = tokio::select! {
             subscribed = subscribe(broker, trusted) => subscribed,
             changed = wanted.changed() => if changed.is_err() { return } else { continue },
         };
         let pause = match subscribed {
             Ok((session, mut consumer)) => {
+                ended_by_broker = false;
                 if std::mem::take(&mut cut) {
                     broker.note_interruption();
                 }
@@ -105,13 +107,20 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
                 }
+                let blind = matches!(ended, Ended::Blind(_));
                 match ended {
                     Ended::AsWanted => continue,
-                    Ended::Cut(why) => {
-                        cut = true;
+                    Ended::Cut(why) | Ended::Blind(why) => {
+                        ended_by_broker = true;
                         session.end();
-                        // Now, while there is one: who settled everything may drop it.
-                        broker.interruptions();
+                        if blind {
+                            // Nothing was in hand: nothing comes again for it.
+                            session.is_interruption();
+                        } else {
+                            cut = true;
+                            // Now, while there is one: who settled everything may drop it.
+                            broker.interruptions();
+                        }
                         // Where only the subscription ended, the channel lives as long as the slowest handler, and with its
                         // end everything would count as failed.
                         let _ = timeout(CANCEL_TIMEOUT, session.give_back_all()).await;
@@ -156,6 +165,8 @@ fn is_beyond_waiting(failed: &TransportError) -> bool {
 enum Ended {
     AsWanted,
     Cut(String),
+    /// Nothing was in hand, and nothing comes.
+    Blind(String),
 }
 
 /// `trusted`: the queues are as they were when they were prepared, if the connection still is the same.
@@ -259,7 +270,7 @@ async fn take(
                 } else if idle.passed(LOOK_EVERY)
                     && let Some(why) = is_blind(broker, session, last_tag, idle).await
                 {
-                    return Ended::Cut(why);
+                    return Ended::Blind(why);
                 }
                 if let Some(sizing) = sizing.as_mut().filter(|_| full.is_some())
                     && sizing.after_a_second(handed_out)

@@ -107,7 +107,7 @@ pub(crate) fn declaring_exchange(exchange: &str, error: Error) -> TransportError
                  have it declared by somebody else and use Topology::Verify"
             ),
         ),
-        Some((320 | 541, _)) | None => {
+        Some((320 | 501..=541, _)) | None => {
             (TransportErrorKind::Unreachable, format!("exchange `{exchange}` could not be declared: {error}"))
         }
         Some((_, text)) => {
@@ -145,7 +145,7 @@ pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportErr
                 "{what}: {text}. Grant write on the queue and read on the exchange, or use Topology::Verify"
             ),
         ),
-        Some((320 | 541, _)) | None => (TransportErrorKind::Unreachable, format!("{what}: {error}")),
+        Some((320 | 501..=541, _)) | None => (TransportErrorKind::Unreachable, format!("{what}: {error}")),
         Some((_, text)) => (TransportErrorKind::Topology, format!("{what}: {text}")),
     };
     TransportError::new(kind, message).with_source(error)
@@ -269,7 +269,8 @@ fn is_out_of_reach(code: u16, text: &str) -> bool {
     /// What `rabbit_amqqueue` says of a queue that is declared and absent.
     const ABSENT: [&str; 4] =
         ["down or inaccessible", "stopped by supervisor", "failed to restart", "due to timeout"];
-    matches!(code, 320 | 541) || code == 404 && ABSENT.iter().any(|absent| text.contains(absent))
+    // What ends a connection says nothing about a queue; it may be anybody's fault on it.
+    matches!(code, 320 | 501..=541) || code == 404 && ABSENT.iter().any(|absent| text.contains(absent))
 }
 
 /// There is no subscription. Only a missing queue is beyond waiting.
@@ -330,10 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_shuts_down_says_nothing_about_an_exchange() {
-        for kind in [AMQPHardError::CONNECTIONFORCED, AMQPHardError::INTERNALERROR] {
+    fn what_ends_a_connection_says_nothing_about_an_exchange_or_a_queue() {
+        use AMQPHardError::{CONNECTIONFORCED, FRAMEERROR, INTERNALERROR, NOTALLOWED};
+        for kind in [CONNECTIONFORCED, INTERNALERROR, FRAMEERROR, NOTALLOWED] {
             let ended = Error::from(ErrorKind::ProtocolError(AMQPError::new(kind.into(), "shutdown".into())));
-            for asked in [declaring_exchange, verifying_exchange] {
+            for asked in [declaring_exchange, verifying_exchange, declaring, verifying] {
                 assert_eq!(asked("orders", ended.clone()).kind(), TransportErrorKind::Unreachable);
             }
         }

@@ -28,16 +28,13 @@ struct State {
 /// As long as nobody receives, sessions may end again and again: no more is kept than so many, or twice what one session had.
 const MOST_UNRECEIVED: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Unreceived {
+    /// Nobody asked yet, and perhaps nobody ever does.
+    #[default]
+    NotAskedFor,
     These(Vec<Delivery>),
     TooMany,
-}
-
-impl Default for Unreceived {
-    fn default() -> Self {
-        Self::These(Vec::new())
-    }
 }
 
 impl Unreceived {
@@ -56,6 +53,7 @@ impl Unreceived {
 
     fn deliveries(self) -> Option<Vec<Delivery>> {
         match self {
+            Self::NotAskedFor => Some(Vec::new()),
             Self::These(kept) => Some(kept),
             Self::TooMany => None,
         }
@@ -174,7 +172,7 @@ impl Inbox {
 
     /// What came in sessions that ended before it was received, since this was asked for the last time; `None`: too many.
     pub(crate) fn take_unreceived(&self) -> Option<Vec<Delivery>> {
-        std::mem::take(&mut self.state().unreceived).deliveries()
+        std::mem::replace(&mut self.state().unreceived, Unreceived::These(Vec::new())).deliveries()
     }
 
     /// Everything that was not received.

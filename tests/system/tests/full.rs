@@ -12,6 +12,7 @@ use redrive_system_tests::{Combination, Diary, QUEUE, memory_with, numbered, on_
 use redrive_testkit::{Fault, Faulty};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
+use tower::limit::ConcurrencyLimitLayer;
 
 on_both_versions!(60; what_fails_in_a_full_queue_is_handled_again);
 
@@ -70,6 +71,22 @@ async fn what_waits_in_hand_is_given_back_at_the_shutdown() {
     let report = consumer.run_until(sleep(secs(5))).await.unwrap();
     assert_eq!(report.released, 1);
     assert_eq!(broker.depth(QUEUE), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_intake_does_not_hold_the_only_place_of_a_layer() {
+    let (broker, transport) = memory_with(numbered(1));
+    let diary = Diary::new();
+    let consumer = Consumer::new(without_room_to_come_back(transport))
+        .concurrency(2)
+        .layer(ConcurrencyLimitLayer::new(1))
+        .with_dead_letter_backoff([secs(1), secs(10)])
+        .observer(diary.observer())
+        .handler(handle);
+    let ended = async { tokio::time::timeout(mins(1), diary.ended(1)).await.expect("it gets the place") };
+    let report = consumer.run_until(ended).await.unwrap();
+    assert_eq!((report.acknowledged, report.retried), (1, 2));
+    assert_eq!(broker.depth(QUEUE), 0);
 }
 
 /// Every message fails the first time, the queue is full, and as many as can be are in hand: nothing but handling them makes

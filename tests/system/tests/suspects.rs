@@ -411,6 +411,44 @@ async fn a_suspect_that_is_too_large_to_be_copied_does_not_hold_up_the_others() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
+    let (broker, dead) = memory_with(numbered(4));
+    let dead = DeadHand(dead);
+    let held = dead.take(3).await;
+    let faulty = Faulty::new(broker.transport(QUEUE)).on_settle(|attempted| {
+        let copied = attempted.settlement.stores_copy();
+        if copied { Fault::Refused(TransportErrorKind::TooLarge) } else { Fault::None }
+    });
+    let (diary, too_large) = (Diary::new(), Arc::new(Notify::new()));
+    let says = Arc::clone(&too_large);
+    // One that hands out only one more, and counts those too that are in hand from before, would hide it.
+    let transport =
+        Shared::saying(Arc::new(faulty), |said| said.native_dead_letter = false).that_cannot_narrow();
+    let consumer = Consumer::new(transport)
+        .concurrency(4)
+        .grace(mins(60))
+        .with_dead_letter_backoff([secs(1)])
+        .observer(diary.observer())
+        .observer(move |event: &Event<'_>| {
+            if matches!(event, Event::NotSettled { .. }) {
+                says.notify_one();
+            }
+        })
+        .handler(
+            async |delivery: Delivery| {
+                if delivery.id() == "3" { Err(BoxError::from("no answer")) } else { Ok(()) }
+            },
+        );
+    let running = tokio::spawn(consumer.run());
+    too_large.notified().await;
+    dead.0.crash();
+    drop(held);
+    let others = tokio::time::timeout(mins(10), diary.ended(3)).await;
+    others.expect("nobody waits for the grace period");
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_limit_of_hand_outs_that_is_known_after_the_start_counts() {
     let (broker, dead) = memory_with(numbered(10));
     let dead = DeadHand(dead);

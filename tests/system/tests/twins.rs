@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use redrive::Delivery;
 use redrive::prelude::*;
-use redrive::{Delivery, Event};
 use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, on_four_combinations};
@@ -25,17 +25,33 @@ struct Handled {
     permits: Arc<Semaphore>,
     times: Arc<Mutex<BTreeMap<String, usize>>>,
     total: watch::Sender<usize>,
+    /// Where this is false, the second run of each message waits for it, and fails.
+    cut: watch::Sender<bool>,
+    began: Arc<Mutex<BTreeMap<String, usize>>>,
+    seconds: watch::Sender<usize>,
 }
 
 impl Handled {
     fn new(permits: usize) -> Self {
         let permits = Arc::new(Semaphore::new(permits));
-        Self { permits, times: Arc::default(), total: watch::Sender::new(0) }
+        Self {
+            permits,
+            times: Arc::default(),
+            total: watch::Sender::new(0),
+            cut: watch::Sender::new(false),
+            began: Arc::default(),
+            seconds: watch::Sender::new(0),
+        }
     }
 
     /// Waits until so many handlers came to their end.
     async fn total(&self, handled: usize) {
         self.total.subscribe().wait_for(|total| *total >= handled).await.unwrap();
+    }
+
+    /// Waits until so many second handlers wait for the cut.
+    async fn second_began(&self, seconds: usize) {
+        self.seconds.subscribe().wait_for(|began| *began >= seconds).await.unwrap();
     }
 
     /// Waits until every message was handled twice.
@@ -59,6 +75,17 @@ impl Handled {
 
 async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<(), BoxError> {
     handled.permits.acquire().await?.forget();
+    let run = {
+        let mut began = handled.began.lock().unwrap();
+        let run = began.entry(delivery.id().to_owned()).or_default();
+        *run += 1;
+        *run
+    };
+    if run == 2 && !*handled.cut.borrow() {
+        handled.seconds.send_modify(|seconds| *seconds += 1);
+        handled.cut.subscribe().wait_for(|cut| *cut).await?;
+        return Err("the connection is gone".into());
+    }
     *handled.times.lock().unwrap().entry(delivery.id().to_owned()).or_default() += 1;
     handled.total.send_modify(|total| *total += 1);
     Ok(())
@@ -67,6 +94,7 @@ async fn handle(State(handled): State<Handled>, delivery: Delivery) -> Result<()
 async fn both_are_handled_after_a_restart(on: Combination) {
     let scene = Scene::set(on).await;
     let (first, second) = (Handled::new(0), Handled::new(PAIRS * 4));
+    second.cut.send_replace(true);
     let (stop, stopped) = oneshot::channel();
     let before = tokio::spawn(scene.run(&scene.url, &first, stopped).await);
     scene.until_in_hand().await;
@@ -80,19 +108,20 @@ async fn both_are_handled_after_a_restart(on: Combination) {
     scene.clear().await;
 }
 
+/// The first of each pair is handled, and the handler of the second fails with the connection.
 async fn both_are_handled_after_a_cut(on: Combination) {
     let scene = Scene::set(on).await;
     let address = scene.url.split('@').nth(1).unwrap().split('/').next().unwrap();
     let proxy = Proxy::start(address.parse().unwrap()).await.unwrap();
     let url = scene.url.replacen(address, &proxy.addr().to_string(), 1);
-    // All of the first, none of the second.
-    let handled = Handled::new(PAIRS);
+    let handled = Handled::new(PAIRS * 9);
+    let cut = handled.cut.clone();
     let (running, stopped) = oneshot::channel();
     let service = tokio::spawn(scene.run(&url, &handled, stopped).await);
     handled.total(PAIRS).await;
-    scene.until_in_hand().await;
+    handled.second_began(PAIRS).await;
     proxy.cut();
-    handled.permits.add_permits(PAIRS * 4);
+    cut.send_replace(true);
     handled.all_twice().await;
     drop(running);
     service.await.unwrap();
@@ -128,16 +157,10 @@ impl Scene {
     ) -> impl Future<Output = redrive::Report> + use<> {
         let transport = self.on.options(&self.queue).connect(url).await.unwrap();
         let consumer = Consumer::new(transport)
-            .concurrency(4)
+            .concurrency(2 * PAIRS)
             .prefetch(100)
             .grace(millis(0))
             .with_dead_letter_backoff([secs(1)])
-            .observer(|event: &Event<'_>| {
-                assert!(
-                    !matches!(event, Event::IntakePaused),
-                    "nothing is copied here but what is given back"
-                );
-            })
             .handler_with(handled.clone(), handle);
         async move { consumer.run_until(async { drop(stopped.await) }).await.unwrap() }
     }

@@ -7,14 +7,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Event;
 use super::ledger::Ledger;
+use super::recent::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Watch};
 use super::work::Context;
 use crate::delivery::Delivery;
 use crate::transport::{Received, Transport, TransportError, TransportErrorKind};
-
-/// What was in hand when a connection of this process was lost comes again within this time: RabbitMQ notices a dead
-/// connection after two heartbeats, and hands it out again then.
-const PARDON: Duration = Duration::from_secs(60);
 
 /// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.
 pub(crate) type Alone = Option<Arc<()>>;
@@ -51,8 +48,14 @@ impl<R: Send + 'static> Isolation<R> {
         }
     }
 
-    /// How many deliveries may be handled at the same time. It is asked how many are at the moment only where that matters.
-    pub(crate) fn most(&self, concurrency: usize, running: impl FnOnce() -> usize) -> usize {
+    /// How many deliveries may be in hand of workers at the same time. It is asked how many are at the moment, and how many of
+    /// these are held without a handler, only where that matters.
+    pub(crate) fn most(
+        &self,
+        concurrency: usize,
+        running: impl FnOnce() -> usize,
+        held: impl FnOnce() -> usize,
+    ) -> usize {
         if self.watch.together() {
             return concurrency;
         }
@@ -60,7 +63,7 @@ impl<R: Send + 'static> Isolation<R> {
             return 0;
         }
         // What outlived the patience goes on, and one at a time is handled beside it.
-        if self.waits() { 1 } else { running() + 1 }
+        if self.waits() { held() + 1 } else { running() + 1 }
     }
 
     /// True while handlers that run are waited for: [`take`](Self::take) ends the waiting.
@@ -216,7 +219,8 @@ impl<R: Send + 'static> Isolation<R> {
         if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
             return false;
         }
-        let interrupted = || context.transport.since_interruption().is_some_and(|since| since < PARDON);
+        let interrupted =
+            || context.transport.since_interruption().is_some_and(|since| since < COMES_AGAIN_WITHIN);
         let pardoned = delivery.redelivered() && interrupted();
         self.rule.suspects(delivery, pardoned, deaths)
     }

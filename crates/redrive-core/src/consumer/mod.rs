@@ -161,6 +161,10 @@ impl<T: Transport, L> Consumer<T, L> {
 
     /// How many recently settled deliveries are remembered, so that one whose acknowledgement was lost is settled on
     /// sight when it comes again, and not handled a second time. `0` remembers none.
+    ///
+    /// Where the broker does not number its messages (RabbitMQ), a message is known again by its content, soon after an
+    /// interruption, and only if none like it is known to be unhandled: a publisher may publish the same thing twice, and
+    /// mean it.
     pub fn remember(mut self, deliveries: usize) -> Self {
         self.settings.remembered = deliveries;
         self

@@ -3,10 +3,47 @@ use crate::{Message, header_names};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
-fn cache(capacity: usize) -> SettledCache {
-    let mut cache = SettledCache::new(NonZeroUsize::new(capacity).unwrap(), capacity);
-    cache.interrupted(1, Some(&[]));
-    cache
+/// A cache with a clock.
+struct Cache {
+    cache: SettledCache,
+    now: Instant,
+}
+
+impl Cache {
+    fn new(capacity: usize, most_in_hand: usize) -> Self {
+        let cache = SettledCache::new(NonZeroUsize::new(capacity).unwrap(), most_in_hand);
+        let mut cache = Self { cache, now: Instant::now() };
+        cache.interrupted(1, Some(&[]));
+        cache
+    }
+
+    fn interrupted(&mut self, interruptions: u64, unreceived: Option<&[Delivery]>) {
+        self.cache.interrupted(interruptions, unreceived, self.now);
+    }
+
+    fn knows(&self, delivery: &Delivery) -> bool {
+        self.cache.knows(delivery, self.now)
+    }
+
+    fn arrived(&mut self, delivery: &Delivery) -> (bool, Option<Ticket>) {
+        self.cache.arrived(delivery, self.now)
+    }
+
+    fn done(&mut self, ticket: &Ticket) {
+        self.cache.done(ticket, self.now);
+    }
+
+    fn comes_again(&mut self, ticket: &Ticket) {
+        self.cache.comes_again(ticket, self.now);
+    }
+
+    fn after(&mut self, time: Duration) {
+        self.now += time;
+    }
+}
+
+fn cache(capacity: usize) -> Cache {
+    Cache::new(capacity, capacity)
 }
 
 fn delivery(id: &str, hop: i64) -> Delivery {
@@ -22,7 +59,7 @@ fn again(delivery: Delivery, interruptions: u64) -> Delivery {
 }
 
 /// It arrives, and is settled.
-fn settle(cache: &mut SettledCache, delivery: &Delivery) {
+fn settle(cache: &mut Cache, delivery: &Delivery) {
     let (known, ticket) = cache.arrived(delivery);
     assert!(!known);
     ticket.iter().for_each(|ticket| cache.done(ticket));
@@ -72,6 +109,75 @@ fn where_it_is_not_known_what_comes_again_nothing_is_taken_for_done() {
 }
 
 #[test]
+fn nor_for_a_while_after_that() {
+    let mut cache = cache(4);
+    cache.interrupted(2, None);
+    settle(&mut cache, &delivery("a", 0).after_interruptions(2));
+    cache.interrupted(3, Some(&[]));
+    assert!(
+        !cache.knows(&again(delivery("a", 0), 3)),
+        "another like it was in hand at the first interruption"
+    );
+    cache.after(UNSURE_FOR * 2);
+    settle(&mut cache, &delivery("a", 0).after_interruptions(3));
+    cache.interrupted(4, Some(&[]));
+    assert!(cache.knows(&again(delivery("a", 0), 4)));
+}
+
+#[test]
+fn what_was_settled_long_before_an_interruption_is_not_in_doubt() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.after(IN_DOUBT_FOR);
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in hand");
+}
+
+#[test]
+fn what_does_not_come_again_soon_was_not_lost() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    cache.after(COMES_AGAIN_WITHIN * 2);
+    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in hand");
+    cache.interrupted(3, Some(&[]));
+    assert!(!cache.knows(&again(delivery("a", 0), 3)), "nor after the next interruption");
+}
+
+#[test]
+fn what_is_handed_over_late_is_not_taken_for_done() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    let late = again(delivery("a", 0), 1);
+    assert!(!cache.arrived(&late).0, "its twin of before the interruption is done, perhaps");
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "it comes again, not done");
+    assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
+fn where_one_was_forgotten_that_comes_again_nothing_is_taken_for_done() {
+    let mut cache = cache(1);
+    for id in ["a", "b"] {
+        let (_, given_back) = cache.arrived(&delivery(id, 0));
+        cache.comes_again(&given_back.unwrap());
+    }
+    settle(&mut cache, &delivery("a", 0));
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.knows(&again(delivery("a", 0), 2)), "one like it was given back");
+}
+
+#[test]
+fn what_was_settled_otherwise_is_not_done_when_it_comes_again() {
+    let mut cache = cache(4);
+    settle(&mut cache, &delivery("a", 0));
+    let (_, rejected) = cache.arrived(&delivery("a", 0));
+    cache.cache.settled(&rejected.unwrap(), cache.now);
+    cache.interrupted(2, Some(&[]));
+    assert!(!cache.arrived(&again(delivery("a", 0), 2)).0);
+}
+
+#[test]
 fn what_is_given_back_is_not_taken_for_its_twin() {
     let mut cache = cache(4);
     settle(&mut cache, &delivery("a", 0));
@@ -102,8 +208,7 @@ fn what_came_again_before_its_handler_ended_leaves_nothing_behind() {
 
 #[test]
 fn only_as_many_as_can_be_in_hand_are_in_doubt() {
-    let mut cache = SettledCache::new(NonZeroUsize::new(100).unwrap(), 2);
-    cache.interrupted(1, Some(&[]));
+    let mut cache = Cache::new(100, 2);
     for id in ["a", "b", "c"] {
         settle(&mut cache, &delivery(id, 0));
     }
@@ -121,7 +226,7 @@ fn the_oldest_doubts_are_forgotten() {
     }
     let known = |id| cache.knows(&again(delivery(id, 0), 4));
     assert_eq!((known("a"), known("b"), known("c")), (false, true, true));
-    assert_eq!(cache.doubts.order.len(), 2);
+    assert_eq!((cache.cache.doubts.of.len(), cache.cache.doubts.order.len()), (2, 2));
 }
 
 #[test]

@@ -172,7 +172,7 @@ async fn take_in<T: Transport>(
     let mut trouble = context.trouble.0.subscribe();
     let concurrency = context.settings.concurrency;
     loop {
-        let most = intake.isolation.most(concurrency, || workers.open());
+        let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold());
         let mut room = workers.room(most);
         tokio::select! {
             biased;
@@ -188,6 +188,8 @@ async fn take_in<T: Transport>(
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             () = context.held.notified(), if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
+            // A place in the layers that the idle intake holds is for who has a message.
+            () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {
@@ -207,7 +209,7 @@ async fn take_in<T: Transport>(
                         workers.call();
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
-                    let most = isolation.most(concurrency, || workers.open());
+                    let most = isolation.most(concurrency, || workers.open(), || context.on_hold());
                     // There is no less room than was found; others may have ended since.
                     room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
                     // What is taken is handed to a worker: nothing is taken in the last turn.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::recent::{SettledCache, Ticket};
-use super::work::{Context, InHand};
+use super::work::{Context, InHand, OnHold};
 use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::message::Message;
@@ -58,7 +58,7 @@ impl<T: Transport> Context<T> {
         mut settlement: Settlement,
     ) -> Ended<T::Receipt> {
         let since = Instant::now();
-        let mut trouble = None;
+        let (mut trouble, mut on_hold) = (None, None);
         let mut recovered = None;
         for tries in 1_u32.. {
             let SettleError { error, receipt: held, copy_stored } = failed;
@@ -80,7 +80,7 @@ impl<T: Transport> Context<T> {
                     && let Settlement::Reschedule { wait: asked, copy } = settlement
                 {
                     trouble = None;
-                    self.end_isolation_of(in_hand);
+                    on_hold.get_or_insert_with(|| self.hold(in_hand));
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
                         tracing::warn!(%error, id = delivery.id(), "no room for the copy: it is handled from the hand");
@@ -94,7 +94,7 @@ impl<T: Transport> Context<T> {
                 } else if error.kind() == TransportErrorKind::TooLarge {
                     // The fault is this message's, and time does not mend it: the others must not wait for that, also
                     // where it was handled alone. Its handler is done.
-                    self.end_isolation_of(in_hand);
+                    on_hold.get_or_insert_with(|| self.hold(in_hand));
                     if tries == 1 {
                         tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in hand, and takes one place of the concurrency");
                     }
@@ -196,22 +196,21 @@ impl<T: Transport> Context<T> {
             // The message stays with the broker: when it comes again, it is not done.
             Settlement::Release | Settlement::HoldBack { .. } | Settlement::Reject => false,
         };
-        if done {
-            self.leave(in_hand, SettledCache::done);
-        }
+        self.leave(in_hand, if done { SettledCache::done } else { SettledCache::settled });
     }
 
     /// Its handler is done: others need not wait until it is settled, which may take for ever.
-    fn end_isolation_of(&self, in_hand: &mut InHand) {
+    fn hold(&self, in_hand: &mut InHand) -> OnHold {
         if in_hand.alone.take().is_some() {
             self.held.notify_one();
         }
+        self.on_hold.begin()
     }
 
     /// What is left in hand comes again.
-    pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket)) {
+    pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
         if let (Some(ticket), Some(recent)) = (in_hand.ticket.take(), &self.recent) {
-            how(&mut recent.lock().unwrap_or_else(PoisonError::into_inner), &ticket);
+            how(&mut recent.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
         }
     }
 }

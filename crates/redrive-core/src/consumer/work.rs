@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -34,6 +35,8 @@ pub(crate) struct Context<T> {
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<SettledCache>>,
     losses: Mutex<Losses>,
+    /// There was ever one.
+    any_lost: AtomicBool,
     pub(crate) rule: Rule,
     /// The transport was started with one delivery in hand.
     pub(crate) narrowed: bool,
@@ -41,6 +44,10 @@ pub(crate) struct Context<T> {
     pub(crate) trouble: Trouble,
     /// What was handled alone stays in hand.
     pub(crate) held: Notify,
+    /// How many stay in hand, their handlers done.
+    pub(crate) on_hold: Holding,
+    /// Somebody who has a message waits for a stack that is ready.
+    pub(crate) stack_wanted: Notify,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
     /// The stack, and clones of it that have done a call, for the next one.
@@ -56,6 +63,8 @@ pub(crate) struct InHand {
     known: bool,
     /// While it is handled alone.
     pub(crate) alone: Alone,
+    /// What the broker knows it as, where it is handled from the hand.
+    original: Option<Delivery>,
 }
 
 /// A copy that was not stored and is due now, with what is in hand for it.
@@ -70,11 +79,16 @@ impl<T: Transport> Context<T> {
         ledger: Option<Ledger>,
     ) -> Self {
         let capabilities = transport.capabilities();
+        if settings.remembered().is_some() {
+            // From now on they are kept.
+            transport.unreceived();
+        }
         let most_in_hand = capabilities.most_in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
             capabilities,
             transport,
             losses: Mutex::default(),
+            any_lost: AtomicBool::new(false),
             rule,
             narrowed,
             ledger,
@@ -84,6 +98,8 @@ impl<T: Transport> Context<T> {
                 .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
             trouble: Trouble(watch::Sender::new(0)),
             held: Notify::new(),
+            on_hold: Holding::default(),
+            stack_wanted: Notify::new(),
             over: watch::Sender::new(false),
             stacks: Mutex::new(vec![service]),
             settings,
@@ -98,7 +114,7 @@ impl<T: Transport> Context<T> {
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
-        let in_hand = InHand { ticket, known, alone };
+        let in_hand = InHand { ticket, known, alone, original: None };
         if let Some(due) = self.work_once(service, delivery, receipt, in_hand).await {
             Box::pin(self.work_on(due)).await;
         }
@@ -109,7 +125,12 @@ impl<T: Transport> Context<T> {
         let mut next = Some(due);
         while let Some((delivery, receipt, in_hand)) = next {
             let mut service = self.stack();
-            if service.ready().await.is_err() {
+            self.stack_wanted.notify_one();
+            let ready = tokio::select! {
+                ready = service.ready() => ready.is_ok(),
+                () = self.over() => false,
+            };
+            if !ready {
                 // The loop has the same stack, and ends with its error.
                 self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
                 return;
@@ -190,6 +211,7 @@ impl<T: Transport> Context<T> {
     async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: T::Receipt) {
         tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
         if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
+            self.settled_at_last(delivery, in_hand);
             self.counters.settled_on_sight();
             self.tell(&Event::SettledOnSight { delivery });
         }
@@ -201,7 +223,7 @@ impl<T: Transport> Context<T> {
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         // Given back as a copy it would be one hop further, and nobody would know it again.
         let (known, ticket) = self.arrived(&delivery);
-        let mut in_hand = InHand { ticket, known, alone: None };
+        let mut in_hand = InHand { ticket, known, ..InHand::default() };
         if known {
             return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
         }
@@ -272,8 +294,8 @@ impl<T: Transport> Context<T> {
         };
         match &ended {
             Ended::Settled | Ended::Due { .. } => {
-                if delivery.redelivered() {
-                    self.losses().forget(delivery);
+                if let Ended::Settled = ended {
+                    self.settled_at_last(delivery, &in_hand);
                 }
                 self.counters.settled(&disposition);
                 self.tell(&Event::Settled { delivery, disposition: &disposition });
@@ -284,7 +306,7 @@ impl<T: Transport> Context<T> {
             }
             Ended::Lost => {
                 if disposition != Disposition::Release {
-                    self.handled_and_lost(delivery);
+                    self.handled_and_lost(in_hand.original.as_ref().unwrap_or(delivery));
                 }
                 self.lost(delivery);
             }
@@ -301,6 +323,7 @@ impl<T: Transport> Context<T> {
         ended: Ended<T::Receipt>,
     ) -> Option<Due<T::Receipt>> {
         if let Ended::Due { copy, receipt } = ended {
+            in_hand.original.get_or_insert_with(|| delivery.clone());
             return Some((delivery.clone().replaced_by(copy, self.transport.now()), receipt, in_hand));
         }
         self.leave(&mut in_hand, SettledCache::comes_again);
@@ -317,6 +340,7 @@ impl<T: Transport> Context<T> {
     }
 
     fn handled_and_lost(&self, delivery: &Delivery) {
+        self.any_lost.store(true, Ordering::Relaxed);
         let times = self.losses().note(delivery);
         // Once for each message: the first time may be a connection that was cut.
         if times == 2 {
@@ -330,6 +354,17 @@ impl<T: Transport> Context<T> {
                  message is turned away as poison after as many hand-outs as are allowed"
             );
         }
+    }
+
+    fn settled_at_last(&self, delivery: &Delivery, in_hand: &InHand) {
+        if self.any_lost.load(Ordering::Relaxed) {
+            self.losses().forget(in_hand.original.as_ref().unwrap_or(delivery));
+        }
+    }
+
+    /// How many deliveries stay in hand, their handlers done.
+    pub(crate) fn on_hold(&self) -> usize {
+        self.on_hold.0.load(Ordering::Relaxed)
     }
 
     fn losses(&self) -> MutexGuard<'_, Losses> {
@@ -371,18 +406,21 @@ impl<T: Transport> Context<T> {
     /// Whether it is done, and only its acknowledgement was lost.
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
         // Nothing else is ever looked up, and most are not.
-        delivery.redelivered() && self.recent_for(delivery).is_some_and(|recent| recent.knows(delivery))
+        delivery.redelivered()
+            && self.recent_for(delivery).is_some_and(|recent| recent.knows(delivery, Instant::now()))
     }
 
     /// It is in hand from now on; answers whether it is done.
     fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
-        self.recent_for(delivery).map_or((false, None), |mut recent| recent.arrived(delivery))
+        self.recent_for(delivery).map_or((false, None), |mut recent| recent.arrived(delivery, Instant::now()))
     }
 
     fn recent_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
         let mut recent = self.recent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.is_first_with(delivery) {
-            recent.interrupted(delivery.interruptions(), self.transport.unreceived().as_deref());
+            let since = self.transport.since_interruption().unwrap_or_default();
+            let resumed = Instant::now().checked_sub(since).unwrap_or_else(Instant::now);
+            recent.interrupted(delivery.interruptions(), self.transport.unreceived().as_deref(), resumed);
         }
         Some(recent)
     }
@@ -411,6 +449,25 @@ impl<T: Transport> Context<T> {
 
 fn is_poison(disposition: &Disposition) -> bool {
     disposition.failure().is_some_and(|failure| *failure.reason() == Reason::PoisonMessage)
+}
+
+/// Counts what stays in hand, its handler done.
+#[derive(Default)]
+pub(crate) struct Holding(Arc<AtomicUsize>);
+
+impl Holding {
+    pub(crate) fn begin(&self) -> OnHold {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OnHold(Arc::clone(&self.0))
+    }
+}
+
+pub(crate) struct OnHold(Arc<AtomicUsize>);
+
+impl Drop for OnHold {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
