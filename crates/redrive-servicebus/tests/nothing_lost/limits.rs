@@ -26,7 +26,7 @@ async fn refused_retry(address: &str, options: Options) -> Result<(), BoxError> 
     let settlement = plan(&transport, &delivery, Disposition::Retry(Duration::from_secs(1), broken()));
     let refused = transport.settle(receipt, settlement).await.expect_err("there is no room");
     assert!(refused.receipt.is_some(), "it is still in hand");
-    assert_eq!(refused.error.kind(), TransportErrorKind::NotStored);
+    assert_eq!(refused.error.kind(), TransportErrorKind::Full);
     let said = refused.error.to_string();
     assert!(said.contains("quota") && said.contains("`orders`"), "{said}");
     Ok(())
@@ -51,6 +51,43 @@ async fn an_exceeded_quota_is_named_by_rest() -> Result<(), BoxError> {
     let options =
         ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest).dead_letter_queue("dead");
     refused_retry(&emulator.http_connection_string().ok_or("no HTTP")?, options).await
+}
+
+/// Nothing can be stored in a queue at its quota, and only its consumer makes room.
+#[tokio::test]
+async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxError> {
+    for transactions in [Transactions::Auto, Transactions::Off] {
+        let mut settings = Settings::default();
+        settings.max_size = 30_000;
+        let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
+        let publisher = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+        let mut published = 0;
+        while publisher.publish(Message::new(vec![b'x'; 2000]).with_id(published.to_string())).await.is_ok() {
+            published += 1;
+        }
+        assert!(published > 8, "{published}");
+        let handler = |delivery: Delivery| async move {
+            let fails = delivery.id().len() == 1 && delivery.attempt() < 3;
+            if fails { Err(broken().to_string().into()) } else { Ok::<_, BoxError>(Disposition::Ack) }
+        };
+        let queue = emulator.entity(QUEUE)?;
+        let emptied = async move {
+            while !queue.messages().is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let options = ServiceBus::options(QUEUE).transactions(transactions);
+        let transport = options.connect(&emulator.connection_string()).await?;
+        let waits = [Duration::from_millis(100); 2];
+        let runner = Consumer::new(transport).concurrency(2).with_dead_letter_backoff(waits).handler(handler);
+        let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+        assert_eq!(
+            (report.acknowledged, report.dead_lettered),
+            (published, 0),
+            "{transactions:?}: {report:?}"
+        );
+    }
+    Ok(())
 }
 
 /// Sends a message whose properties fill what Service Bus allows: nothing can be added to it.
