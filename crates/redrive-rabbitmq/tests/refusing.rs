@@ -39,7 +39,7 @@ async fn stores(transport: &RabbitMq, scene: &Scene) -> bool {
     match transport.publish_to("", &scene.dead_letters(), message("m")).await {
         Ok(()) => true,
         Err(error) => {
-            assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
+            assert_eq!(error.kind(), TransportErrorKind::Full, "{error}");
             false
         }
     }

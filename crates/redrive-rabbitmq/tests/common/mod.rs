@@ -165,7 +165,8 @@ pub async fn settles(transport: &RabbitMq, mut receipt: Receipt, settlement: Set
                 assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
                 return false;
             };
-            assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
+            let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+            assert!(tried_again.contains(&refused.error.kind()), "{}", refused.error);
             receipt = held;
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
