@@ -126,7 +126,7 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, handed out after so many interruptions of its transport: connections, channels and subscriptions
+    /// The same delivery, handed out after this many interruptions of its transport: connections, channels and subscriptions
     /// that ended with deliveries in hand. What was in hand, and what was settled and the broker was not told of, comes again
     /// after one more.
     #[must_use]

@@ -3,6 +3,7 @@
 mod backoff;
 mod book;
 mod control;
+mod guarded_count;
 mod isolate;
 mod ledger;
 mod losses;

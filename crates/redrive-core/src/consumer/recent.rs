@@ -6,7 +6,7 @@
 //! So what was settled is believed to come again
 //!
 //! - only after an interruption: without one, the broker keeps what it was told;
-//! - only where the broker may not have been told: it lets a bounded number be in hand, so only the last so many are in
+//! - only where the broker may not have been told: it limits how many are in hand, so only that many of the last are in
 //!   doubt, and of these only the latest;
 //! - only soon after the interruption, which is when it comes again;
 //! - only after every other message like it that is known to come again, because it was in hand and not done;

@@ -169,10 +169,10 @@ async fn take_in<T: Transport>(
     let mut asked = control.subscribe();
     // It may have been asked for before the start.
     asked.mark_changed();
-    let mut trouble = context.trouble.0.subscribe();
+    let mut trouble = context.trouble.subscribe();
     let concurrency = context.settings.concurrency;
     loop {
-        let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold());
+        let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
         let mut room = workers.room(most);
         tokio::select! {
             biased;
@@ -209,7 +209,7 @@ async fn take_in<T: Transport>(
                         workers.call();
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
-                    let most = isolation.most(concurrency, || workers.open(), || context.on_hold());
+                    let most = isolation.most(concurrency, || workers.open(), || context.on_hold.now());
                     // There is no less room than was found; others may have ended since.
                     room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
                     // What is taken is handed to a worker: nothing is taken in the last turn.

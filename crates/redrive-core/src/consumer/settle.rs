@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::guarded_count::Guard;
 use super::recent::{SettledCache, Ticket};
-use super::work::{Context, InHand, OnHold};
+use super::work::{Context, InHand};
 use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::message::Message;
@@ -200,7 +201,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Its handler is done: others need not wait until it is settled, which may take for ever.
-    fn hold(&self, in_hand: &mut InHand) -> OnHold {
+    fn hold(&self, in_hand: &mut InHand) -> Guard {
         if in_hand.alone.take().is_some() {
             self.held.notify_one();
         }

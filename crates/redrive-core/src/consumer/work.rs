@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use super::guarded_count::GuardedCount;
 use super::isolate::Alone;
 use super::ledger::Ledger;
 use super::losses::Losses;
@@ -41,11 +42,12 @@ pub(crate) struct Context<T> {
     /// The transport was started with one delivery in hand.
     pub(crate) narrowed: bool,
     pub(crate) ledger: Option<Ledger>,
-    pub(crate) trouble: Trouble,
+    /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
+    pub(crate) trouble: GuardedCount,
     /// What was handled alone stays in hand.
     pub(crate) held: Notify,
     /// How many stay in hand, their handlers done.
-    pub(crate) on_hold: Holding,
+    pub(crate) on_hold: GuardedCount,
     /// Somebody who has a message waits for a stack that is ready.
     pub(crate) stack_wanted: Notify,
     /// True once the grace period of the shutdown is over.
@@ -96,9 +98,9 @@ impl<T: Transport> Context<T> {
             recent: settings
                 .remembered()
                 .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
-            trouble: Trouble(watch::Sender::new(0)),
+            trouble: GuardedCount::new(),
             held: Notify::new(),
-            on_hold: Holding::default(),
+            on_hold: GuardedCount::new(),
             stack_wanted: Notify::new(),
             over: watch::Sender::new(false),
             stacks: Mutex::new(vec![service]),
@@ -362,11 +364,6 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// How many deliveries stay in hand, their handlers done.
-    pub(crate) fn on_hold(&self) -> usize {
-        self.on_hold.0.load(Ordering::Relaxed)
-    }
-
     fn losses(&self) -> MutexGuard<'_, Losses> {
         self.losses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -449,41 +446,4 @@ impl<T: Transport> Context<T> {
 
 fn is_poison(disposition: &Disposition) -> bool {
     disposition.failure().is_some_and(|failure| *failure.reason() == Reason::PoisonMessage)
-}
-
-/// Counts what stays in hand, its handler done.
-#[derive(Default)]
-pub(crate) struct Holding(Arc<AtomicUsize>);
-
-impl Holding {
-    pub(crate) fn begin(&self) -> OnHold {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        OnHold(Arc::clone(&self.0))
-    }
-}
-
-pub(crate) struct OnHold(Arc<AtomicUsize>);
-
-impl Drop for OnHold {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
-pub(crate) struct Trouble(pub(crate) watch::Sender<usize>);
-
-impl Trouble {
-    pub(crate) fn begin(&self) -> InTrouble {
-        self.0.send_modify(|count| *count += 1);
-        InTrouble(self.0.clone())
-    }
-}
-
-pub(crate) struct InTrouble(watch::Sender<usize>);
-
-impl Drop for InTrouble {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
 }
