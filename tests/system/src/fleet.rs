@@ -26,8 +26,10 @@ const LOOK: Duration = Duration::from_millis(5);
 pub enum Mode {
     /// As [`Fate`](crate::fate::Fate) says.
     Chaos,
-    /// Aborts its process on the message with the id `killer`; it handles alone what a dead process had in hand.
+    /// Aborts its process on messages whose id begins with `killer`; it handles alone what a dead process had in hand.
     Killer,
+    /// The same with slower handlers and fewer in hand, for several killers and processes.
+    Killers,
     /// The same with a ledger.
     KillerWithLedger,
     /// The same without looking for suspects: what is in hand beside the killer is counted down with it.
@@ -47,6 +49,7 @@ impl Mode {
         match self {
             Self::Chaos => "chaos",
             Self::Killer => "killer",
+            Self::Killers => "killers",
             Self::KillerWithLedger => "killer-with-ledger",
             Self::KillerInCompany => "killer-in-company",
             Self::Flows => "flows",

@@ -1,11 +1,12 @@
-//! One message among 200 in hand kills every process that handles it; the process is started again until all is done.
-//! The killer ends on the shelf, and takes nobody with it.
+//! One message among 200 in hand kills every process that handles it, or several do with two processes; a process that dies is
+//! started again until all is done. Killers end on the shelf, and take nobody with them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use lapin::options::BasicGetOptions;
 use redrive::{BoxError, Consumer, Delivery, Event, Message, NoRetry, Shelf, Shelves as _};
 use redrive_brokers::{broker, report};
@@ -18,7 +19,8 @@ use redrive_system_tests::{
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-on_both_versions!(900; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone);
+on_both_versions!(900; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone,
+    several_killers_and_two_processes_spare_the_others);
 
 mod alone {
     use super::*;
@@ -27,19 +29,17 @@ mod alone {
 
 /// With the killer as many as are in hand.
 const NEIGHBOURS: usize = 199;
-/// So many come before the killer.
-const BEFORE: usize = 10;
 
 async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination) {
     // A classic queue does not count: the ledger does.
     let classic = on.queue_type == QueueType::Classic;
     let mode = if classic { Mode::KillerWithLedger } else { Mode::Killer };
-    let ended = run_until_all_ended(on, mode).await;
+    let ended = run_until_all_ended(on, mode, &one_killer(), 1).await;
     // A death for each of the configured number of hand-outs; but where giving back counts, too, one of them may be that.
     let returns_count = !classic && on.version == Version::V3_10;
     let deaths = if returns_count { 2..=POISON_AFTER } else { POISON_AFTER..=POISON_AFTER };
     assert!(deaths.contains(&ended.deaths), "{} deaths", ended.deaths);
-    assert_eq!(ended.shelved, [KILLER.to_owned()].into());
+    assert_eq!(ended.shelved, [KILLER]);
     let mut again = 0;
     for record in &ended.neighbours {
         assert_eq!(record.shelved, 0, "{record:?}");
@@ -59,9 +59,9 @@ async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination)
 }
 
 async fn without_suspects_the_killer_drags_its_neighbours_along(on: Combination) {
-    let ended = run_until_all_ended(on, Mode::KillerInCompany).await;
+    let ended = run_until_all_ended(on, Mode::KillerInCompany, &one_killer(), 1).await;
     assert_eq!(ended.deaths, POISON_AFTER);
-    assert!(ended.shelved.contains(KILLER));
+    assert!(ended.shelved.iter().any(|id| id == KILLER));
     let dragged = ended.shelved.len() - 1;
     // Those behind the killer that none of the handlers beside it had begun with.
     assert!(dragged > NEIGHBOURS / 2, "{dragged} innocents on the shelf");
@@ -73,47 +73,62 @@ async fn without_suspects_the_killer_drags_its_neighbours_along(on: Combination)
     ));
 }
 
+async fn several_killers_and_two_processes_spare_the_others(on: Combination) {
+    const KILLERS: usize = 4;
+    let mut messages: Vec<Message> = numbered(300 - KILLERS).collect();
+    for killer in 0..KILLERS {
+        messages.insert(1 + 70 * killer, Message::new("death").with_id(format!("{KILLER}-{killer}")));
+    }
+    let ended = run_until_all_ended(on, Mode::Killers, &messages, 2).await;
+    let killers: BTreeSet<_> = (0..KILLERS).map(|killer| format!("{KILLER}-{killer}")).collect();
+    // Twice where the process died between the copy and the acknowledgement.
+    assert_eq!(BTreeSet::from_iter(ended.shelved), killers);
+    report(&format!(
+        "{KILLERS} killers among 300, two processes, on {on}: {} deaths, no innocent on the shelf; handed out {} times at \
+         most; {:.1} s",
+        ended.deaths,
+        ended.neighbours.iter().map(|record| record.handed_out).max().unwrap(),
+        ended.took.as_secs_f64()
+    ));
+}
+
+/// In the midst of its neighbours.
+fn one_killer() -> Vec<Message> {
+    let mut messages: Vec<Message> = numbered(NEIGHBOURS).collect();
+    messages.insert(10, Message::new("death").with_id(KILLER));
+    messages
+}
+
 /// What was left when everything had ended.
 struct Ended {
     deaths: u32,
     /// Everything on the dead-letter shelf; all as `PoisonMessage`.
-    shelved: BTreeSet<String>,
+    shelved: Vec<String>,
     neighbours: Vec<Record>,
     took: Duration,
 }
 
-async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
+async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], processes: usize) -> Ended {
     let deadline = Instant::now() + Duration::from_secs(600);
     let url = broker(on.version).url;
     let queue = on.unique("killer");
     let transport = on.options(&queue).connect(&url).await.unwrap();
-    let neighbours: Vec<Message> = numbered(NEIGHBOURS).collect();
-    // One after the other: the killer must have neighbours on both sides.
-    for message in &neighbours[..BEFORE] {
+    // One after the other: a killer must have neighbours on both sides.
+    for message in messages {
         transport.publish(message.clone()).await.unwrap();
     }
-    transport.publish(Message::new("death").with_id(KILLER)).await.unwrap();
-    publish_all(&transport, neighbours[BEFORE..].iter().cloned()).await;
 
     let mut fleet = Fleet::new(env!("CARGO_BIN_EXE_worker"), mode, on, &url, &queue);
+    let mut others: Vec<_> = (1..processes).map(|_| fleet.beside(&url)).collect();
     let began = Instant::now();
-    let mut deaths = 0;
-    // Not that all were acknowledged: what a worker settled just before it died it could not write down any more. The
-    // queue tells, once a worker has ended in order and has nothing in hand.
-    let all_ended = |log: &Log| {
-        let ended = log.records.values().filter(|record| record.handled + record.shelved > 0).count();
-        ended == NEIGHBOURS + 1
-    };
-    fleet.start();
-    while !fleet.lives_until(deadline, "the end of all", all_ended).await {
-        let status = fleet.ended().await;
-        assert!(!status.success(), "a worker ended by itself, in order");
-        deaths += 1;
-        assert!(deaths <= 2 * POISON_AFTER, "{deaths} deaths: nothing bounds them; {}", fleet.state());
-        fleet.start();
-    }
-    let took = began.elapsed();
+    let fleets = others.iter_mut().chain([&mut fleet]);
+    let deaths =
+        join_all(fleets.map(|fleet| keep_alive_until_all_ended(fleet, messages.len(), deadline))).await;
+    let (took, deaths) = (began.elapsed(), deaths.iter().sum());
     let rabbit = Rabbit::connect(&url).await;
+    for other in &mut others {
+        other.stop().await;
+    }
     fleet.stop().await;
     while rabbit.ready(&queue).await != Some(0) {
         fleet.start();
@@ -124,18 +139,37 @@ async fn run_until_all_ended(on: Combination, mode: Mode) -> Ended {
         fleet.stop().await;
     }
 
-    let shelf = transport.shelves().browse(Shelf::DeadLetter, 2 * NEIGHBOURS).await.unwrap();
+    let shelf = transport.shelves().browse(Shelf::DeadLetter, 2 * messages.len()).await.unwrap();
     for shelved in &shelf {
         let reason = shelved.story.reason.as_ref().map(redrive::Reason::as_str);
         assert_eq!(reason, Some("PoisonMessage"), "{:?}", shelved.message.id());
     }
-    let shelved: BTreeSet<_> =
-        shelf.iter().filter_map(|shelved| shelved.message.id()).map(str::to_owned).collect();
-    assert_eq!(shelved.len(), shelf.len(), "twice on the shelf");
+    let shelved = shelf.iter().filter_map(|shelved| shelved.message.id()).map(str::to_owned).collect();
     delete(&rabbit, &queue).await;
+    let ids = messages.iter().map(|message| message.id().unwrap());
     let neighbours =
-        neighbours.iter().map(|message| fleet.log.records[message.id().unwrap()].clone()).collect();
+        ids.filter(|id| !id.starts_with(KILLER)).map(|id| fleet.log.records[id].clone()).collect();
     Ended { deaths, shelved, neighbours, took }
+}
+
+/// A process that is started again whenever it dies, until each message was handled or put onto the shelf. Not until all were
+/// acknowledged: what a worker settled just before it died it could not write down any more. The queue tells, once a worker has
+/// ended in order and has nothing in hand. Answers how often it died.
+async fn keep_alive_until_all_ended(fleet: &mut Fleet, messages: usize, deadline: Instant) -> u32 {
+    let all_ended = |log: &Log| {
+        let ended = log.records.values().filter(|record| record.handled + record.shelved > 0).count();
+        ended == messages
+    };
+    let mut deaths = 0;
+    fleet.start();
+    while !fleet.lives_until(deadline, "the end of all", all_ended).await {
+        let status = fleet.ended().await;
+        assert!(!status.success(), "a worker ended by itself, in order");
+        deaths += 1;
+        assert!(deaths <= 4 * POISON_AFTER, "{deaths} deaths: nothing bounds them; {}", fleet.state());
+        fleet.start();
+    }
+    deaths
 }
 
 /// Another process died with some messages. This one is in the middle of its work: it finishes what runs, gives back

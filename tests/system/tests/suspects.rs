@@ -303,6 +303,30 @@ async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {
     drop(held);
 }
 
+/// Where giving back is counted too, what was handed out once before may be that, or a killer.
+#[tokio::test(start_paused = true)]
+async fn who_begins_beside_what_is_doubtful_handles_it_alone_for_a_while() {
+    let (scene, dead) = Scene::new(3, 20);
+    let held = dead.take(3).await;
+    dead.0.crash();
+    let transport = Shared::saying(Arc::clone(&scene.transport), |said| said.release_counts = true)
+        .noting(Arc::clone(&scene.narrowed));
+    let (runner, diary) = (scene.consumer_of(transport, 4), scene.diary.clone());
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(23).await }));
+    sleep(secs(1)).await;
+    scene.gate.add_permits(1);
+    sleep(secs(8)).await;
+    assert_eq!((scene.running.load(Ordering::SeqCst), scene.narrowed()), (1, vec![Some(1)]));
+    // The second takes long: it is no longer waited for.
+    sleep(secs(2)).await;
+    assert_eq!((scene.running.load(Ordering::SeqCst), scene.narrowed()), (4, vec![Some(1), None]));
+    scene.gate.add_permits(100);
+    let report = consumer.await.unwrap().unwrap();
+    assert_eq!((report.acknowledged, report.suspects), (23, 0));
+    assert!(scene.told().iter().all(|line| line.starts_with("1 beside") || line.starts_with("2 beside")));
+    drop(held);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_comes_again_after_a_lost_connection_is_no_suspect() {
     let (scene, _) = Scene::new(0, 6);

@@ -8,10 +8,14 @@ use tokio::time::{Instant, sleep_until};
 use super::Event;
 use super::ledger::Ledger;
 use super::recent::COMES_AGAIN_WITHIN;
-use super::suspects::{Rule, Step, Watch};
+use super::suspects::{Rule, Step, Suspicion, Watch};
 use super::work::Context;
 use crate::delivery::Delivery;
 use crate::transport::{Received, Transport, TransportError, TransportErrorKind};
+
+/// How long after the start, or the last suspect, what is only doubtful is handled alone. Long enough for most killers to
+/// kill; who starts beside messages that were given back in order is slowed down for no longer.
+const DOUBTS_FOR: Duration = Duration::from_secs(10);
 
 /// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.
 pub(crate) type Alone = Option<Arc<()>>;
@@ -26,6 +30,10 @@ pub(crate) struct Isolation<R> {
     kept: Option<Received<R>>,
     /// Until when handlers that run are waited for.
     patience: Option<Instant>,
+    /// Until when what is doubtful is taken for a suspect.
+    doubts_until: Instant,
+    /// Something doubtful is handled alone, or was the last that was.
+    doubts: bool,
     /// Alive while something is handled alone.
     alone: Weak<()>,
     /// The intake is stopped until `kept` has come to an end.
@@ -43,6 +51,8 @@ impl<R: Send + 'static> Isolation<R> {
             narrows,
             kept: None,
             patience: None,
+            doubts_until: Instant::now() + DOUBTS_FOR,
+            doubts: false,
             alone: Weak::new(),
             stopped: false,
         }
@@ -95,9 +105,14 @@ impl<R: Send + 'static> Isolation<R> {
             received.delivery = received.delivery.handed_out_at_least(deaths.saturating_add(1));
         }
         let delivery = &received.delivery;
-        let suspect = self.suspects(context, delivery, deaths);
+        let suspicion = self.suspicion(context, delivery, deaths);
+        let suspect = suspicion == Suspicion::Suspect;
         let alone = self.watch.isolates();
-        let step = self.watch.arrived(suspect);
+        let step = self.watch.arrived(suspicion);
+        self.doubts = suspicion == Suspicion::Doubtful && !self.watch.together();
+        if suspect {
+            self.doubts_until = Instant::now() + DOUBTS_FOR;
+        }
         if self.watch.isolates() && !alone {
             announce(context, delivery);
         }
@@ -152,12 +167,19 @@ impl<R: Send + 'static> Isolation<R> {
         self.stopped
     }
 
-    /// What was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only place.
+    /// When something doubtful has been handled alone for long enough: [`end`](Self::end) is due.
+    pub(crate) fn doubts_until(&self) -> Option<Instant> {
+        self.doubts.then_some(self.doubts_until)
+    }
+
+    /// What was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only place. Or
+    /// it is not waited for any longer.
     pub(crate) async fn end<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,
     ) -> Result<(), TransportError> {
         let suspects = self.watch.end();
+        self.doubts = false;
         self.widen(context, suspects).await
     }
 
@@ -209,20 +231,23 @@ impl<R: Send + 'static> Isolation<R> {
         self.kept = Some(received);
     }
 
-    fn suspects<T: Transport<Receipt = R>>(
+    fn suspicion<T: Transport<Receipt = R>>(
         &self,
         context: &Context<T>,
         delivery: &Delivery,
         deaths: u32,
-    ) -> bool {
+    ) -> Suspicion {
         // It is settled on sight: no handler runs.
         if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
-            return false;
+            return Suspicion::None;
         }
         let interrupted =
             || context.transport.since_interruption().is_some_and(|since| since < COMES_AGAIN_WITHIN);
         let pardoned = delivery.redelivered() && interrupted();
-        self.rule.suspects(delivery, pardoned, deaths)
+        match self.rule.suspicion(delivery, pardoned, deaths) {
+            Suspicion::Doubtful if Instant::now() >= self.doubts_until => Suspicion::None,
+            suspicion => suspicion,
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tracing::Instrument;
 
 use super::control::{Asked, Control};
@@ -174,6 +175,7 @@ async fn take_in<T: Transport>(
     loop {
         let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
         let mut room = workers.room(most);
+        let doubted = OptionFuture::from(intake.isolation.doubts_until().map(sleep_until));
         tokio::select! {
             biased;
             () = &mut shutdown => return Ok(()),
@@ -188,6 +190,7 @@ async fn take_in<T: Transport>(
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             () = context.held.notified(), if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
+            Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             // A place in the layers that the idle intake holds is for who has a message.
             () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {

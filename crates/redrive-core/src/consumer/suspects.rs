@@ -20,9 +20,10 @@ pub struct Suspects {
 
 impl Suspects {
     /// What the broker counted as handed out before without coming to an end. Where giving back is counted too
-    /// (RabbitMQ before 4.3), one hand-out more than that, since a first return in order is counted there. On a queue
-    /// that does not count, and where the broker counts failures with it (it retries [in place](crate::InPlace)): only
-    /// what the [ledger](crate::Consumer::ledger) names.
+    /// (RabbitMQ before 4.3, Service Bus by REST), one hand-out more than that, since a first return in order is counted
+    /// there: what was handed out once before is only doubtful, and handled alone by a consumer that began, or met a
+    /// suspect, less than ten seconds ago. On a queue that does not count, and where the broker counts failures with it (it
+    /// retries [in place](crate::InPlace)): only what the [ledger](crate::Consumer::ledger) names.
     #[must_use]
     pub fn by_count() -> Self {
         Self { from: None, by_mark: false, off: false }
@@ -62,6 +63,8 @@ impl Default for Suspects {
 pub(crate) struct Rule {
     /// Suspect from this hand-out on, by the broker's count.
     from: u32,
+    /// Doubtful from this hand-out on.
+    doubtful_from: u32,
     /// The ledger has a say.
     ledger: bool,
     marked: bool,
@@ -91,8 +94,11 @@ impl Rule {
             }
             _ => u32::MAX,
         };
+        // Whoever chose a number meant that one.
+        let returns_look_alike = capabilities.release_counts && suspects.from.is_none() && from < u32::MAX;
         Self {
             from,
+            doubtful_from: if returns_look_alike { (from - 1).max(2) } else { from },
             ledger: has_ledger && !suspects.off,
             marked: suspects.by_mark && !counts && !suspects.off,
         }
@@ -110,14 +116,27 @@ impl Rule {
 
     /// At the second look. `pardoned`: a connection of this process was lost a moment ago; what it had in hand is
     /// counted once more for that. `deaths`: how often the ledger saw it begin and never end.
-    pub(crate) fn suspects(&self, delivery: &Delivery, pardoned: bool, deaths: u32) -> bool {
-        if self.ledger && deaths > 0 {
-            return true;
+    pub(crate) fn suspicion(&self, delivery: &Delivery, pardoned: bool, deaths: u32) -> Suspicion {
+        let counted = delivery.handed_out().saturating_sub(u32::from(pardoned));
+        let marked = self.marked && delivery.redelivered() && !pardoned;
+        if (self.ledger && deaths > 0) || counted >= self.from || marked {
+            Suspicion::Suspect
+        } else if counted >= self.doubtful_from {
+            Suspicion::Doubtful
+        } else {
+            Suspicion::None
         }
-        let pardon = u32::from(pardoned);
-        let counted = delivery.handed_out().saturating_sub(pardon) >= self.from;
-        counted || (self.marked && delivery.redelivered() && !pardoned)
     }
+}
+
+/// Whether a delivery may be the reason of a death.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspicion {
+    None,
+    /// It may be, or it was given back in order: nobody is isolated for it, but who handles one at a time anyway goes on
+    /// doing so.
+    Doubtful,
+    Suspect,
 }
 
 /// How deliveries are handled at the moment.
@@ -172,31 +191,31 @@ impl Watch {
         matches!(self.mode, Mode::Alone { .. })
     }
 
-    /// A delivery arrived, and is a suspect or not.
-    pub(crate) fn arrived(&mut self, suspect: bool) -> Step {
-        match (&mut self.mode, suspect) {
-            (Mode::Together, false) => Step::Handle,
-            (Mode::Together, true) => {
+    /// A delivery arrived.
+    pub(crate) fn arrived(&mut self, suspicion: Suspicion) -> Step {
+        match (&mut self.mode, suspicion) {
+            (Mode::Together, Suspicion::Suspect) => {
                 self.mode = Mode::Alone { suspects: 0, patience: 0 };
                 Step::Isolate
             }
-            (Mode::Probing, true) => {
+            (Mode::Probing, Suspicion::Suspect) => {
                 self.mode = Mode::Alone { suspects: 1, patience: 0 };
                 Step::Handle
             }
-            (Mode::Alone { suspects, .. }, true) => {
+            (Mode::Alone { suspects, .. }, Suspicion::Suspect) => {
                 *suspects += 1;
                 Step::Handle
             }
-            (Mode::Alone { patience, .. }, false) if *patience > 0 => {
+            (Mode::Together, _) | (Mode::Probing | Mode::Alone { .. }, Suspicion::Doubtful) => Step::Handle,
+            (Mode::Alone { patience, .. }, Suspicion::None) if *patience > 0 => {
                 *patience -= 1;
                 Step::Handle
             }
-            (&mut Mode::Alone { suspects, .. }, false) => {
+            (&mut Mode::Alone { suspects, .. }, Suspicion::None) => {
                 self.mode = Mode::Together;
                 Step::Widen { suspects }
             }
-            (Mode::Probing, false) => {
+            (Mode::Probing, Suspicion::None) => {
                 self.mode = Mode::Together;
                 Step::Widen { suspects: 0 }
             }

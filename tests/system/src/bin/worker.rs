@@ -138,7 +138,7 @@ async fn serve<T: Transport>(
     let on_servicebus = transport.capabilities().system == "servicebus";
     let consumer = Consumer::new(transport).observer(observer(&log));
     let runner = match mode {
-        "killer" | "killer-with-ledger" | "killer-in-company" => {
+        "killer" | "killers" | "killer-with-ledger" | "killer-in-company" => {
             let consumer = match mode {
                 "killer-with-ledger" => consumer.ledger(path.with_extension("ledger")),
                 "killer-in-company" => consumer.suspects(Suspects::none()),
@@ -146,7 +146,7 @@ async fn serve<T: Transport>(
             };
             consumer
                 .concurrency(16)
-                .prefetch(200)
+                .prefetch(if mode == "killers" { 100 } else { 200 })
                 .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(POISON_AFTER))
                 .handler_with((log, innocents_take(mode)), kill)
         }
@@ -205,13 +205,13 @@ async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<D
     Ok(Disposition::Ack)
 }
 
-/// The handler that one message kills.
+/// The handler that killers kill.
 async fn kill(
     State((log, innocents_take)): State<(Arc<LogWriter>, Duration)>,
     delivery: Delivery,
 ) -> Result<(), BoxError> {
     log.write(&began(&delivery));
-    if delivery.id() == KILLER {
+    if delivery.id().starts_with(KILLER) {
         std::process::abort();
     }
     tokio::time::sleep(innocents_take).await;
@@ -219,9 +219,13 @@ async fn kill(
     Ok(())
 }
 
-/// In company they must not all be done before the killer is, should its thread be held up.
+/// They must not all be done before the killer is, should its thread be held up, or before a dead process is there again.
 fn innocents_take(mode: &str) -> Duration {
-    if mode == "killer-in-company" { millis(1000) } else { millis(5) }
+    match mode {
+        "killer-in-company" => millis(1000),
+        "killers" => millis(10),
+        _ => millis(5),
+    }
 }
 
 fn began(delivery: &Delivery) -> Line {
