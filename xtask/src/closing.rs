@@ -1,11 +1,14 @@
 //! The report at the end of a run: what ran where, what did not, what failed, and one last line.
 
-use crate::servers::Server;
 use crate::step::Step;
-use crate::tally::{Counts, Tally};
+use crate::tally::Counts;
+use crate::test::{Tested, left_out};
 use redrive_brokers::Version;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// So many of the slowest tests are named.
+const SLOWEST: usize = 20;
 
 /// Everything the closing report says.
 #[derive(Debug, Default)]
@@ -18,28 +21,37 @@ pub(crate) struct Closing {
     /// `RabbitMQ 3.10.8 (private node): 214 tests`
     ran_on: Vec<String>,
     /// Lines that tests reported.
-    pub(crate) reported: Vec<String>,
+    reported: Vec<String>,
+    slowest: Vec<String>,
+    /// How long the tests took.
+    tested: Option<Duration>,
     counts: Counts,
 }
 
 impl Closing {
-    /// Takes what `cargo test` brought.
-    pub(crate) fn take_tests(
-        &mut self,
-        tally: &Tally,
-        step: &Step,
-        servers: &[Server],
-        left_out: &[Version],
-    ) {
-        let before = self.failures.len();
+    /// Takes a step that is over.
+    pub(crate) fn take(&mut self, step: Step) {
+        if !step.passed {
+            self.failures.push(step.name.clone());
+        }
+        self.steps.push(step);
+    }
+
+    /// Takes what the tests brought.
+    pub(crate) fn take_tests(&mut self, tested: Tested, versions: &[Version]) {
+        let Tested { tally, servers, reported, took } = tested;
         self.counts = tally.total();
+        self.tested = Some(took);
+        self.reported.extend(reported);
         self.failures.extend(tally.failed.iter().cloned());
         let lost = self.counts.failed.saturating_sub(tally.failed.len());
         self.failures
             .extend((0..lost).map(|_| "a test whose name was torn: see the output above".to_owned()));
         self.failures.extend(tally.crashed().iter().map(|name| format!("{name}: crashed, no result")));
+        let line = |(took, name): (f64, &str)| format!("{took:.1} s {name}");
+        self.slowest.extend(tally.slowest(SLOWEST).into_iter().map(line));
 
-        for server in servers {
+        for server in &servers {
             let ran = tally.ran_on.get(&server.version).copied().unwrap_or(0);
             self.ran_on.push(format!("{}: {ran} tests", server.describe()));
             if ran == 0 {
@@ -51,16 +63,14 @@ impl Closing {
                 .push(format!("unknown brokers, or none: {} tests (names torn by output)", tally.unnamed));
         }
         self.not_run
-            .extend(left_out.iter().map(|version| format!("RabbitMQ {version} (not chosen by --broker)")));
+            .extend(left_out(versions).iter().map(|version| format!("RabbitMQ {version} (not chosen)")));
         let clause = |(clause, times): (&String, &usize)| format!("clause {clause} ({times} times)");
         self.not_run.extend(tally.not_applying.iter().map(clause));
         self.not_run.extend(tally.ignored.iter().map(|test| format!("{test} (ignored)")));
 
-        // Whatever else went wrong, such as code that does not compile, or a run that tested nothing.
+        // Such as a run that tested nothing.
         if self.counts.passed + self.counts.failed == 0 {
-            self.failures.push("cargo test: no test ran".to_owned());
-        } else if !step.passed && self.failures.len() == before {
-            self.failures.push(step.name.clone());
+            self.failures.push("no test ran".to_owned());
         }
     }
 
@@ -70,10 +80,14 @@ impl Closing {
         for step in &self.steps {
             println!("{step}");
         }
+        if let Some(tested) = self.tested {
+            println!("tests: {:.1} s, beside the other steps", tested.as_secs_f64());
+        }
         println!("total: {:.1} s", took.as_secs_f64());
         for (what, lines) in [
             ("ran on ", &self.ran_on),
             ("", &self.reported),
+            ("slowest: ", &self.slowest),
             ("not run: ", &self.not_run),
             ("FAILED: ", &self.failures),
         ] {
@@ -93,13 +107,14 @@ impl Closing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tally::Tally;
 
     fn closing(output: &str, passed: bool) -> Closing {
         let mut tally = Tally::default();
-        output.lines().for_each(|line| tally.read(line));
-        let step = Step { name: "cargo test".into(), passed, took: Duration::ZERO };
+        tally.read_program(output, passed);
         let mut closing = Closing::default();
-        closing.take_tests(&tally, &step, &[], &[Version::V3_10]);
+        let (servers, reported, took) = (Vec::new(), Vec::new(), Duration::ZERO);
+        closing.take_tests(Tested { tally, servers, reported, took }, &[Version::V4_3]);
         closing
     }
 
@@ -111,24 +126,22 @@ mod tests {
         let skipped =
             "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 1.00s";
         assert_eq!(closing(skipped, true).last_line(), "7 passed, 0 failed, 3 skipped");
-        assert_eq!(closing(skipped, true).not_run, ["RabbitMQ 3.10 (not chosen by --broker)"]);
+        assert_eq!(closing(skipped, true).not_run, ["RabbitMQ 3.10 (not chosen)"]);
     }
 
     #[test]
     fn no_way_to_fail_ends_with_none_failed() {
         assert_eq!(closing("", true).last_line(), "0 passed, 1 failed");
-        assert_eq!(
-            closing("error: could not compile `redrive-core`", false).last_line(),
-            "0 passed, 1 failed"
-        );
+        let mut uncompiled = closing("", true);
+        uncompiled.take(Step { name: "cargo test".into(), passed: false, took: Duration::ZERO });
+        assert_eq!(uncompiled.last_line(), "0 passed, 2 failed");
         let torn =
             "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s";
         assert_eq!(closing(torn, false).last_line(), "1 passed, 2 failed");
         let ok =
             "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s";
         assert_eq!(closing(ok, false).last_line(), "7 passed, 1 failed");
-        let crash =
-            format!("{ok}\n     Running tests/a.rs (target/debug/deps/a-6f0e4b1f4a4bd1ae)\nrunning 2 tests");
+        let crash = format!("{ok}\n     Running core tests/a.rs (target/debug/deps/a-6f)\nrunning 2 tests");
         assert_eq!(closing(&crash, false).last_line(), "7 passed, 1 failed");
     }
 }

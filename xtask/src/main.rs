@@ -1,13 +1,14 @@
 //! The project's own commands, run as `cargo xtask …`.
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
-//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`tally`] what the output
-//! of `cargo test` says, [`closing`] the report at the end. With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is
+//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`programs`] the test programs and what
+//! runs them side by side, [`tally`] what their output says, [`closing`] the report at the end. With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is
 //! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside. [`soak`] is
 //! `cargo xtask soak`.
 
 mod bench;
 mod closing;
+mod programs;
 mod rivals;
 mod sdks;
 mod servers;
@@ -36,8 +37,11 @@ enum Command {
         /// Only the tests of this RabbitMQ, and those that need none.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Option<Version>,
-        /// Only the Service Bus emulator under the eyes of foreign clients: installs them, and runs all their scenarios.
+        /// Only what takes less than three minutes: format, lints, and the tests without RabbitMQ.
         #[arg(long, conflicts_with = "broker")]
+        quick: bool,
+        /// Only the Service Bus emulator under the eyes of foreign clients: installs them, and runs all their scenarios.
+        #[arg(long, conflicts_with_all = ["broker", "quick"])]
         servicebus_sdks: bool,
     },
     /// How fast redrive is, beside what can be written by hand: `cargo xtask bench run --help`.
@@ -83,6 +87,7 @@ fn run(command: &Command) -> Result<ExitCode> {
     let chosen = |broker: Option<Version>| broker.map_or(Version::ALL.to_vec(), |version| vec![version]);
     match command {
         Command::Test { servicebus_sdks: true, .. } => sdks::run(),
+        Command::Test { quick: true, .. } => test::run_quick(),
         Command::Test { broker, .. } => test::run(&chosen(*broker)),
         Command::Bench { arguments, .. } if arguments.first().is_some_and(|first| first == "servicebus") => {
             bench::run_servicebus(arguments)

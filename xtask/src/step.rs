@@ -1,7 +1,7 @@
 //! One command of a run: announced, shown live, timed.
 
 use anyhow::{Context as _, Result};
-use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(crate) fn cargo(
 
     // One pipe for both streams: cargo names a test binary on stderr, the binary names its tests on stdout,
     // and only their order tells which belongs to which.
-    let (mut output, input) = std::io::pipe()?;
+    let (output, input) = std::io::pipe()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).stdout(input.try_clone()?).stderr(input);
     for (variable, value) in environment {
@@ -41,29 +41,14 @@ pub(crate) fn cargo(
     // It holds the writing ends of the pipe; the output would never end.
     drop(command);
 
-    let mut piece = [0; 8192];
-    let mut line = Vec::new();
-    loop {
-        let length = match output.read(&mut piece) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        std::io::stdout().write_all(&piece[..length])?;
-        std::io::stdout().flush()?;
-        for &byte in &piece[..length] {
-            if byte == b'\n' {
-                observe(&String::from_utf8_lossy(&line));
-                line.clear();
-            } else {
-                line.push(byte);
-            }
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        // What cargo tells programs is not for people.
+        if !line.starts_with('{') {
+            println!("{line}");
         }
-        if length == 0 {
-            break;
-        }
-    }
-    if !line.is_empty() {
-        observe(&String::from_utf8_lossy(&line));
+        observe(&line);
     }
 
     let step = Step { name, passed: child.wait()?.success(), took: began.elapsed() };

@@ -1,4 +1,4 @@
-//! What the output of `cargo test` says: counts, names, and which binary fell silent.
+//! What the output of tests says: counts, names, and which binary fell silent.
 //!
 //! Totals come from the `test result:` lines, which libtest prints whatever else is printed between; names
 //! come from the `test … ok` lines. Where the two disagree, [`Tally::unnamed`] says by how much.
@@ -30,8 +30,8 @@ pub(crate) struct Tally {
     pub(crate) not_applying: BTreeMap<String, usize>,
     /// How many tests have a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
     pub(crate) unnamed: usize,
-    /// How many results were filtered out of one run because another run has them.
-    elsewhere: usize,
+    /// How long each test took, in seconds, where that was told.
+    took: Vec<(f64, String)>,
     /// A test whose line was torn by output between its name and its result.
     torn: Option<String>,
     /// Within the output of failed tests, which may look like anything.
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     named: usize,
 }
 
-/// One test binary, or the doc tests of one crate.
+/// One program, or the doc tests of one crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) name: String,
@@ -80,19 +80,27 @@ impl Tally {
         }
     }
 
-    /// The sum over all binaries.
-    pub(crate) fn total(&self) -> Counts {
-        let all = self.binaries.iter().filter_map(|binary| binary.counts);
-        let sum = all.fold(Counts::default(), Counts::plus);
-        Counts { filtered: sum.filtered.saturating_sub(self.elsewhere), ..sum }
+    /// Reads all that one program printed; `passed`: as it said itself when it ended.
+    pub(crate) fn read_program(&mut self, output: &str, passed: bool) {
+        output.lines().for_each(|line| self.read(line));
+        if let Some(Binary { name, counts: Some(Counts { failed: 0, .. }) }) = self.binaries.last()
+            && !passed
+        {
+            self.failed.push(format!("{name}: ended with an error, although no test failed"));
+        }
     }
 
-    /// What was read since `before` was the total is a run of tests that the run before it had filtered out, and only of
-    /// those: neither skipped the other's.
-    pub(crate) fn was_a_part(&mut self, before: Counts) {
-        let now = self.total();
-        let ran = |counts: Counts| counts.passed + counts.failed + counts.ignored;
-        self.elsewhere += (ran(now) - ran(before)) + now.filtered.saturating_sub(before.filtered);
+    /// The sum over all binaries.
+    pub(crate) fn total(&self) -> Counts {
+        self.binaries.iter().filter_map(|binary| binary.counts).fold(Counts::default(), Counts::plus)
+    }
+
+    /// The tests that took longest, and how many seconds.
+    pub(crate) fn slowest(&self, count: usize) -> Vec<(f64, &str)> {
+        let mut slowest: Vec<_> = self.took.iter().map(|(took, name)| (*took, name.as_str())).collect();
+        slowest.sort_by(|one, other| other.0.total_cmp(&one.0));
+        slowest.truncate(count);
+        slowest
     }
 
     /// The binaries that started and never told their result.
@@ -107,9 +115,11 @@ impl Tally {
     /// Takes the result of a test; whether `result` is one.
     fn record(&mut self, name: &str, result: &str) -> bool {
         let binary = self.binaries.last().map_or("?", |binary| binary.name.as_str());
-        // libtest adds the time with `--report-time`: `ok <0.012s>`.
         match result.split([' ', ',']).next() {
-            Some("ok") if result == "ok" || result.starts_with("ok <") => {}
+            Some("ok") if result == "ok" => {}
+            Some("ok") if let Some(took) = seconds(result) => {
+                self.took.push((took, format!("{binary}: {name}")))
+            }
             Some("FAILED") => self.failed.push(format!("{binary}: {name}")),
             Some("ignored") => {
                 let reason =
@@ -156,16 +166,18 @@ impl Counts {
     }
 }
 
-/// The name of the binary that cargo says it runs now: `tests/node.rs (redrive_brokers)`.
+/// Of `ok <0.012s>`, which libtest prints with `--report-time`.
+fn seconds(result: &str) -> Option<f64> {
+    result.strip_prefix("ok <")?.strip_suffix("s>")?.parse().ok()
+}
+
+/// The name of the program that runs now: of `     Running redrive-core tests/a.rs (/target/debug/deps/a-6f0e4b1f4a4bd1ae)`.
 fn started(text: &str) -> Option<String> {
     if let Some(crate_name) = text.strip_prefix("Doc-tests ") {
         return Some(format!("doc tests of {crate_name}"));
     }
-    let (source, path) = text.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
-    // `target/debug/deps/redrive_core-0123456789abcdef`
-    let file = path.rsplit(['/', '\\']).next()?;
-    let (stem, _) = file.rsplit_once('-')?;
-    Some(if source.starts_with("unittests ") { format!("unit tests of {stem}") } else { source.to_owned() })
+    let (name, _) = text.strip_prefix("Running ")?.strip_suffix(')')?.split_once(" (")?;
+    Some(name.to_owned())
 }
 
 /// `test result: ok. 4 passed; 2 failed; 0 ignored; 0 measured; 1 filtered out; finished in 14.15s`

@@ -1,63 +1,161 @@
-//! `cargo xtask test`: every check there is, in the order of what fails fastest.
+//! `cargo xtask test`: every check there is. One lane compiles and lints; beside it the test programs run as they come.
 
 use crate::closing::Closing;
+use crate::programs::{Pool, Program};
 use crate::servers::{self, Server};
-use crate::step::{self, Step};
+use crate::step;
 use crate::tally::Tally;
 use anyhow::Result;
 use redrive_brokers::{REPORT_VARIABLE, Version};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{available_parallelism, scope};
+use std::time::{Duration, Instant};
 
-/// In the path of the contract's clauses on real brokers. They mostly wait, and disturb nobody: more of them run at once
-/// than there are cores. Other tests kill brokers and count on their share of the machine.
-const CONTRACT: &str = "::contract::";
-const CONTRACT_THREADS: &str = "8";
+type Environment = Vec<(String, Option<String>)>;
 
 /// Runs everything; the tests on the brokers of `versions`.
 pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
     let began = Instant::now();
-    // A first installation takes a minute of mostly waiting: let the compiler work meanwhile.
-    let chosen = versions.to_vec();
-    let brokers = std::thread::spawn(move || (servers::find(&chosen), Instant::now()));
-
     let mut closing = Closing::default();
-    check(&mut closing, &["fmt", "--all", "--check"], &[])?;
-    check(
-        &mut closing,
-        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
-        &[],
-    )?;
-    let strict = [("RUSTDOCFLAGS".to_owned(), Some("--deny warnings".to_owned()))];
-    check(&mut closing, &["doc", "--workspace", "--no-deps", "--all-features"], &strict)?;
-    deny(&mut closing)?;
-
-    println!("==> brokers");
-    let (found, at) = brokers.join().expect("looking for brokers panicked");
-    match found {
-        Ok(servers) => {
-            for server in &servers {
-                println!("    {}", server.describe());
+    fmt(&mut closing)?;
+    let pool = Pool::default();
+    let ended = scope(|threads| -> Result<_> {
+        // A first installation takes a minute of mostly waiting: let the compiler work meanwhile.
+        let beside = threads.spawn(|| {
+            let found = servers::find(versions);
+            match &found {
+                Ok(servers) => servers.iter().for_each(|server| println!("==> {}", server.describe())),
+                Err(error) => println!("<== FAILED: brokers\n{error:#}"),
             }
-            println!("<== ok: brokers (ready {:.1} s after the start)", (at - began).as_secs_f64());
-            test(&mut closing, versions, &servers)?;
+            found.map(|servers| run_programs(&pool, versions, servers))
+        });
+        let built = build(&pool, &mut closing);
+        pool.complete();
+        built?;
+        lint(&mut closing)?;
+        let strict = [("RUSTDOCFLAGS".to_owned(), Some("--deny warnings".to_owned()))];
+        check(&mut closing, &["doc", "--workspace", "--no-deps", "--all-features"], &strict)?;
+        deny(&mut closing)?;
+        let documented = test_docs(&mut closing)?;
+        Ok((beside.join().expect("running tests panicked"), documented))
+    });
+    let (tested, documented) = ended?;
+    match tested {
+        Ok(tested) => {
+            let mut tested = tested?;
+            documented.iter().for_each(|line| tested.tally.read(line));
+            closing.take_tests(tested, versions);
         }
         Err(error) => {
-            println!("{error:#}");
-            println!("<== FAILED: brokers");
             closing.failures.push(format!("brokers: {error:#}"));
-            closing.not_run.push("cargo test (no broker)".into());
+            closing.not_run.push("tests (no broker)".into());
         }
     }
     Ok(closing.print(began.elapsed()))
 }
 
+/// Runs what needs no broker process, and the checks that are quick.
+pub(crate) fn run_quick() -> Result<ExitCode> {
+    let began = Instant::now();
+    let mut closing = Closing::default();
+    fmt(&mut closing)?;
+    lint(&mut closing)?;
+    let pool = Pool::default();
+    build(&pool, &mut closing)?;
+    pool.complete();
+    let tested = run_programs(&pool, &[], Vec::new())?;
+    closing.not_run.push("cargo doc, cargo deny, doc tests (--quick)".into());
+    closing.take_tests(tested, &[]);
+    Ok(closing.print(began.elapsed()))
+}
+
+/// What came of the test programs.
+pub(crate) struct Tested {
+    pub(crate) tally: Tally,
+    pub(crate) servers: Vec<Server>,
+    /// Lines that tests reported.
+    pub(crate) reported: Vec<String>,
+    pub(crate) took: Duration,
+}
+
+/// Runs the programs of the pool until all have ended. Twice as many side by side as there are processors: they mostly wait.
+fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>) -> Result<Tested> {
+    let began = Instant::now();
+    let report = std::env::temp_dir().join(format!("redrive-report-{}", std::process::id()));
+    std::fs::write(&report, "")?;
+    let mut environment: Environment = vec![(REPORT_VARIABLE.to_owned(), Some(report.display().to_string()))];
+    let mut arguments = Vec::new();
+    for version in left_out(versions) {
+        arguments.extend(["--skip".to_owned(), version.mark().to_owned()]);
+        // A test that forgot its mark must not run there unnoticed.
+        environment.push((version.url_variable().to_owned(), None));
+    }
+    for server in &servers {
+        environment.push((server.version.url_variable().to_owned(), Some(server.url())));
+    }
+    let tally = Mutex::new(Tally::default());
+    let work = || -> Result<()> {
+        while let Some(program) = pool.next() {
+            println!("==> {}", program.name);
+            let ended = program.run(&arguments, &environment)?;
+            println!("{}", ended.output);
+            tally.lock().unwrap_or_else(PoisonError::into_inner).read_program(&ended.output, ended.passed);
+        }
+        Ok(())
+    };
+    let at_once = 2 * available_parallelism()?.get();
+    scope(|threads| {
+        let workers: Vec<_> = (0..at_once).map(|_| threads.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("running a program panicked"))
+    })?;
+    let reported = std::fs::read_to_string(&report)?.lines().map(str::to_owned).collect();
+    std::fs::remove_file(&report)?;
+    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Tested { tally, servers, reported, took: began.elapsed() })
+}
+
+pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
+    Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect()
+}
+
+/// Builds all test programs, and hands each to the pool when it is ready.
+fn build(pool: &Pool, closing: &mut Closing) -> Result<()> {
+    let arguments =
+        ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
+    let step = step::cargo(&arguments, &[], |line| {
+        Program::read(line).into_iter().for_each(|program| pool.add(program))
+    })?;
+    closing.take(step);
+    Ok(())
+}
+
+/// The examples in the docs, and what was printed.
+fn test_docs(closing: &mut Closing) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    let step =
+        step::cargo(&["test", "--doc", "--workspace", "--all-features", "--no-fail-fast"], &[], |line| {
+            lines.push(line.to_owned())
+        })?;
+    closing.steps.push(step);
+    Ok(lines)
+}
+
+fn fmt(closing: &mut Closing) -> Result<()> {
+    check(closing, &["fmt", "--all", "--check"], &[])
+}
+
+fn lint(closing: &mut Closing) -> Result<()> {
+    check(
+        closing,
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
+        &[],
+    )
+}
+
 fn check(closing: &mut Closing, arguments: &[&str], environment: &[(String, Option<String>)]) -> Result<()> {
     let step = step::cargo(arguments, environment, |_| {})?;
-    if !step.passed {
-        closing.failures.push(step.name.clone());
-    }
-    closing.steps.push(step);
+    closing.take(step);
     Ok(())
 }
 
@@ -77,44 +175,7 @@ fn deny(closing: &mut Closing) -> Result<()> {
             .push("cargo deny check advisories (the advisory database cannot be fetched from here)".into());
         return Ok(());
     }
-    if !step.passed {
-        closing.failures.push(step.name.clone());
-    }
-    closing.steps.push(step);
-    Ok(())
-}
-
-fn test(closing: &mut Closing, versions: &[Version], servers: &[Server]) -> Result<()> {
-    let report = std::env::temp_dir().join(format!("redrive-report-{}", std::process::id()));
-    std::fs::write(&report, "")?;
-    let mut environment = vec![(REPORT_VARIABLE.to_owned(), Some(report.display().to_string()))];
-    let mut arguments = vec!["test", "--workspace", "--all-features", "--no-fail-fast"];
-    let mut of_contract = [&arguments[..], &["--test", "conformance"]].concat();
-    arguments.extend(["--", "--skip", CONTRACT]);
-    of_contract.extend(["--", CONTRACT, "--test-threads", CONTRACT_THREADS]);
-    let left_out: Vec<Version> =
-        Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect();
-    for version in &left_out {
-        arguments.extend(["--skip", version.mark()]);
-        of_contract.extend(["--skip", version.mark()]);
-        // A test that forgot its mark must not run there unnoticed.
-        environment.push((version.url_variable().to_owned(), None));
-    }
-    for server in servers {
-        environment.push((server.version.url_variable().to_owned(), Some(server.url())));
-    }
-
-    let mut tally = Tally::default();
-    let step: Step = step::cargo(&arguments, &environment, |line| tally.read(line))?;
-    let before = tally.total();
-    let contract = step::cargo(&of_contract, &environment, |line| tally.read(line))?;
-    tally.was_a_part(before);
-    let reported = std::fs::read_to_string(&report)?;
-    std::fs::remove_file(&report)?;
-
-    closing.take_tests(&tally, if step.passed { &contract } else { &step }, servers, &left_out);
-    closing.reported.extend(reported.lines().map(str::to_owned));
-    closing.steps.extend([step, contract]);
+    closing.take(step);
     Ok(())
 }
 

@@ -69,7 +69,7 @@ fn binaries_totals_names_and_versions_are_read() {
     assert_eq!(tally.ignored, ["tests/node.rs: v4_3::slow: takes 180 s"]);
     assert_eq!(tally.ran_on, BTreeMap::from([(Version::V3_10, 2), (Version::V4_3, 2)]));
     let names: Vec<_> = tally.binaries.iter().map(|binary| binary.name.as_str()).collect();
-    assert_eq!(names, ["unit tests of redrive_brokers", "tests/node.rs", "doc tests of redrive_brokers"]);
+    assert_eq!(names, ["unittests src/lib.rs", "tests/node.rs", "doc tests of redrive_brokers"]);
     assert_eq!(tally.binaries[2].counts.unwrap().passed, 3);
     assert_eq!((tally.unnamed, tally.crashed().len()), (0, 0));
 }
@@ -144,17 +144,24 @@ fn clauses_that_do_not_apply_are_counted() {
 }
 
 #[test]
-fn what_one_run_leaves_to_another_is_not_skipped() {
-    let run = |name: &str, result: &str| {
-        format!(
-            "     Running tests/{name}.rs (target/debug/deps/{name}-6f0e4b1f4a4bd1ae)\n\ntest result: ok. {result}\n"
-        )
-    };
-    let mut tally = tally(&run("conformance", "9 passed; 0 failed; 0 ignored; 0 measured; 27 filtered out"));
-    let before = tally.total();
-    // 20 of the 27; the other 7 are of a version that was not chosen, and the 9 ran before.
-    let second = run("conformance", "20 passed; 0 failed; 0 ignored; 0 measured; 16 filtered out");
-    second.lines().for_each(|line| tally.read(line));
-    tally.was_a_part(before);
-    assert_eq!(tally.total(), Counts { passed: 29, failed: 0, ignored: 0, filtered: 7 });
+fn a_program_that_ends_with_an_error_has_failed() {
+    let output = "     Running core tests/a.rs (/target/debug/deps/a-6f)
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+    let mut tally = Tally::default();
+    tally.read_program(output, true);
+    assert!(tally.failed.is_empty());
+    tally.read_program(output, false);
+    assert_eq!(tally.failed, ["core tests/a.rs: ended with an error, although no test failed"]);
+}
+
+#[test]
+fn the_slowest_are_named() {
+    let tally = tally(
+        "     Running core tests/a.rs (/target/debug/deps/a-6f)
+test one ... ok <0.012s>
+test two ... ok <61.500s>
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 61.51s",
+    );
+    assert_eq!(tally.slowest(1), [(61.5, "core tests/a.rs: two")]);
+    assert_eq!((tally.slowest(20).len(), tally.unnamed), (2, 0));
 }

@@ -1,0 +1,188 @@
+//! The test programs of the workspace, and a pool that runs them side by side: most tests wait for a broker or a clock and
+//! leave the processors idle.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+/// Programs whose tests are many and mostly wait: so many of their tests run at once.
+const WAITING: (&str, usize) = ("conformance", 8);
+/// They compile what they test with the toolchain as it is: nothing of it may be unlocked.
+const COMPILES: &str = "compile-fail";
+/// What takes longest begins first, or the end would wait for it alone; the others follow as they come. The times stand behind
+/// each program in the output.
+const LONGEST_FIRST: [&str; 12] = [
+    "redrive-rabbitmq tests/conformance.rs",
+    "system tests/cluster.rs",
+    "system tests/fail_points.rs",
+    "system tests/chaos.rs",
+    "system tests/soak.rs",
+    "redrive-rabbitmq tests/interruptions.rs",
+    "system tests/network.rs",
+    "system tests/servicebus_crashes.rs",
+    "servicebus-sdks tests/python.rs",
+    "system tests/killer.rs",
+    "system tests/alarm.rs",
+    "compile-fail tests/messages.rs",
+];
+
+/// A program made of tests, as cargo built it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// `redrive-rabbitmq tests/modes.rs`
+    pub(crate) name: String,
+    path: PathBuf,
+    /// Of its package, where cargo would run it.
+    folder: PathBuf,
+}
+
+/// What came of one.
+pub(crate) struct Ended {
+    /// With a first line that names it as cargo would.
+    pub(crate) output: String,
+    pub(crate) passed: bool,
+}
+
+impl Program {
+    /// From one line of cargo's `--message-format=json`; `None` for whatever else stands there.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+            return None;
+        }
+        let path = PathBuf::from(message["executable"].as_str()?);
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let source = Path::new(message["target"]["src_path"].as_str()?);
+        let source = source.strip_prefix(&folder).unwrap_or(source).display();
+        let package = folder.file_name()?.to_str()?;
+        Some(Self { name: format!("{package} {source}"), path, folder })
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(
+        &self,
+        arguments: &[String],
+        environment: &[(String, Option<String>)],
+    ) -> Result<Ended> {
+        let began = Instant::now();
+        // One pipe for both streams: only their order tells what belongs to what.
+        let (mut output, input) = std::io::pipe()?;
+        let mut command = Command::new(&self.path);
+        command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
+        if self.name.contains(WAITING.0) {
+            command.arg(format!("--test-threads={}", WAITING.1));
+        }
+        if !self.name.starts_with(COMPILES) {
+            // A stable toolchain tells how long each test took only when it is unlocked.
+            command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
+        }
+        for (variable, value) in environment {
+            match value {
+                Some(value) => command.env(variable, value),
+                None => command.env_remove(variable),
+            };
+        }
+        let mut child = command.spawn().with_context(|| format!("could not run {}", self.path.display()))?;
+        // It holds the writing ends of the pipe; the output would never end.
+        drop(command);
+        let mut printed = Vec::new();
+        output.read_to_end(&mut printed)?;
+        let status = child.wait()?;
+        let (name, path) = (&self.name, self.path.display());
+        let printed = String::from_utf8_lossy(&printed);
+        let took = began.elapsed().as_secs_f64();
+        let output = format!("     Running {name} ({path})\n{printed}<== {status}: {name} ({took:.1} s)");
+        Ok(Ended { output, passed: status.success() })
+    }
+}
+
+/// Programs that wait for their turn, while cargo may still be building more.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    programs: Vec<Program>,
+    complete: bool,
+}
+
+impl Pool {
+    pub(crate) fn add(&self, program: Program) {
+        self.lock().programs.push(program);
+        self.changed.notify_one();
+    }
+
+    /// No more will come.
+    pub(crate) fn complete(&self) {
+        self.lock().complete = true;
+        self.changed.notify_all();
+    }
+
+    /// The one whose turn it is; waits for it. `None` when all had theirs.
+    pub(crate) fn next(&self) -> Option<Program> {
+        let mut waiting = self.lock();
+        loop {
+            if let Some(next) = turn(&waiting.programs) {
+                return Some(waiting.programs.swap_remove(next));
+            }
+            if waiting.complete {
+                return None;
+            }
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn turn(programs: &[Program]) -> Option<usize> {
+    let place = |program: &Program| LONGEST_FIRST.iter().position(|&name| name == program.name);
+    let first = programs.iter().enumerate().min_by_key(|(_, it)| place(it).unwrap_or(usize::MAX));
+    first.map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(test: bool, executable: &str, source: &str) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/redrive-core/Cargo.toml","target":{{"src_path":
+            "/w/crates/redrive-core/{source}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+        )
+    }
+
+    #[test]
+    fn only_what_is_made_of_tests_is_a_program() {
+        let program = Program::read(&artifact(true, r#""/w/target/debug/deps/a-1""#, "tests/a.rs")).unwrap();
+        assert_eq!(
+            (program.name.as_str(), program.folder.to_str()),
+            ("redrive-core tests/a.rs", Some("/w/crates/redrive-core"))
+        );
+        assert_eq!(Program::read(&artifact(false, r#""/w/target/debug/quickstart""#, "src/main.rs")), None);
+        assert_eq!(Program::read(&artifact(true, "null", "src/lib.rs")), None);
+        assert_eq!(Program::read("   Compiling redrive-core v0.1.0"), None);
+    }
+
+    #[test]
+    fn what_takes_longest_begins_first() {
+        let pool = Pool::default();
+        for name in ["xtask src/main.rs", LONGEST_FIRST[1], LONGEST_FIRST[0]] {
+            pool.add(Program { name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() });
+        }
+        pool.complete();
+        let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|it| it.name).collect();
+        assert_eq!(order, [LONGEST_FIRST[0], LONGEST_FIRST[1], "xtask src/main.rs"]);
+    }
+}
