@@ -248,17 +248,21 @@ impl Delivery {
         if self.story().deadline.is_some() {
             return self.story().deadline;
         }
-        let properties = self.message.properties();
-        if let Some(expiration) = properties.expiration {
-            let published =
-                self.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
-            let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
-            let from = published.map_or(self.received_at, |published| published.min(self.received_at));
-            return from.checked_add(expiration);
+        if self.message.properties().expiration.is_some() {
+            return self.own_deadline();
         }
         // Of a redriven message, or of one that failed before deadlines were written down.
         let expiration = self.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
         self.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
+    }
+
+    /// When the expiration is over that the message itself carries, whatever its headers say; a copy carries none.
+    pub(crate) fn own_deadline(&self) -> Option<SystemTime> {
+        let properties = self.message.properties();
+        let published = self.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
+        let published = published.and_then(|time| time.checked_add(Duration::from_secs(1)));
+        let from = published.map_or(self.received_at, |published| published.min(self.received_at));
+        from.checked_add(properties.expiration?)
     }
 
     /// After how many interruptions of its transport it was handed out; 0 where the transport does not count them.

@@ -1,7 +1,8 @@
 //! The publisher's expiration, held over all hops.
 
+use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
-use redrive::{Expired, Selection, Timestamp, header_names};
+use redrive::{Expired, Handler, Selection, Timestamp, header_names};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, QUEUE, header, memory_with, on_both_versions, place, reason};
 use tokio::time::sleep;
@@ -52,15 +53,42 @@ async fn what_expired_while_nobody_consumed_is_not_handled_again() {
         .handler(fail);
     consumer.run_until(diary.settled(1)).await.unwrap();
     sleep(secs(500)).await;
+    assert_eq!(discarding(&broker, must_not_run).await, ["dead-letter"], "of a copy only a header tells");
+    assert_eq!(reason(&broker.shelf(QUEUE, Shelf::DeadLetter)[0]), "Expired");
+}
+
+/// What became of the only message, where the user lets what has expired be discarded.
+async fn discarding<A: 'static>(broker: &MemoryBroker, handler: impl Handler<A, ()>) -> Vec<&'static str> {
     let diary = Diary::new();
     let consumer = Consumer::new(broker.transport(QUEUE))
         .with_dead_letter_backoff_and(Fixed::from(secs(40)).attempts(50), |preset| {
             preset.expired(Expired::Discard)
         })
         .observer(diary.observer())
-        .handler(must_not_run);
+        .handler(handler);
     consumer.run_until(diary.ended(1)).await.unwrap();
-    assert_eq!((diary.names(), place(&broker)), (vec!["discard"], "gone"));
+    diary.names()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_is_discarded_where_the_user_says_so() {
+    let (broker, _transport) = memory_with([expiring(secs(30))]);
+    assert_eq!((discarding(&broker, fail).await, place(&broker)), (vec!["discard"], "gone"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_anybody_can_write_discards_nothing() {
+    let long_ago = "1971-01-01T00:00:00Z";
+    let forged = [
+        Message::new("x").with_header(header_names::DEADLINE, long_ago),
+        expiring(secs(3600)).with_header(header_names::DEADLINE, long_ago),
+        Message::new("x").with_header(header_names::EXPIRATION, 0_i64),
+    ];
+    for message in forged {
+        let (broker, _transport) = memory_with([message.clone()]);
+        assert_eq!(discarding(&broker, fail).await, ["dead-letter"], "{message:?}");
+        assert_eq!(reason(&broker.shelf(QUEUE, Shelf::DeadLetter)[0]), "Expired");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,9 @@ pub enum Expired {
     /// Onto the dead-letter shelf, as [`Reason::Expired`].
     #[default]
     DeadLetter,
-    /// Removed, with a warning in the log: for publishers whose messages are worth nothing afterwards.
+    /// Removed, with a warning in the log, as long as the message itself carries the publisher's expiration: instead of its
+    /// first retry. After that only a header tells, which anybody can write, and no header removes a message: it goes onto
+    /// the dead-letter shelf.
     Discard,
     /// On with its retries, as if it had no expiration.
     RetryAnyway,
@@ -38,30 +40,16 @@ impl Deadline {
     pub fn new(expired: Expired) -> Self {
         Self { expired }
     }
-
-    fn over(&self, deadline: SystemTime, earlier: Option<Failure>) -> Option<Disposition> {
-        let when = write_time(deadline);
-        let when = when.as_str().unwrap_or_default();
-        let failure = match earlier {
-            Some(failure) => failure.because(Reason::Expired),
-            None => Failure::new(
-                Reason::Expired,
-                format!("its expiration passed at {when}, before its next attempt"),
-            ),
-        };
-        match self.expired {
-            Expired::DeadLetter => Some(Disposition::DeadLetter(failure)),
-            Expired::Discard => Some(Disposition::Discard(failure)),
-            Expired::RetryAnyway => None,
-        }
-    }
 }
 
 impl Stage for Deadline {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
         match delivery.story().deadline {
-            Some(deadline) if delivery.received_at() >= deadline => {
-                self.over(deadline, None).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+            Some(deadline) if delivery.received_at() >= deadline && self.expired != Expired::RetryAnyway => {
+                let when = write_time(deadline);
+                let when = when.as_str().unwrap_or_default();
+                let text = format!("its expiration passed at {when}, before its next attempt");
+                ControlFlow::Break(Disposition::DeadLetter(Failure::new(Reason::Expired, text)))
             }
             _ => ControlFlow::Continue(()),
         }
@@ -71,12 +59,19 @@ impl Stage for Deadline {
         let Ok(Disposition::Retry(wait, failure)) = outcome else { return outcome };
         // It will come back even later than that: the handler took its time too.
         let back = delivery.received_at().checked_add(wait);
-        match delivery.deadline() {
-            Some(deadline) if back.is_none_or(|back| back >= deadline) => {
-                Ok(self.over(deadline, Some(failure.clone())).unwrap_or(Disposition::Retry(wait, failure)))
+        let is_too_late = |deadline: Option<SystemTime>| {
+            deadline.is_some_and(|deadline| back.is_none_or(|back| back >= deadline))
+        };
+        Ok(match self.expired {
+            Expired::RetryAnyway => Disposition::Retry(wait, failure),
+            _ if !is_too_late(delivery.deadline()) => Disposition::Retry(wait, failure),
+            Expired::Discard if is_too_late(delivery.own_deadline()) => {
+                Disposition::Discard(failure.because(Reason::Expired))
             }
-            _ => Ok(Disposition::Retry(wait, failure)),
-        }
+            Expired::Discard | Expired::DeadLetter => {
+                Disposition::DeadLetter(failure.because(Reason::Expired))
+            }
+        })
     }
 }
 
@@ -158,6 +153,26 @@ mod tests {
     #[test]
     fn a_first_delivery_is_the_brokers_to_judge() {
         assert!(Deadline::default().admit(&delivery(expiring_in(Duration::ZERO))).is_continue());
+    }
+
+    #[test]
+    fn no_header_removes_a_message() {
+        let discard = Deadline::new(Expired::Discard);
+        let over = with_deadline(NOW - SECOND);
+        let expiration = Message::new("").with_header(header_names::EXPIRATION, 0_i64);
+        let mut in_an_hour = with_deadline(NOW);
+        in_an_hour.properties_mut().expiration = Some(SECOND * 3600);
+        for message in [over.clone(), expiration, in_an_hour] {
+            assert_eq!(retried(&discard, message, SECOND).name(), "dead-letter");
+        }
+        // Nor before a first attempt that it would have without the header.
+        let mut expired = over;
+        expired.properties_mut().timestamp = Some(Timestamp::from_unix_millis(0));
+        expired.properties_mut().expiration = Some(SECOND);
+        let ControlFlow::Break(turned_away) = discard.admit(&delivery(expired)) else {
+            panic!("let through")
+        };
+        assert_eq!(turned_away.name(), "dead-letter");
     }
 
     #[test]

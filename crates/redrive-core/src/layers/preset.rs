@@ -58,7 +58,7 @@ impl DeadLetterBackoff {
         self.parking_lot(ParkingLot::and_exhausted)
     }
 
-    /// Where messages go whose expiration has passed: to the dead-letter shelf, unless told otherwise; see [`Deadline`].
+    /// Where messages go whose expiration has passed. Default: the dead-letter shelf; see [`Expired`].
     #[must_use]
     pub fn expired(mut self, expired: Expired) -> Self {
         self.stages.2 = Deadline::new(expired);
