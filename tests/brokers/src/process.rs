@@ -1,6 +1,6 @@
 //! Process groups that die as a whole, and that die with the test.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,14 @@ impl Group {
             .status()
             .context("could not run sh to kill a process group")?;
         self.wait(Duration::from_secs(120))
+    }
+
+    /// Waits until it has ended with success.
+    pub(crate) fn succeeds(&mut self, patience: Duration) -> Result<()> {
+        self.wait(patience)?;
+        let status = self.leader.wait()?;
+        ensure!(status.success(), "process group {} ended with {status}", self.id());
+        Ok(())
     }
 
     /// Waits until every process of the group is dead.

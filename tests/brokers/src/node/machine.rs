@@ -1,7 +1,7 @@
 //! A node as processes of this machine: the broker, and an epmd of its own.
 
 use super::{Engine, START, Setup, Site, configuration};
-use crate::command::{run, tail};
+use crate::command::tail;
 use crate::install::Installation;
 use crate::ports::{free_port, random};
 use crate::process::{Group, Watcher};
@@ -19,6 +19,8 @@ const BIN: &str = "/usr/lib/rabbitmq/bin";
 
 /// A node gives away what it leads before it ends.
 const STOP: Duration = Duration::from_secs(300);
+/// What `rabbitmqctl stop` said.
+const STOP_OUTPUT: &str = "stop-output";
 
 /// After how many seconds of silence (and up to a quarter more) nodes of a cluster take each other for lost.
 const TICK: u32 = 4;
@@ -166,9 +168,15 @@ impl Engine for Machine {
     }
 
     fn stop(&mut self) -> Result<()> {
-        run(self.ctl().arg("stop"))?;
-        let Some(server) = &mut self.server else { return Ok(()) };
-        server.wait(STOP)?;
+        let said = File::create(self.data.join(STOP_OUTPUT))?;
+        let mut asking = Group::spawn(self.ctl().arg("stop").stdout(said.try_clone()?).stderr(said))?;
+        let ended =
+            asking.succeeds(STOP).and_then(|()| self.server.as_mut().map_or(Ok(()), |it| it.wait(STOP)));
+        if let Err(error) = ended {
+            // It waits for ever for a node that hangs in its start.
+            asking.kill()?;
+            return Err(error.context(format!("the node does not stop: {}", self.output())));
+        }
         self.server = None;
         self.watcher.cover([&self.epmd])
     }
@@ -181,7 +189,7 @@ impl Engine for Machine {
 
     fn output(&self) -> String {
         let logs = fs::read_dir(self.data.join("log")).into_iter().flatten().flatten();
-        [self.data.join("epmd-output"), self.data.join("output")]
+        [self.data.join("epmd-output"), self.data.join("output"), self.data.join(STOP_OUTPUT)]
             .into_iter()
             .chain(logs.map(|entry| entry.path()))
             .filter_map(|path| Some(tail(&fs::read_to_string(path).ok()?, 25)))
