@@ -9,12 +9,13 @@
 //! headers out. Here they lose what does not fit, and say so: nothing is copied of such a message, and no handler sees it.
 //!
 //! [`frame`] decides what a frame may contain, [`shorten`] what is left of one that is too long, [`stream`] cuts the stream into
-//! frames, [`runtime`] hands it to the library.
+//! frames, [`runtime`] hands it to the library, [`waiter`] ends it when the connection is given up.
 
 mod frame;
 mod runtime;
 mod shorten;
 mod stream;
+mod waiter;
 
 use std::sync::LazyLock;
 

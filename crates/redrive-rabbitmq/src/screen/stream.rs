@@ -10,6 +10,7 @@ use futures::io::{AsyncRead, AsyncWrite};
 use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
+use super::waiter::GivenUp;
 use crate::version::{self, Version};
 
 /// Type, channel and size before the payload, and the end mark after it.
@@ -19,22 +20,24 @@ const END: usize = 1;
 const SIZE: usize = 4;
 /// What is read at once at least.
 const READ: usize = 64 * 1024;
-/// A method or header longer than this is none of RabbitMQ's: handed on unseen, for the library to refuse.
-const LONGEST: usize = 16 * 1024 * 1024;
+/// What a buffer that had to grow for one long header does not keep.
+const LARGE: usize = 16 * READ;
 
 /// What the greeting told; `None` inside when it tells no version.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
 
-/// The stream of one connection, decrypted.
+/// The stream of one connection, decrypted. It ends when nobody waits for its connection any more: on one that is never answered
+/// the library would wait, with a thread and a task, for as long as the socket is open.
 pub(crate) struct Screened<S> {
     inner: S,
     cutter: Cutter,
+    given_up: GivenUp,
 }
 
 impl<S> Screened<S> {
     /// `wanted` is the frame size that the library asks for; 0: the broker's.
-    pub(crate) fn new(inner: S, wanted: u32, greeting: Greeting) -> Self {
-        Self { inner, cutter: Cutter::new(wanted, greeting) }
+    pub(super) fn new(inner: S, wanted: u32, greeting: Greeting, given_up: GivenUp) -> Self {
+        Self { inner, cutter: Cutter::new(wanted, greeting), given_up }
     }
 }
 
@@ -45,7 +48,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screened<S> {
             return Poll::Ready(Ok(0));
         }
         while this.cutter.readable().is_empty() {
-            let read = ready!(Pin::new(&mut this.inner).poll_read(cx, this.cutter.room()))?;
+            let read = match Pin::new(&mut this.inner).poll_read(cx, this.cutter.room()) {
+                Poll::Pending if this.given_up.poll(cx) => 0,
+                read => ready!(read)?,
+            };
             if read == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -118,6 +124,9 @@ impl Cutter {
             (self.ready, self.end) = (self.ready - self.start, self.end - self.start);
             self.start = 0;
         }
+        if self.end == 0 && self.buffer.len() > LARGE {
+            self.buffer = vec![0; READ];
+        }
         if self.buffer.len() - self.end < READ / 2 {
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
@@ -141,7 +150,8 @@ impl Cutter {
             };
             let size = u32::from_be_bytes(size) as usize;
             match frame_type {
-                METHOD | HEADER if size <= LONGEST => {
+                // However long: it costs the memory of what arrives, not of what a size claims.
+                METHOD | HEADER => {
                     let whole = HEAD + size + END;
                     if waiting < whole {
                         return;
@@ -151,7 +161,7 @@ impl Cutter {
                     let whole = self.shorten(frame_type, whole).unwrap_or(whole);
                     self.ready += whole;
                 }
-                METHOD | HEADER | BODY | HEARTBEAT => self.unseen = HEAD + size + END,
+                BODY | HEARTBEAT => self.unseen = HEAD + size + END,
                 // Not the protocol that we speak (or another version of it): nothing more to look at.
                 _ => self.unseen = usize::MAX,
             }
@@ -301,6 +311,22 @@ mod tests {
             let text = String::from_utf8_lossy(shortened);
             assert!(text.contains(left_out_mark()) && text.contains("`fill` (9975 bytes)"), "{text}");
         }
+    }
+
+    #[test]
+    fn no_header_is_too_long_to_be_shortened_and_none_keeps_its_memory() {
+        let mut cutter = Cutter::new(0, Greeting::default());
+        let stream = [tune(10_000), with_header(20 << 20), header(b"next")].concat();
+        let mut out = Vec::new();
+        for piece in stream.chunks(READ / 2) {
+            cutter.room()[..piece.len()].copy_from_slice(piece);
+            cutter.take_in(piece.len());
+            out.extend(cutter.readable());
+            cutter.start = cutter.ready;
+        }
+        assert!(out.len() < 20_000 && out.ends_with(&header(b"next")), "{} bytes", out.len());
+        cutter.room();
+        assert_eq!(cutter.buffer.capacity(), READ);
     }
 
     #[test]

@@ -1,0 +1,50 @@
+//! Headers of megabytes. A broker takes them from whoever it grants frames as large, or none at all (AMQP 1.0, the management
+//! API), and hands them out to everybody in one frame.
+
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use redrive::{Consumer, Message, Reason, Shelf, Shelves as _, millis};
+use redrive_brokers::own_node_with;
+use redrive_system_tests::rabbit::Rabbit;
+use redrive_system_tests::{Combination, Diary, on_both_versions};
+
+on_both_versions!(600; headers_of_megabytes_stop_nobody);
+
+const FRAME: usize = 18 << 20;
+const GIANT: usize = 17 << 20;
+
+async fn headers_of_megabytes_stop_nobody(on: Combination) {
+    let start = move || own_node_with(on.version, &[&format!("frame_max = {FRAME}")]);
+    let node = tokio::task::spawn_blocking(start).await.unwrap();
+    let (queue, with_large_frames) = (on.unique("giant"), node.url());
+    let url = format!("{with_large_frames}?frame_max=131072");
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    operator.publish(Message::new("first").with_id("first")).await.unwrap();
+    let mut headers = FieldTable::default();
+    headers.insert("fill".into(), AMQPValue::LongString("h".repeat(GIANT).into()));
+    let giant = BasicProperties::default()
+        .with_headers(headers)
+        .with_message_id("giant".into())
+        .with_delivery_mode(2);
+    Rabbit::connect(&with_large_frames).await.publish(&queue, giant, b"an order").await.unwrap();
+    operator.publish(Message::new("last").with_id("last")).await.unwrap();
+    let diary = Diary::new();
+    let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())
+        .observer(diary.observer())
+        .with_dead_letter_backoff([millis(50)])
+        .handler(async || {});
+    let said = runner.run_until(diary.ended(3)).await.unwrap();
+    assert_eq!((said.acknowledged, said.dead_lettered), (2, 1));
+    let giant = diary.entries().into_iter().find(|entry| entry.delivery.id() == "giant").unwrap();
+    let failure = giant.disposition.as_ref().and_then(|it| it.failure()).unwrap();
+    assert_eq!(failure.reason(), &Reason::MalformedHeaders);
+    // By the broker, hence whole.
+    let shelved = loop {
+        let shelved = operator.shelves().browse(Shelf::DeadLetter, 10).await.unwrap();
+        if !shelved.is_empty() {
+            break shelved;
+        }
+        tokio::time::sleep(millis(50)).await;
+    };
+    assert_eq!((shelved.len(), shelved[0].message.id()), (1, Some("giant")));
+}
