@@ -1,5 +1,4 @@
-//! Headers of megabytes. A broker takes them from whoever it grants frames as large, or none at all (AMQP 1.0, the management
-//! API), and hands them out to everybody in one frame.
+//! Headers of megabytes. A broker takes them from whoever it grants frames as large, and hands them out to everybody in one frame.
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
