@@ -118,7 +118,7 @@ impl Tally {
         match result.split([' ', ',']).next() {
             Some("ok") if result == "ok" => {}
             Some("ok") if let Some(took) = seconds(result) => {
-                self.took.push((took, format!("{binary}: {name}")))
+                self.took.push((took, format!("{binary}: {name}")));
             }
             Some("FAILED") => self.failed.push(format!("{binary}: {name}")),
             Some("ignored") => {

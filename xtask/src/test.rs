@@ -124,7 +124,7 @@ fn build(pool: &Pool, closing: &mut Closing) -> Result<()> {
     let arguments =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let step = step::cargo(&arguments, &[], |line| {
-        Program::read(line).into_iter().for_each(|program| pool.add(program))
+        Program::read(line).into_iter().for_each(|program| pool.add(program));
     })?;
     closing.take(step);
     Ok(())
@@ -135,7 +135,7 @@ fn test_docs(closing: &mut Closing) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let step =
         step::cargo(&["test", "--doc", "--workspace", "--all-features", "--no-fail-fast"], &[], |line| {
-            lines.push(line.to_owned())
+            lines.push(line.to_owned());
         })?;
     closing.steps.push(step);
     Ok(lines)
