@@ -44,8 +44,8 @@ pub const EXPIRATION: &str = "redrive-expiration";
 pub const DEADLINE: &str = "redrive-deadline";
 /// Not to be handled before this time: a wait made of several hops is still under way.
 pub const NOT_BEFORE: &str = "redrive-not-before";
-/// How many milliseconds of such a wait are left once the hop that this copy was stored for is over. Clocks may differ, and may
-/// be set: the wait that is left is never longer than this.
+/// How many milliseconds of such a wait are left once the hop that this copy was stored for is over, behind the number of that
+/// hop: `HOP:MILLISECONDS`. Clocks may differ, and may be set: the wait that is left is never longer than this.
 pub const WAIT_LEFT: &str = "redrive-wait-left";
 /// When the wait that this copy was stored for is over. It decides nothing; it tells whoever moves the copy elsewhere.
 pub const DUE_AT: &str = "redrive-due-at";

@@ -118,13 +118,10 @@ impl Story {
         let headers = message.headers();
         let text = |name| headers.get(name).and_then(Value::as_str).map(str::to_owned);
         let time = |name| headers.get(name).and_then(read_time);
+        let hop = read_hop(headers);
         Self {
             attempt: Count::read(headers, names::ATTEMPT),
-            // It only keeps copies apart, so any number will do that can still grow: a copy with the number of its
-            // original would be taken for the original, and dropped as settled before.
-            hop: Some(Count::read(headers, names::HOP).or_highest())
-                .filter(|&hop| hop < u32::MAX)
-                .unwrap_or(0),
+            hop,
             snoozes: Count::read(headers, names::SNOOZES).or_highest(),
             redrives: Count::read(headers, names::REDRIVES),
             handed_out_before: match Count::read(headers, names::HANDED_OUT) {
@@ -142,7 +139,7 @@ impl Story {
             source_routing_key: text(names::SOURCE_ROUTING_KEY),
             deadline: time(names::DEADLINE),
             not_before: time(names::NOT_BEFORE),
-            wait_left: headers.get(names::WAIT_LEFT).and_then(read_millis),
+            wait_left: headers.get(names::WAIT_LEFT).and_then(|value| read_wait_left(value, hop)),
             due_at: time(names::DUE_AT),
             history: headers
                 .get(names::HISTORY)
@@ -176,8 +173,22 @@ impl Story {
     }
 }
 
-fn read_millis(value: &Value) -> Option<Duration> {
-    u64::try_from(value.to_integer()?).ok().map(Duration::from_millis)
+/// It only keeps copies apart, so any number will do that can still grow: a copy with the number of its original would be
+/// taken for the original, and dropped as settled before.
+fn read_hop(headers: &Headers) -> u32 {
+    Some(Count::read(headers, names::HOP).or_highest()).filter(|&hop| hop < u32::MAX).unwrap_or(0)
+}
+
+/// Notes on a copy how much of its wait is left after its hop.
+pub(crate) fn write_wait_left(headers: &mut Headers, left: Duration) {
+    let hop = read_hop(headers);
+    headers.insert_own(names::WAIT_LEFT, format!("{hop}:{}", left.as_millis()));
+}
+
+/// What is left of another copy's wait says nothing: a program that does not know the header carries it on.
+fn read_wait_left(value: &Value, hop: u32) -> Option<Duration> {
+    let (of_hop, millis) = value.as_str()?.split_once(':')?;
+    (of_hop.parse() == Ok(hop)).then(|| millis.parse().ok().map(Duration::from_millis))?
 }
 
 /// RFC 3339 as we write it; a timestamp or milliseconds since 1970 where another client rewrote it.

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::header_names as names;
 use crate::headers::{Headers, Value};
 use crate::message::Message;
-use crate::story::{Count, PastFailure, latest_time, write_time};
+use crate::story::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::text::cut;
 use crate::transport::Capabilities;
 use budget::into_budget;
@@ -211,10 +211,11 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let mut copy = next_copy(delivery);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
     // It may not be due yet: given back it waits on.
-    for name in [names::NOT_BEFORE, names::WAIT_LEFT] {
-        if let Some(value) = delivery.message().headers().get(name) {
-            copy.headers_mut().insert_own(name, value.clone());
-        }
+    if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
+        copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
+    }
+    if let Some(left) = delivery.story().wait_left {
+        write_wait_left(copy.headers_mut(), left);
     }
     if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
 }
@@ -224,8 +225,7 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
-            let left = i64::try_from((wait - hop).as_millis()).unwrap_or(i64::MAX);
-            copy.headers_mut().insert_own(names::WAIT_LEFT, left);
+            write_wait_left(copy.headers_mut(), wait - hop);
             copy.headers_mut().insert_own(names::NOT_BEFORE, due.clone());
         }
         copy.headers_mut().insert_own(names::DUE_AT, due);

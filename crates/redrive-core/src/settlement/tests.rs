@@ -1,6 +1,7 @@
 //! What the plan decides.
 
 use super::*;
+use crate::Story;
 
 fn failed(message: Message, in_place: u32) -> Delivery {
     Delivery::new(message.with_id("a"), "q", SystemTime::UNIX_EPOCH)
@@ -131,4 +132,42 @@ fn a_clock_that_is_set_back_makes_no_wait_longer() {
 #[test]
 fn the_time_that_a_message_lay_in_its_queue_is_not_waited_for_again() {
     assert_eq!(hops_of(Duration::from_secs(250), &[120]), [100, 10, 10, 10]);
+}
+
+#[test]
+fn what_was_left_of_another_wait_ends_none_early() {
+    let mut capabilities = Capabilities::new("test", "q");
+    capabilities.hops = Some(vec![Duration::from_secs(10)]);
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let first = Delivery::new(Message::new("").with_id("m"), "q", now);
+    let retry = Disposition::Retry(Duration::from_secs(12), failure());
+    let Settlement::Reschedule { mut copy, .. } = Settlement::plan(&first, retry, &planning) else {
+        panic!()
+    };
+    // A version that does not know what is left carries it on: over its last hop, and its next failure, for an hour.
+    let hop = Story::read(&copy).hop + 2;
+    copy.headers_mut().insert_own(names::HOP, i64::from(hop));
+    copy.headers_mut().insert_own(names::NOT_BEFORE, write_time(now + Duration::from_secs(3600)));
+    let Some(Settlement::Reschedule { copy, .. }) =
+        Settlement::wait_on(&Delivery::new(copy, "q", now), &planning)
+    else {
+        panic!("it is not due");
+    };
+    assert_eq!(Story::read(&copy).not_before, Some(now + Duration::from_secs(3600)));
+}
+
+#[test]
+fn what_is_left_of_a_wait_outlives_a_release_by_a_copy() {
+    let mut capabilities = Capabilities::new("test", "q");
+    capabilities.hops = Some(vec![Duration::from_secs(10)]);
+    (capabilities.release_counts, capabilities.counts_hand_outs) = (true, true);
+    let first = failed(Message::new(""), 0);
+    let wait = Disposition::Retry(Duration::from_secs(60), failure());
+    let Settlement::Reschedule { copy, .. } = planned(&capabilities, &first, wait) else { panic!() };
+    let early = failed(copy, 1);
+    assert_eq!(early.story().wait_left, Some(Duration::from_secs(50)));
+    let released = planned(&capabilities, &early, Disposition::Release);
+    let Settlement::Reschedule { copy, .. } = released else { panic!("{released:?}") };
+    assert_eq!(Story::read(&copy).wait_left, Some(Duration::from_secs(50)));
 }
