@@ -202,10 +202,18 @@ impl Mode for AtWork {
     }
 
     fn caveats(&self) -> Vec<String> {
-        vec![format!(
-            "retries come back through the exchange `{}` with their original routing key: every queue that is bound there for \
-             that key gets them, not `{}` alone; and one whose key leads nowhere is lost by the broker",
-            self.staged.main_exchange, self.plan.names.work
-        )]
+        let (work, main) = (&self.plan.names.work, &self.staged.main_exchange);
+        let mut caveats = vec![format!(
+            "retries come back through the exchange `{main}` with their original routing key: every queue that is bound there \
+             for that key gets them, not `{work}` alone; and one whose key leads nowhere is lost by the broker"
+        )];
+        if !self.staged.declared {
+            let key = self.other_key();
+            caveats.push(format!(
+                "bind `{work}` to `{main}` with the key `{key}`: with it comes back what is retried and did not come through \
+                 `{main}`, such as what was redriven; without the binding it does not come back, or is lost"
+            ));
+        }
+        caveats
     }
 }

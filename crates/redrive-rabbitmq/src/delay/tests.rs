@@ -241,6 +241,14 @@ fn two_stages() -> Staged {
 }
 
 #[test]
+fn a_key_that_somebody_must_bind_is_named_at_the_start() {
+    let of = |staged: Staged| at_work(staged, &[]).caveats();
+    assert!(of(two_stages())[1].contains("bind `orders` to `shop` with the key `orders`"));
+    assert!(of(two_stages().other_key("late"))[1].contains("with the key `late`"));
+    assert_eq!(of(two_stages().declared(true)).len(), 1, "it binds it itself");
+}
+
+#[test]
 fn a_stage_is_entered_with_the_original_key() {
     let mode = at_work(two_stages(), &[]);
     let main = Origin::new("orders", "shop", "order.eu");
