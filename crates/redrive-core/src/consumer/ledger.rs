@@ -34,6 +34,8 @@ struct Written {
     room: usize,
     /// It could not be written the last time.
     failing: bool,
+    /// The file may end in half a line: continued, that would be a line that no process can read.
+    torn: bool,
 }
 
 impl Ledger {
@@ -52,7 +54,7 @@ impl Ledger {
         let book = Book::read(&text).map_err(|why| broken(path, &why))?;
         let file = write_anew(path, &book).map_err(|error| unwritable(path, &error))?;
         let names_any = AtomicBool::new(book.counted() > 0);
-        let written = Mutex::new(Written { book, file, room: ROOM, failing: false });
+        let written = Mutex::new(Written { book, file, room: ROOM, failing: false, torn: false });
         Ok(Self { path: path.to_owned(), names_any, written, lock })
     }
 
@@ -93,13 +95,14 @@ impl Ledger {
 
     /// A line that cannot be written costs no message: only that its death would go uncounted.
     fn write(&self, written: &mut Written, line: &str) {
-        let mut wrote = written.file.write_all(line.as_bytes());
+        let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
+        written.torn |= wrote.is_err();
         let full = written.room < line.len();
         written.room = written.room.saturating_sub(line.len());
-        // After a failure half a line may stand there; anew, the file says everything again.
-        if wrote.is_err() || written.failing || full {
+        // Written anew, the file says everything again.
+        if written.torn || written.failing || full {
             wrote = write_anew(&self.path, &written.book).map(|file| {
-                (written.file, written.room) = (file, ROOM);
+                (written.file, written.room, written.torn) = (file, ROOM, false);
             });
         }
         let failed_before = std::mem::replace(&mut written.failing, wrote.is_err());

@@ -120,3 +120,22 @@ fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_o
     let next = Ledger::open(&folder.ledger()).unwrap();
     assert_eq!((next.deaths(&delivery("a")), next.deaths(&delivery("b"))), (0, 1));
 }
+
+#[test]
+fn half_a_line_that_a_full_disk_left_is_never_continued() {
+    let folder = Folder::new("half");
+    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    let on_disk = || OpenOptions::new().append(true).open(folder.ledger()).unwrap();
+    // The disk is full in the middle of a line, and there is no room for a new file either.
+    let new = with_suffix(&folder.ledger(), ".new");
+    std::fs::create_dir(&new).unwrap();
+    ledger.written().file = File::open(folder.ledger()).unwrap();
+    std::mem::forget(ledger.begin(&delivery("a")));
+    on_disk().write_all(b"+ 0 a").unwrap();
+    // There is room for a line again, but still none for the new file; then the process dies.
+    ledger.written().file = on_disk();
+    std::mem::forget(ledger.begin(&delivery("b")));
+    die(ledger);
+    std::fs::remove_dir(&new).unwrap();
+    Ledger::open(&folder.ledger()).unwrap();
+}
