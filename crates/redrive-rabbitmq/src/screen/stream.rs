@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 
 use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
@@ -29,15 +30,38 @@ pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
 /// The stream of one connection, decrypted. It ends when nobody waits for its connection any more: on one that is never answered
 /// the library would wait, with a thread and a task, for as long as the socket is open.
 pub(crate) struct Screened<S> {
-    inner: S,
+    /// There until it is dropped.
+    inner: Option<S>,
+    /// Whose socket it is.
+    runtime: Handle,
     cutter: Cutter,
     given_up: GivenUp,
 }
 
 impl<S> Screened<S> {
     /// `wanted` is the frame size that the library asks for; 0: the broker's.
-    pub(super) fn new(inner: S, wanted: u32, greeting: Greeting, given_up: GivenUp) -> Self {
-        Self { inner, cutter: Cutter::new(wanted, greeting), given_up }
+    pub(super) fn new(inner: S, runtime: Handle, wanted: u32, greeting: Greeting, given_up: GivenUp) -> Self {
+        Self { inner: Some(inner), runtime, cutter: Cutter::new(wanted, greeting), given_up }
+    }
+}
+
+impl<S: Unpin> Screened<S> {
+    fn inner(&mut self) -> io::Result<Pin<&mut S>> {
+        pinned(&mut self.inner)
+    }
+}
+
+fn pinned<S: Unpin>(inner: &mut Option<S>) -> io::Result<Pin<&mut S>> {
+    inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+/// The library drops the stream on a thread of its own, and a socket of tokio that is dropped outside of its runtime makes
+/// another one for that (`async-compat`): a thread and three files for nothing, and a panic at the end of every connection
+/// from then on where the process had no file left for it.
+impl<S> Drop for Screened<S> {
+    fn drop(&mut self) {
+        let _in_its_runtime = self.runtime.enter();
+        self.inner = None;
     }
 }
 
@@ -48,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screened<S> {
             return Poll::Ready(Ok(0));
         }
         while this.cutter.readable().is_empty() {
-            let read = match Pin::new(&mut this.inner).poll_read(cx, this.cutter.room()) {
+            let read = match pinned(&mut this.inner)?.poll_read(cx, this.cutter.room()) {
                 Poll::Pending if this.given_up.poll(cx) => 0,
                 read => ready!(read)?,
             };
@@ -63,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Screened<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Screened<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, data)
+        self.inner()?.poll_write(cx, data)
     }
 
     fn poll_write_vectored(
@@ -71,15 +95,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Screened<S> {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, data)
+        self.inner()?.poll_write_vectored(cx, data)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        self.inner()?.poll_flush(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_close(cx)
+        self.inner()?.poll_close(cx)
     }
 }
 
