@@ -10,7 +10,7 @@ use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
 use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names as names};
 use serde_amqp::Value as Amqp;
 
-use crate::copy_id::Source;
+use crate::copy_id::{Source, is_copy_id};
 use crate::settle::cut;
 use crate::values::{from_property, to_property};
 use crate::{body, foreign};
@@ -34,7 +34,7 @@ pub(crate) const COUNTED: &str = "x-servicebus-counted";
 pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
 /// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
 const REMOVED: &str = "redrive:removed";
-/// On a copy: the id of its original.
+/// On a copy: the id of its original. Believed where the id of the message itself is that of a copy of it.
 const COPY_OF: &str = "x-servicebus-copy-of";
 const APP_ID: &str = "x-servicebus-app-id";
 const CLUSTER_ID: &str = "x-servicebus-cluster-id";
@@ -149,14 +149,13 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     for (name, value) in application_properties.0 {
         let value = from_property(value);
         if value.as_str() != Some(REMOVED) {
-            let is_forged = NEVER_SENT.contains(&name.as_str());
-            headers.insert(if is_forged { format!("{FORGED}{name}") } else { name }, value);
+            headers.insert(header_name(name), value);
         }
     }
     take_together(&mut headers);
     foreign::note_symbols(symbols, &mut headers);
-    let copied = headers.contains(COPY_OF);
     let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
+    let copied = take_copy_of(&mut headers, &mut properties);
     properties.persistent = Some(header.durable);
     properties.expiration =
         header.ttl.filter(|&ttl| ttl != FOR_EVER).map(|ttl| Duration::from_millis(ttl.into()));
@@ -271,11 +270,29 @@ fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
     properties
 }
 
+/// The header that a property becomes. What stands for a place of its own is that only where it comes from there.
+fn header_name(property: String) -> String {
+    if NEVER_SENT.contains(&property.as_str()) { format!("{FORGED}{property}") } else { property }
+}
+
+/// Gives a copy the id of its original; answers whether it is one. Anybody may have written the property, or taken it over from
+/// a copy: where the id of the message is not that of such a copy, it keeps its id.
+fn take_copy_of(headers: &mut Headers, properties: &mut Properties) -> bool {
+    let Some(original) = headers.remove(COPY_OF) else { return false };
+    match (&properties.id, original) {
+        (Some(id), Value::String(original)) if is_copy_id(id, &original) => {
+            properties.id = Some(original);
+            true
+        }
+        (_, original) => {
+            headers.insert(format!("{FORGED}{COPY_OF}"), original);
+            false
+        }
+    }
+}
+
 /// What has no place of its own on the wire, and what a copy carries of its original.
 fn take_own(headers: &mut Headers, properties: &mut Properties) {
-    if let Some(original) = take_text(headers, COPY_OF) {
-        properties.id = Some(original);
-    }
     if properties.id.is_none() {
         // Dead-lettered under an id that it was given on arrival.
         properties.id = headers.get(names::MESSAGE_ID).and_then(Value::as_str).map(str::to_owned);
@@ -318,8 +335,9 @@ fn take_together(headers: &mut Headers) {
     let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() else { return };
     headers.remove(carried::TOGETHER);
     for (name, value) in together.iter() {
-        if !headers.contains(name) {
-            headers.insert(name.to_owned(), value.clone());
+        let name = header_name(name.to_owned());
+        if !headers.contains(&name) {
+            headers.insert(name, value.clone());
         }
     }
 }

@@ -3,6 +3,7 @@ use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Data};
 
 use super::*;
 use crate::body::BODY;
+use crate::copy_id::copy_id;
 use crate::foreign::ANNOTATIONS;
 
 fn full() -> Message {
@@ -128,10 +129,57 @@ fn data(bytes: &[u8]) -> Body<Amqp> {
 /// One copy after the other.
 fn copied(mut wire: WireMessage, times: u32) -> WireMessage {
     for hop in 1..=times {
-        let copy_id = Some(format!("a#r{hop}.1.0"));
-        wire = outgoing(&incoming(wire).message, Outgoing { copy_id, enqueue_at: None });
+        let found = incoming(wire);
+        let copy_id = found.message.id().map(|id| copy_id(id, hop, &found.source("orders")));
+        wire = outgoing(&found.message, Outgoing { copy_id, enqueue_at: None });
     }
     wire
+}
+
+/// As somebody else sends it: with an id and a body of its own, and with the marks of a copy.
+fn marked_as_copy(id: &str, original: impl Into<SimpleValue>, mark: &str, bytes: &[u8]) -> WireMessage {
+    let mut wire = marked_data(mark, bytes);
+    wire.properties.as_mut().expect("there are properties").message_id = Some(MessageId::String(id.into()));
+    let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
+    properties.insert(COPY_OF.into(), original.into());
+    wire
+}
+
+#[test]
+fn the_id_of_an_original_is_believed_on_copies_only() {
+    let text = |text: &str| SimpleValue::String(text.to_owned());
+    let fingerprint = "0123456789abcdef";
+    for (id, original) in [
+        ("mine".to_owned(), text("order-7")),
+        ("mine#r1.5".to_owned(), text("order-7")),
+        (format!("order-8#r1.5.{fingerprint}"), text("order-7")),
+        (format!("order-7#r1.5.{fingerprint}x"), text("order-7")),
+        ("order-7".to_owned(), text("order-7")),
+        ("order-7#r".to_owned(), text("order-7")),
+        ("mine".to_owned(), SimpleValue::Long(7)),
+    ] {
+        let wire = marked_as_copy(&id, original.clone(), "string", b"text");
+        for times in 0..3 {
+            let copy = copied(wire.clone(), times);
+            assert_eq!(copy.body, data(b"text"), "{id} {times}");
+            let found = incoming(copy).message;
+            assert_eq!(found.id(), Some(&*id), "{times}");
+            let kept = found.headers().get(&format!("{FORGED}{COPY_OF}"));
+            assert_eq!(kept, Some(&from_property(original.clone())), "it is carried on: {id} {times}");
+        }
+    }
+}
+
+#[test]
+fn the_id_of_an_original_is_believed_on_the_copies_of_older_versions() {
+    let long = "ä".repeat(127);
+    let shortened = format!("{}~808af9c4e582aa2671a5b26e943b85bb#r1.5", "ä".repeat(90));
+    for (id, original) in [("order-7#r1.5", "order-7"), ("a#r1.2#r3.4", "a#r1.2"), (&*shortened, &*long)] {
+        let wire = marked_as_copy(id, SimpleValue::String(original.into()), "string", b"text");
+        let found = incoming(wire.clone());
+        assert_eq!(found.message.id(), Some(original));
+        assert_eq!(copied(wire, 1).body, Body::Value(AmqpValue(Amqp::String("text".into()))));
+    }
 }
 
 #[test]
@@ -156,9 +204,7 @@ fn a_foreign_mark_changes_no_body_however_often_it_is_copied() {
 fn a_mark_that_a_copy_by_rest_carries_is_believed_where_all_bytes_agree() {
     let value = serde_amqp::to_vec(&Amqp::Long(7)).expect("it can be encoded");
     let by_rest = |mark: &str, bytes: &[u8]| {
-        let mut wire = marked_data(mark, bytes);
-        let properties = &mut wire.application_properties.as_mut().expect("there are properties").0;
-        properties.insert(COPY_OF.into(), SimpleValue::String("a".into()));
+        let wire = marked_as_copy("a#r1.5", SimpleValue::String("a".into()), mark, bytes);
         copied(wire, 1).body
     };
     assert_eq!(by_rest("value", &value), Body::Value(AmqpValue(Amqp::Long(7))));
@@ -260,7 +306,11 @@ fn a_property_is_no_partition_key_however_often_it_is_copied() {
     for name in [PARTITION_KEY, REPLY_TO_SESSION] {
         properties.insert(name.into(), SimpleValue::String("forged".into()));
     }
-    for times in 1..3 {
+    let mut in_a_table = outgoing(&full(), Outgoing::default());
+    let properties = &mut in_a_table.application_properties.as_mut().expect("there are properties").0;
+    let table = [PARTITION_KEY, REPLY_TO_SESSION].map(|name| (name, Value::from("forged")));
+    properties.insert(carried::TOGETHER.into(), to_property(&Value::Table(Headers::from_iter(table))));
+    for (wire, times) in [(&wire, 1), (&wire, 2), (&in_a_table, 1), (&in_a_table, 2)] {
         let copy = copied(wire.clone(), times);
         assert_eq!(copy.message_annotations, None);
         assert_eq!(copy.properties.and_then(|properties| properties.reply_to_group_id), None);

@@ -9,6 +9,9 @@ use ring::digest;
 
 /// How many characters the id of a message may have.
 const MAX_CHARS: usize = 128;
+/// Between the id of the original and what makes the copy's own.
+const MARK: &str = "#r";
+const FINGERPRINT_BYTES: usize = 8;
 
 /// The message that a copy is made of, as its broker tells it from all others.
 #[derive(Clone, Copy, Debug)]
@@ -26,22 +29,41 @@ impl Source<'_> {
     fn fingerprint(&self) -> String {
         let millis = self.enqueued_at.map(|time| Timestamp::from(time).unix_millis());
         let text = format!("{}\n{}", self.entity.to_lowercase(), millis.unwrap_or_default());
-        hex(text.as_bytes(), 8)
+        hex(text.as_bytes(), FINGERPRINT_BYTES)
     }
 }
 
 /// The id of the copy that stands for hop `hop` of the message `original`: `ORIGINAL#rHOP.NUMBER.FINGERPRINT`.
 ///
 /// Ids need not be unique, and numbers count within one entity: two messages of one id that fail alike, or that lie in two
-/// entities, must not swallow each other. Nobody reads it: copies of older versions have no fingerprint.
+/// entities, must not swallow each other.
 pub(crate) fn copy_id(original: &str, hop: u32, source: &Source<'_>) -> String {
-    let suffix = format!("#r{hop}.{}.{}", source.sequence_number, source.fingerprint());
+    with_suffix(original, &format!("{MARK}{hop}.{}.{}", source.sequence_number, source.fingerprint()))
+}
+
+/// Whether a message with this id may be a copy of `original`: its id is what [`copy_id`] makes of that one, for any hop and any
+/// source. Copies of older versions have no fingerprint.
+pub(crate) fn is_copy_id(id: &str, original: &str) -> bool {
+    let Some((_, suffix)) = id.rfind(MARK).map(|at| id.split_at(at)) else { return false };
+    is_suffix(suffix) && id == with_suffix(original, suffix)
+}
+
+fn is_suffix(suffix: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_fingerprint =
+        |part: &str| part.len() == 2 * FINGERPRINT_BYTES && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut parts = suffix.trim_start_matches(MARK).split('.');
+    let numbered = parts.next().is_some_and(is_number) && parts.next().is_some_and(is_number);
+    numbered && parts.next().is_none_or(is_fingerprint) && parts.next().is_none()
+}
+
+fn with_suffix(original: &str, suffix: &str) -> String {
     if original.chars().count() + suffix.len() <= MAX_CHARS {
         return format!("{original}{suffix}");
     }
     // As much of it as a person needs to find it again, and a hash to tell it from others that begin alike.
     let hash = hex(original.as_bytes(), 16);
-    let kept = MAX_CHARS - suffix.len() - hash.len() - 1;
+    let kept = MAX_CHARS.saturating_sub(suffix.len() + hash.len() + 1);
     let beginning: String = original.chars().take(kept).collect();
     format!("{beginning}~{hash}{suffix}")
 }
@@ -103,7 +125,13 @@ mod tests {
             let id = copy_id(&original, hop, &source);
             prop_assert!(id.chars().count() <= MAX_CHARS);
             prop_assert_ne!(&id, &original);
-            prop_assert_eq!(copy_id(&original, hop, &source), id);
+            prop_assert_eq!(copy_id(&original, hop, &source), &*id);
+            prop_assert!(is_copy_id(&id, &original));
+            let of_older_versions = with_suffix(&original, &format!("#r{hop}.{number}"));
+            prop_assert!(is_copy_id(&of_older_versions, &original));
+            let another = format!("{original}x");
+            prop_assert!(!is_copy_id(&id, &another));
+            prop_assert!(!is_copy_id(&original, &original));
         }
     }
 }
