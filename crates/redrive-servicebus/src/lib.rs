@@ -28,6 +28,7 @@ mod error;
 mod foreign;
 mod inbox;
 mod intake;
+mod later;
 mod locks;
 mod lost;
 mod options;

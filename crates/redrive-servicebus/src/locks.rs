@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::connection::Link;
 use crate::error::Refusal;
+use crate::later::later;
 use crate::lost::Lost;
 use crate::wire::{Handle, Tag};
 
@@ -68,7 +69,7 @@ impl Held {
             renew_at: now + lasts / 2,
             renewing: false,
             runs_out: now + lasts.max(LEAST),
-            renew_until: now + longest_renewal,
+            renew_until: later(now, longest_renewal),
         }
     }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::convert::Incoming;
 use crate::error::Refusal;
+use crate::later::later;
 use crate::locks::lasts;
 use crate::lost::Lost;
 use crate::wire::{InSession, Wire};
@@ -68,10 +69,7 @@ impl Session {
 
     /// The message was given back with the next attempt written on it: nothing is asked for until its wait is over.
     pub(crate) fn rest(&self, wait: Duration) {
-        // Longer than anybody lives is long enough.
-        let until = Instant::now().checked_add(wait);
-        self.hand().left.rest_until =
-            Some(until.unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400 * 365)));
+        self.hand().left.rest_until = Some(later(Instant::now(), wait));
     }
 
     /// The message is in nobody's hand any more, with this left to be given back. May be called from any thread.
@@ -112,7 +110,7 @@ impl Session {
         loop {
             sleep_until(lock.renew_at).await;
             let now = Instant::now();
-            if self.held_since().is_some_and(|since| now >= since + longest) {
+            if self.held_since().is_some_and(|since| now.duration_since(since) >= longest) {
                 debug!(%entity, session = %self.place.id, "a delivery takes longer than `max_lock_renewal`: its session is not renewed");
                 lock.renew_at = (now + AGAIN).min(lock.runs_out);
             } else {

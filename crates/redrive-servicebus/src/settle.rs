@@ -13,6 +13,7 @@ use crate::convert::{self, Outgoing, PARKED, SHELF};
 use crate::copy_id::copy_id;
 use crate::dead_letter::{self, Words};
 use crate::error::{self, Refusal, WireError};
+use crate::later::enqueue_time;
 use crate::receipt::Receipt;
 use crate::session::is_loss;
 use crate::wire::{Disposal, Swap};
@@ -60,7 +61,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
                     receipt,
                 ));
             };
-            let enqueue_at = (!wait.is_zero()).then(|| SystemTime::now() + wait);
+            let enqueue_at = (!wait.is_zero()).then(|| enqueue_time(SystemTime::now(), wait));
             replace(receipt, target, &copy, enqueue_at).await
         }
         Settlement::Move { shelf, copy } => match (shelf, receipt.broker.options.parking_queue.clone()) {

@@ -14,6 +14,7 @@ use crate::connection::Pace;
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
 use crate::intake::{Wanted, dead_letter_undecodable, delivery, lasting, otherwise};
+use crate::later::later;
 use crate::receipt::{Parts, Receipt, Room};
 use crate::session::{HeldSession, Left, Session, early, is_loss};
 use crate::sessions::Sessions;
@@ -246,7 +247,7 @@ impl Slot {
     /// One message, and no more before that one is settled.
     async fn ask(&self, receiver: &mut dyn WireReceiver, patience: Duration) -> Result<Now, WireError> {
         receiver.allow(1).await?;
-        Ok(Now::Asking(Instant::now() + patience))
+        Ok(Now::Asking(later(Instant::now(), patience)))
     }
 
     async fn after(&self, left: &Left, receiver: &mut dyn WireReceiver) -> Result<Now, WireError> {
@@ -278,7 +279,7 @@ impl Slot {
             && receiver.handle().release(&tag).await
         {
             // Whoever let it wait does not hold the session any more.
-            return Ok(Now::Resting(Instant::now() + rest));
+            return Ok(Now::Resting(later(Instant::now(), rest)));
         }
         session.take();
         let receipt = Receipt::new(Parts {

@@ -97,3 +97,46 @@ async fn a_session_is_not_let_go_before_its_first_message_is_here() -> Result<()
     assert_eq!(next(&transport).await.delivery.id(), "a");
     Ok(())
 }
+
+#[tokio::test]
+async fn locks_may_be_renewed_and_sessions_held_without_an_end() -> Result<(), BoxError> {
+    let mut in_sessions = Settings::default();
+    in_sessions.requires_session = true;
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).queue("sessions", in_sessions);
+    let emulator = emulator.start().await?;
+    let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::MAX);
+    let sessions = ServiceBus::options("sessions").max_lock_renewal(Duration::MAX);
+    let sessions = sessions.sessions(Sessions::concurrent(1).idle(Duration::MAX));
+    for options in [options, sessions] {
+        let transport = options.connect(&emulator.connection_string()).await?;
+        for id in ["first", "second"] {
+            let mut message = Message::new("").with_id(id);
+            message.properties_mut().session_id = Some("s".into());
+            transport.publish(message).await?;
+        }
+        start(&transport, 1).await?;
+        for id in ["first", "second"] {
+            let received = next(&transport).await;
+            assert_eq!(received.delivery.id(), id);
+            let done = transport.settle(received.receipt, Settlement::Complete).await;
+            done.map_err(|error| error.error)?;
+        }
+        transport.close().await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
+    let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    transport.publish(Message::new("").with_id("later")).await?;
+    start(&transport, 1).await?;
+    let received = next(&transport).await;
+    let copy = received.delivery.message().clone();
+    let waits = Settlement::Reschedule { wait: Duration::MAX, copy };
+    transport.settle(received.receipt, waits).await.map_err(|error| error.error)?;
+    let waiting = emulator.entity(QUEUE)?.messages();
+    assert_eq!(waiting.len(), 1);
+    Ok(())
+}

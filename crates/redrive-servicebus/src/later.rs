@@ -1,0 +1,44 @@
+//! Times that lie ahead, however far. `Duration::MAX` is what people say for "without an end", and no clock can add it.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+/// No clock counts further than this from now on, and nobody waits for so long.
+const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+/// The last second of the year 9999, since 1970: neither a time of Service Bus nor one of HTTP can be later.
+const LATEST: Duration = Duration::from_secs(253_402_300_799);
+
+/// This much later, by the clock of this process.
+pub(crate) fn later(now: Instant, by: Duration) -> Instant {
+    now.checked_add(by).unwrap_or_else(|| now + FAR)
+}
+
+/// When a copy that waits is to be enqueued.
+pub(crate) fn enqueue_time(now: SystemTime, wait: Duration) -> SystemTime {
+    let latest = SystemTime::UNIX_EPOCH + LATEST;
+    now.checked_add(wait).map_or(latest, |time| time.min(latest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_enqueued_by_the_end_of_the_year_9999() {
+        let now = SystemTime::now();
+        let wait = Duration::from_secs(60);
+        assert_eq!(enqueue_time(now, wait), now + wait);
+        for wait in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
+            let time = humantime::format_rfc3339(enqueue_time(now, wait)).to_string();
+            assert_eq!(time, "9999-12-31T23:59:59Z");
+        }
+    }
+
+    #[test]
+    fn without_an_end_is_far_ahead() {
+        let now = Instant::now();
+        assert_eq!(later(now, Duration::from_secs(60)), now + Duration::from_secs(60));
+        assert!(later(now, Duration::MAX) > now + Duration::from_secs(86_400 * 365));
+    }
+}
