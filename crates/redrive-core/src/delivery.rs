@@ -265,6 +265,11 @@ impl Delivery {
         from.checked_add(properties.expiration?)
     }
 
+    /// When the broker put the message into its queue; `None` where it does not tell.
+    pub(crate) fn came_at(&self) -> Option<SystemTime> {
+        self.enqueued_at
+    }
+
     /// After how many interruptions of its transport it was handed out; 0 where the transport does not count them.
     #[must_use]
     pub fn interruptions(&self) -> u64 {

@@ -248,6 +248,13 @@ fn a_number_that_a_new_queue_gave_again_is_another_message() {
     let mut cache = cache(2);
     settle(&mut cache, &delivery("a", 0).with_broker_number(7));
     assert!(!cache.knows(&again(delivery("b", 0).with_broker_number(7), 1)));
+    let came_at = |second| {
+        let time = UNIX_EPOCH + Duration::from_secs(second);
+        delivery("c", 0).with_broker_number(7).enqueued_at(Some(time))
+    };
+    settle(&mut cache, &came_at(1));
+    assert!(cache.knows(&again(came_at(1), 1)));
+    assert!(!cache.knows(&again(came_at(2), 1)), "a twin that came later");
 }
 
 #[test]
