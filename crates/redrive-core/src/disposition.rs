@@ -67,6 +67,15 @@ impl Disposition {
         }
     }
 
+    /// What becomes of it where it needs a copy, and the message cannot be copied.
+    pub(crate) fn without_copy(self) -> Self {
+        match self {
+            Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),
+            Self::Snooze(_) => Self::DeadLetter(Failure::custom("Uncopyable", "asked to be snoozed")),
+            other => other,
+        }
+    }
+
     /// The word for this disposition in logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {

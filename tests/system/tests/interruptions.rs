@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{Report, Settlement, TransportErrorKind, header_names};
+use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered};
 use redrive_testkit::{Fault, Faulty, Recording};
 
@@ -89,12 +90,34 @@ async fn a_message_that_is_too_large_to_be_copied_is_moved_by_the_broker_itself(
             Fault::None
         }
     });
-    let (_, runs, _, settlements) = run(faulty, 1).await;
-    assert_eq!(runs, 1);
+    let (report, runs, names, settlements) = run(faulty, 1).await;
+    assert_eq!((runs, names, report.dead_lettered), (1, vec!["dead-letter"], 1));
     assert_eq!(settlements.last(), Some(&Settlement::Reject));
     let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
     assert_eq!(shelf.len(), 1);
     assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its story");
+}
+
+/// Its headers alone fill what a message may have: it is not even tried.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
+    let dispositions = [
+        Disposition::snooze(secs(1)),
+        Disposition::Retry(secs(1), Failure::custom("Busy", "no answer")),
+        Disposition::Park(Failure::custom("Stuck", "no answer")),
+    ];
+    for disposition in dispositions {
+        let (broker, transport) = memory_with(numbered(1));
+        let transport = Shared::saying(Arc::new(transport), |said| said.max_header_bytes = Some(1));
+        let diary = Diary::new();
+        let consumer = Consumer::new(transport)
+            .with_dead_letter_backoff([secs(1)])
+            .observer(diary.observer())
+            .handler_with(disposition, async |State(disposition): State<Disposition>| disposition);
+        let report = consumer.run_until(diary.settled(1)).await.unwrap();
+        assert_eq!((diary.names(), report.dead_lettered), (vec!["dead-letter"], 1));
+        assert_eq!(broker.shelf(QUEUE, Shelf::DeadLetter).len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

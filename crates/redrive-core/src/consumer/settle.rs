@@ -73,7 +73,7 @@ impl<T: Transport> Context<T> {
                 return Ended::Lost;
             };
             if let Some(instead) = self.instead(&error, &settlement) {
-                tracing::error!(%error, "the message cannot be copied: it goes to the dead-letter shelf without its story");
+                self.cannot_copy(in_hand, &error);
                 settlement = instead;
             } else {
                 let mut wait = backoff::wait(tries, fastrand::u64(..));

@@ -1,5 +1,6 @@
 //! One delivery, from received to settled.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,6 +68,8 @@ pub(crate) struct InHand {
     pub(crate) alone: Alone,
     /// What the broker knows it as, where it is handled from the hand.
     original: Option<Delivery>,
+    /// What was decided needs a copy, and there can be none: the broker moves it to the dead-letter shelf as it is.
+    pub(crate) uncopied: bool,
 }
 
 /// A copy that was not stored and is due now, with what is in hand for it.
@@ -116,7 +119,7 @@ impl<T: Transport> Context<T> {
         let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
-        let in_hand = InHand { ticket, known, alone, original: None };
+        let in_hand = InHand { ticket, known, alone, ..InHand::default() };
         if let Some(due) = self.work_once(service, delivery, receipt, in_hand).await {
             Box::pin(self.work_on(due)).await;
         }
@@ -290,6 +293,9 @@ impl<T: Transport> Context<T> {
                 Settlement::planned(delivery, &disposition, &self.planning(&capabilities))
             }
         };
+        if settlement == Settlement::Reject && !self.is_asked_to_reject(&disposition) {
+            self.cannot_copy(&mut in_hand, &"its headers leave no room");
+        }
         let ended = match disposition {
             Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
             _ => self.settle(delivery, &mut in_hand, receipt, settlement).await,
@@ -299,6 +305,7 @@ impl<T: Transport> Context<T> {
                 if let Ended::Settled = ended {
                     self.settled_at_last(delivery, &in_hand);
                 }
+                let disposition = if in_hand.uncopied { disposition.without_copy() } else { disposition };
                 self.counters.settled(&disposition);
                 self.tell(&Event::Settled { delivery, disposition: &disposition });
             }
@@ -314,6 +321,15 @@ impl<T: Transport> Context<T> {
             }
         }
         self.go_on(delivery, in_hand, ended)
+    }
+
+    fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {
+        matches!(disposition, Disposition::DeadLetter(_)) && self.capabilities.prefers_native_dead_letter
+    }
+
+    pub(crate) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
+        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its story");
+        in_hand.uncopied = true;
     }
 
     /// With the copy that is due, if there is one. Else it is out of hand: what was not done is not taken for done when it
