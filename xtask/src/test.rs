@@ -99,7 +99,8 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>) -> Resu
         while let Some(program) = pool.next() {
             println!("==> {}", program.name);
             let ended = program.run(&arguments, &environment)?;
-            println!("{}", ended.output);
+            // Of what passed nobody reads more than that.
+            println!("{}{}", if ended.passed { "" } else { &ended.output }, ended.summary);
             tally.lock().unwrap_or_else(PoisonError::into_inner).read_program(&ended.output, ended.passed);
         }
         Ok(())
