@@ -40,8 +40,8 @@ impl Wire for Amqp {
         self.connection.tokens.authorize(source).await?;
         let name = self.connection.link_name("receiver");
         let mut session = self.connection.session.lock().await;
-        let attached = self.connection.pulse.wait(AmqpReceiver::attach(&mut session, source, name)).await;
-        Ok(Box::new(attached.ok_or_else(|| slow(source))??))
+        let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
+        Ok(Box::new(attached.map_err(|_| slow(source))??))
     }
 
     async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError> {
@@ -99,7 +99,7 @@ impl Wire for Amqp {
         self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
-        self.connection.pulse.wait(answered).await.unwrap_or_else(|| Err(slow(source)))
+        timeout(OPEN_WAIT, answered).await.map_err(|_| slow(source))?
     }
 
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {

@@ -17,14 +17,13 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::pulse::{Pulse, REPLY_WAIT};
-use super::requests::Requests;
+use super::requests::{REPLY_WAIT, Requests};
 use super::tokens::Tokens;
 use super::{read_error, sending, session, stream};
 use crate::address::Address;
 use crate::error::{Refusal, WireError};
 
-/// How long connecting may take.
+/// How long connecting and attaching may take.
 pub(super) const OPEN_WAIT: Duration = Duration::from_secs(30);
 /// How many transfers the broker may have under way to us.
 const WINDOW: u32 = 5000;
@@ -43,7 +42,6 @@ pub(super) struct AmqpConnection {
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
     pub(super) ask: mpsc::UnboundedSender<Ask>,
-    pub(super) pulse: Arc<Pulse>,
 }
 
 /// What is asked of the task that holds the connection.
@@ -78,15 +76,13 @@ impl AmqpConnection {
         let mut connection =
             opened.map_err(|error| WireError::interrupted(format!("AMQP was not agreed on: {error}")))?;
         let mut session = begin(&mut connection).await?;
-        let (ask, asked) = mpsc::unbounded_channel();
-        let pulse = Arc::new(Pulse::new(ask.clone()));
-        let cbs = Requests::attach(&mut session, "$cbs", "cbs", &pulse).await?;
+        let cbs = Requests::attach(&mut session, "$cbs", "cbs").await?;
         let (ended, watched) = watch::channel(false);
-        tokio::spawn(hold(connection, asked, ended, Arc::clone(&pulse)));
+        let (ask, asked) = mpsc::unbounded_channel();
+        tokio::spawn(hold(connection, asked, ended));
         let session = Arc::new(Mutex::new(session));
         Ok(Arc::new(Self {
-            tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), (cbs, &pulse), watched.clone()),
-            pulse,
+            tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), cbs, watched.clone()),
             address,
             session,
             management: Mutex::default(),
@@ -115,10 +111,9 @@ impl AmqpConnection {
         let name = self.link_name("management");
         let attached = {
             let mut session = self.session.lock().await;
-            let node = format!("{entity}/$management");
-            self.pulse.wait(Requests::attach(&mut session, &node, &name, &self.pulse)).await
+            timeout(OPEN_WAIT, Requests::attach(&mut session, &format!("{entity}/$management"), &name)).await
         };
-        let node = Arc::new(attached.ok_or_else(|| slow(entity))??);
+        let node = Arc::new(attached.map_err(|_| slow(entity))??);
         nodes.insert(entity.to_owned(), Arc::clone(&node));
         Ok(node)
     }
@@ -135,8 +130,8 @@ impl AmqpConnection {
             .target(Target::builder().address(target).build())
             .verify_incoming_source(false)
             .verify_incoming_target(false);
-        let attached = self.pulse.wait(builder.attach(&mut *self.session.lock().await)).await;
-        let sender = match attached.ok_or_else(|| slow(target))? {
+        let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
+        let sender = match attached.map_err(|_| slow(target))? {
             Ok(sender) => sender,
             Err(SenderAttachError::IllegalState) => return Err(self.why_refused(target).await),
             Err(error) => return Err(read_error::attach_sender(error)),
@@ -170,8 +165,8 @@ impl AmqpConnection {
             .name(self.link_name("controller"))
             .coordinator(Coordinator::default())
             .verify_incoming_target(false);
-        let attached = self.pulse.wait(builder.attach(&mut *self.session.lock().await)).await;
-        let attached = attached.ok_or_else(|| slow("the transaction coordinator"))?;
+        let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
+        let attached = attached.map_err(|_| slow("the transaction coordinator"))?;
         let attached = attached.map_err(|error| no_transactions(read_error::attach_sender(error)))?;
         self.answered(sending::try_out(&attached)).await.map_err(no_transactions)?;
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
@@ -185,10 +180,9 @@ impl AmqpConnection {
         let mut ended = self.ended.clone();
         tokio::select! {
             biased;
-            answered = self.pulse.wait(answer) => {
-                answered.unwrap_or_else(|| Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))))
-            }
+            answered = answer => answered,
             _ = ended.wait_for(|ended| *ended) => Err(WireError::interrupted("the connection ended before the answer came")),
+            () = tokio::time::sleep(REPLY_WAIT) => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
         }
     }
 
@@ -217,7 +211,6 @@ async fn hold(
     mut connection: ConnectionHandle<()>,
     mut asked: mpsc::UnboundedReceiver<Ask>,
     ended: watch::Sender<bool>,
-    pulse: Arc<Pulse>,
 ) {
     let ask = loop {
         let ask = tokio::select! {
@@ -228,13 +221,9 @@ async fn hold(
             ask = asked.recv() => ask,
         };
         let Some(Ask::Begin(answer)) = ask else { break ask };
-        let Some(begun) = pulse.wait(begin(&mut connection)).await else {
-            // Whoever waits behind this one would wait as long.
-            let _ = answer.send(Err(slow("another session")));
-            break None;
-        };
+        let begun = timeout(OPEN_WAIT, begin(&mut connection)).await;
         // Not waited for any more, it ends.
-        let _ = answer.send(begun);
+        let _ = answer.send(begun.unwrap_or_else(|_| Err(slow("another session"))));
     };
     ended.send_replace(true);
     if let Some(Ask::Close) = ask {
@@ -244,7 +233,7 @@ async fn hold(
 
 /// An end that does not answer.
 pub(super) fn slow(what: &str) -> WireError {
-    WireError::interrupted(format!("no answer about `{what}` within {REPLY_WAIT:?}"))
+    WireError::interrupted(format!("no answer about `{what}` within {OPEN_WAIT:?}"))
 }
 
 /// What the coordinator refuses, it will refuse again; a connection that is gone is another matter, and so is a broker that

@@ -14,8 +14,7 @@ use serde_amqp::Value;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::pulse::REPLY_WAIT;
-use super::requests::{Reply, Requests, senseless};
+use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
 use super::{Disposal, DisposalKind, InSession};
 use crate::convert::{SCHEDULED_AT, WireMessage, id_text};
 use crate::error::{Refusal, WireError};

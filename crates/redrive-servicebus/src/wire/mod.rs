@@ -3,7 +3,6 @@
 mod amqp;
 mod connection;
 mod management;
-mod pulse;
 mod read_error;
 mod receiver;
 mod requests;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::transaction::Transaction;
@@ -17,11 +18,12 @@ use serde_amqp::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::pulse::{Pulse, REPLY_WAIT};
 use super::{read_error, sending};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
+/// How long a reply may take.
+pub(crate) const REPLY_WAIT: Duration = Duration::from_secs(30);
 /// How many replies may be on their way at once.
 const REPLIES: u32 = 1000;
 
@@ -30,7 +32,6 @@ const REPLIES: u32 = 1000;
 pub(crate) struct Requests {
     sender: tokio::sync::Mutex<Sender>,
     waiting: Arc<Waiting>,
-    pulse: Arc<Pulse>,
     reader: JoinHandle<()>,
     reply_to: String,
     next_id: AtomicU64,
@@ -57,7 +58,6 @@ impl Requests {
         session: &mut SessionHandle<()>,
         node: &str,
         name: &str,
-        pulse: &Arc<Pulse>,
     ) -> Result<Self, WireError> {
         let reply_to = format!("{name}-replies");
         let mut receiver = Receiver::builder()
@@ -93,7 +93,6 @@ impl Requests {
         Ok(Self {
             sender: tokio::sync::Mutex::new(sender),
             waiting,
-            pulse: Arc::clone(pulse),
             reader,
             reply_to,
             next_id: AtomicU64::new(0),
@@ -133,10 +132,10 @@ impl Requests {
             // Nothing but the removal of an original is asked for in a transaction.
             fail_point(FailPoint::AckHandedOver);
         }
-        match self.pulse.wait(answered).await {
-            Some(Ok(reply)) => Ok(reply),
-            Some(Err(_)) => Err(WireError::interrupted("the link ended before the answer came")),
-            None => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
+        match tokio::time::timeout(REPLY_WAIT, answered).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) => Err(WireError::interrupted("the link ended before the answer came")),
+            Err(_) => Err(WireError::interrupted(format!("no answer within {REPLY_WAIT:?}"))),
         }
     }
 

@@ -18,8 +18,8 @@ use serde_amqp::Value;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
-use super::pulse::REPLY_WAIT;
 use super::read_error;
+use super::requests::REPLY_WAIT;
 use crate::error::WireError;
 
 /// When to look again for the first time, and at most how long to wait between two looks.

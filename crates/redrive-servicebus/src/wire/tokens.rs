@@ -9,10 +9,10 @@ use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue};
 use serde_amqp::Value;
 use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::connection::slow;
-use super::pulse::Pulse;
+use super::connection::{OPEN_WAIT, slow};
 use super::requests::Requests;
 use crate::address::Address;
 use crate::error::WireError;
@@ -29,7 +29,6 @@ pub(super) struct Tokens {
     address: Arc<Address>,
     session: Arc<Mutex<SessionHandle<()>>>,
     cbs: Mutex<Arc<Requests>>,
-    pulse: Arc<Pulse>,
     /// The audiences that have a token, and when they need a new one.
     renewals: Mutex<HashMap<String, Option<SystemTime>>>,
     /// Another audience has one.
@@ -41,19 +40,13 @@ impl Tokens {
     pub(super) fn start(
         address: Arc<Address>,
         session: Arc<Mutex<SessionHandle<()>>>,
-        (cbs, pulse): (Requests, &Arc<Pulse>),
+        cbs: Requests,
         ended: watch::Receiver<bool>,
     ) -> Arc<Self> {
         let added = Arc::new(Notify::new());
         let cbs = Mutex::new(Arc::new(cbs));
-        let tokens = Arc::new(Self {
-            address,
-            session,
-            cbs,
-            pulse: Arc::clone(pulse),
-            renewals: Mutex::default(),
-            added: Arc::clone(&added),
-        });
+        let tokens = Self { address, session, cbs, renewals: Mutex::default(), added: Arc::clone(&added) };
+        let tokens = Arc::new(tokens);
         tokio::spawn(keep(Arc::downgrade(&tokens), added, ended));
         tokens
     }
@@ -91,9 +84,8 @@ impl Tokens {
         if !cbs.is_live() {
             let mut session = self.session.lock().await;
             let name = format!("cbs-{:016x}", fastrand::u64(..));
-            let attaching = Requests::attach(&mut session, "$cbs", &name, &self.pulse);
-            let attached = self.pulse.wait(attaching).await;
-            *cbs = Arc::new(attached.ok_or_else(|| slow("$cbs"))??);
+            let attached = timeout(OPEN_WAIT, Requests::attach(&mut session, "$cbs", &name)).await;
+            *cbs = Arc::new(attached.map_err(|_| slow("$cbs"))??);
         }
         Ok(Arc::clone(&cbs))
     }
