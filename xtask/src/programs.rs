@@ -4,8 +4,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -30,6 +30,11 @@ const LONGEST_FIRST: [&str; 12] = [
     "redrive-rabbitmq tests/tls.rs",
     "system tests/network.rs",
 ];
+
+/// No program takes nearly so long, and CI would end without a word.
+const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
+/// What the system says of a program that succeeded.
+const PASSED: &str = "exit status: 0";
 
 /// A program made of tests, as cargo built it.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,14 +98,37 @@ impl Program {
         let mut child = command.spawn().with_context(|| format!("could not run {}", self.path.display()))?;
         // It holds the writing ends of the pipe; the output would never end.
         drop(command);
-        let mut printed = Vec::new();
-        output.read_to_end(&mut printed)?;
-        let status = child.wait()?;
+        // In the background: a process that the program left behind may hold the pipe for ever.
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let (reading, read) = mpsc::channel::<()>();
+        std::thread::spawn({
+            let printed = Arc::clone(&printed);
+            move || {
+                let mut piece = [0; 8192];
+                while let Ok(length @ 1..) = output.read(&mut piece) {
+                    lock(&printed).extend_from_slice(&piece[..length]);
+                }
+                drop(reading);
+            }
+        });
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status.to_string();
+            }
+            if began.elapsed() > HANGS_AFTER {
+                child.kill()?;
+                child.wait()?;
+                break format!("killed, it hung for {} minutes", HANGS_AFTER.as_secs() / 60);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let _ = read.recv_timeout(Duration::from_secs(10));
+        let printed = std::mem::take(&mut *lock(&printed));
         let (name, path) = (&self.name, self.path.display());
         let printed = String::from_utf8_lossy(&printed);
         let took = began.elapsed().as_secs_f64();
         let output = format!("     Running {name} ({path})\n{printed}");
-        let passed = status.success();
+        let passed = status == PASSED;
         let result = if passed { "ok" } else { "FAILED" };
         Ok(Ended { output, passed, summary: format!("<== {result}: {name} ({took:.1} s, {status})") })
     }
@@ -119,16 +147,26 @@ struct Waiting {
     complete: bool,
 }
 
-impl Pool {
-    pub(crate) fn add(&self, program: Program) {
-        self.lock().programs.push(program);
-        self.changed.notify_one();
-    }
+/// Puts programs into the pool; dropped, it says that no more will come.
+pub(crate) struct Filling<'a>(&'a Pool);
 
-    /// No more will come.
-    pub(crate) fn complete(&self) {
-        self.lock().complete = true;
-        self.changed.notify_all();
+impl Filling<'_> {
+    pub(crate) fn add(&self, program: Program) {
+        self.0.lock().programs.push(program);
+        self.0.changed.notify_one();
+    }
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.0.lock().complete = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Pool {
+    pub(crate) fn filling(&self) -> Filling<'_> {
+        Filling(self)
     }
 
     /// The one whose turn it is; waits for it. `None` when all had theirs.
@@ -146,8 +184,12 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn turn(programs: &[Program]) -> Option<usize> {
@@ -182,10 +224,11 @@ mod tests {
     #[test]
     fn what_takes_longest_begins_first() {
         let pool = Pool::default();
+        let filling = pool.filling();
         for name in ["xtask src/main.rs", LONGEST_FIRST[1], LONGEST_FIRST[0]] {
-            pool.add(Program { name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() });
+            filling.add(Program { name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() });
         }
-        pool.complete();
+        drop(filling);
         let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|it| it.name).collect();
         assert_eq!(order, [LONGEST_FIRST[0], LONGEST_FIRST[1], "xtask src/main.rs"]);
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every check there is. One lane compiles and lints; beside it the test programs run as they come.
 
 use crate::closing::Closing;
-use crate::programs::{Pool, Program};
+use crate::programs::{Filling, Pool, Program};
 use crate::servers::{self, Server};
 use crate::step;
 use crate::tally::Tally;
@@ -30,9 +30,7 @@ pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
             }
             found.map(|servers| run_programs(&pool, versions, servers))
         });
-        let built = build(&pool, &mut closing);
-        pool.complete();
-        built?;
+        build(&pool.filling(), &mut closing)?;
         lint(&mut closing)?;
         let strict = [("RUSTDOCFLAGS".to_owned(), Some("--deny warnings".to_owned()))];
         check(&mut closing, &["doc", "--workspace", "--no-deps", "--all-features"], &strict)?;
@@ -62,8 +60,7 @@ pub(crate) fn run_quick() -> Result<ExitCode> {
     fmt(&mut closing)?;
     lint(&mut closing)?;
     let pool = Pool::default();
-    build(&pool, &mut closing)?;
-    pool.complete();
+    build(&pool.filling(), &mut closing)?;
     let tested = run_programs(&pool, &[], Vec::new())?;
     closing.not_run.push("cargo doc, cargo deny, doc tests (--quick)".into());
     closing.take_tests(tested, &[]);
@@ -121,7 +118,7 @@ pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
 }
 
 /// Builds all test programs, and hands each to the pool when it is ready.
-fn build(pool: &Pool, closing: &mut Closing) -> Result<()> {
+fn build(pool: &Filling<'_>, closing: &mut Closing) -> Result<()> {
     let arguments =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let step = step::cargo(&arguments, &[], |line| {

@@ -71,7 +71,9 @@ impl Disposition {
     pub(crate) fn without_copy(self) -> Self {
         match self {
             Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),
-            Self::Snooze(_) => Self::DeadLetter(Failure::custom("Uncopyable", "asked to be snoozed")),
+            Self::Snooze(_) => {
+                Self::DeadLetter(Failure::custom("Uncopyable", "it was to wait, and cannot be copied"))
+            }
             other => other,
         }
     }

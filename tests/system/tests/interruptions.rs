@@ -121,6 +121,20 @@ async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_on_and_cannot_be_copied_is_told_as_dead_lettered() {
+    let due = "2999-01-01T00:00:00Z";
+    let (broker, transport) = memory_with([Message::new("ok").with_header(header_names::NOT_BEFORE, due)]);
+    let transport = Shared::saying(Arc::new(transport), |said| {
+        (said.max_header_bytes, said.longest_wait) = (Some(1), None);
+    });
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport).observer(diary.observer()).handler(async || ());
+    let report = consumer.run_until(diary.settled(1)).await.unwrap();
+    assert_eq!((diary.names(), report.dead_lettered), (vec!["dead-letter"], 1));
+    assert_eq!(broker.shelf(QUEUE, Shelf::DeadLetter).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_that_is_refused_for_a_while_is_stored_once_and_the_handler_runs_once() {
     let (_broker, transport) = memory_with([Message::new("fails").with_id("m")]);
     let faulty = Faulty::new(transport).on_settle(|attempted| {

@@ -41,7 +41,7 @@ pub(crate) struct Isolation<R> {
 }
 
 impl<R: Send + 'static> Isolation<R> {
-    /// With the first delivery.
+    /// Before the first delivery.
     pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = (context.narrowed || !rule.is_off()) && context.settings.needs.prefetch > 1;
@@ -172,8 +172,16 @@ impl<R: Send + 'static> Isolation<R> {
         self.doubts.then_some(self.doubts_until)
     }
 
-    /// What was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only place. Or
-    /// it is not waited for any longer.
+    /// Something that was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only
+    /// place. Should another be handled alone by now, that one is waited for.
+    pub(crate) async fn held<T: Transport<Receipt = R>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), TransportError> {
+        if self.alone.strong_count() == 0 { self.end(context).await } else { Ok(()) }
+    }
+
+    /// The last that was handled alone is not waited for any longer.
     pub(crate) async fn end<T: Transport<Receipt = R>>(
         &mut self,
         context: &Context<T>,

@@ -189,7 +189,7 @@ async fn take_in<T: Transport>(
             }
             () = workers.changed(reap) => {}
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
-            () = context.held.notified(), if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
+            () = context.held.notified(), if intake.open() => intake.isolation.held(context).await.map_err(broken)?,
             Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             // A place in the layers that the idle intake holds is for who has a message.
             () = context.stack_wanted.notified() => intake.next = None,

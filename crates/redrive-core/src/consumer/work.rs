@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::{Notify, watch};
@@ -28,6 +29,9 @@ use crate::handler::panic;
 use crate::service::ErasedService;
 use crate::settlement::{Planning, Settlement};
 use crate::transport::{Capabilities, Received, Transport};
+
+/// Why a message cannot be copied, where that is known before it is tried.
+const NO_ROOM: &str = "its headers leave no room for a copy";
 
 /// What all deliveries of one consumer share.
 pub(crate) struct Context<T> {
@@ -177,7 +181,13 @@ impl<T: Transport> Context<T> {
                 Settlement::wait_on(&delivery, &self.planning(&self.transport.capabilities()))
         {
             tracing::debug!("not due yet: waits on");
+            if wait_on == Settlement::Reject {
+                self.cannot_copy(&mut in_hand, &NO_ROOM);
+            }
             let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
+            if in_hand.uncopied && matches!(ended, Ended::Settled) {
+                self.tell_settled(&delivery, &Disposition::Snooze(Duration::ZERO).without_copy());
+            }
             return self.go_on(&delivery, in_hand, ended);
         }
         self.tell(&Event::Received { delivery: &delivery });
@@ -294,7 +304,7 @@ impl<T: Transport> Context<T> {
             }
         };
         if settlement == Settlement::Reject && !self.is_asked_to_reject(&disposition) {
-            self.cannot_copy(&mut in_hand, &"its headers leave no room");
+            self.cannot_copy(&mut in_hand, &NO_ROOM);
         }
         let ended = match disposition {
             Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
@@ -306,13 +316,9 @@ impl<T: Transport> Context<T> {
                     self.settled_at_last(delivery, &in_hand);
                 }
                 let disposition = if in_hand.uncopied { disposition.without_copy() } else { disposition };
-                self.counters.settled(&disposition);
-                self.tell(&Event::Settled { delivery, disposition: &disposition });
+                self.tell_settled(delivery, &disposition);
             }
-            Ended::GivenBack => {
-                self.counters.settled(&Disposition::Release);
-                self.tell(&Event::Settled { delivery, disposition: &Disposition::Release });
-            }
+            Ended::GivenBack => self.tell_settled(delivery, &Disposition::Release),
             Ended::Lost => {
                 if disposition != Disposition::Release {
                     self.handled_and_lost(in_hand.original.as_ref().unwrap_or(delivery));
@@ -321,6 +327,11 @@ impl<T: Transport> Context<T> {
             }
         }
         self.go_on(delivery, in_hand, ended)
+    }
+
+    fn tell_settled(&self, delivery: &Delivery, disposition: &Disposition) {
+        self.counters.settled(disposition);
+        self.tell(&Event::Settled { delivery, disposition });
     }
 
     fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {
