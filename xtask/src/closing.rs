@@ -7,7 +7,7 @@ use redrive_brokers::Version;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// So many of the slowest tests are named.
+/// How many of the slowest tests are named.
 const SLOWEST: usize = 20;
 
 /// Everything the closing report says.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// Programs whose tests are many and mostly wait: so many of their tests run at once.
+/// Programs with many tests that mostly wait, and how many of these tests run at once.
 const WAITING: (&str, usize) = ("conformance", 8);
 /// They compile what they test with the toolchain as it is: nothing of it may be unlocked.
 const COMPILES: &str = "compile-fail";

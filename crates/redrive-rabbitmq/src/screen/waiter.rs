@@ -43,7 +43,7 @@ impl Drop for Waiter {
 }
 
 impl GivenUp {
-    /// When it is not, the task is woken when it will be.
+    /// Whether nobody waits any more. If somebody does, the task is woken once that changes.
     pub(super) fn poll(&self, cx: &Context<'_>) -> bool {
         self.0.reader.register(cx.waker());
         self.0.yes.load(Ordering::Acquire)
