@@ -37,7 +37,7 @@ enum Command {
         /// Only the tests of this RabbitMQ, and those that need none.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Option<Version>,
-        /// Only what takes less than three minutes: format, lints, and the tests without RabbitMQ.
+        /// Only format, lints, and the tests without RabbitMQ.
         #[arg(long, conflicts_with = "broker")]
         quick: bool,
         /// Only the Service Bus emulator under the eyes of foreign clients: installs them, and runs all their scenarios.
