@@ -1,11 +1,13 @@
 //! The project's own commands, run as `cargo xtask …`.
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
-//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`programs`] the test programs and what
-//! runs them side by side, [`tally`] what their output says, [`closing`] the report at the end. With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is
-//! `cargo xtask bench`, for which [`rivals`] installs what redrive is measured beside. [`soak`] is
+//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`artifacts`] the test programs as cargo
+//! builds them, [`programs`] what runs them side by side, [`tally`] what their output says, [`closing`] the report at the end.
+//! With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is `cargo xtask bench`, for which [`rivals`] installs what
+//! redrive is measured beside. [`soak`] is
 //! `cargo xtask soak`.
 
+mod artifacts;
 mod bench;
 mod closing;
 mod programs;

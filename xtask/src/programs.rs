@@ -2,13 +2,12 @@
 //! leave the processors idle.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
 
 /// Programs with many tests that mostly wait, and how many of these tests run at once.
 const WAITING: (&str, usize) = ("conformance", 8);
@@ -41,9 +40,9 @@ const PASSED: &str = "exit status: 0";
 pub(crate) struct Program {
     /// `redrive-rabbitmq tests/modes.rs`
     pub(crate) name: String,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Of its package, where cargo would run it.
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// What came of one.
@@ -56,20 +55,6 @@ pub(crate) struct Ended {
 }
 
 impl Program {
-    /// From one line of cargo's `--message-format=json`; `None` for whatever else stands there.
-    pub(crate) fn read(line: &str) -> Option<Self> {
-        let message: Value = serde_json::from_str(line).ok()?;
-        if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
-            return None;
-        }
-        let path = PathBuf::from(message["executable"].as_str()?);
-        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-        let source = Path::new(message["target"]["src_path"].as_str()?);
-        let source = source.strip_prefix(&folder).unwrap_or(source).display();
-        let package = folder.file_name()?.to_str()?;
-        Some(Self { name: format!("{package} {source}"), path, folder })
-    }
-
     /// Runs it to its end.
     pub(crate) fn run(
         &self,
@@ -201,25 +186,6 @@ fn turn(programs: &[Program]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn artifact(test: bool, executable: &str, source: &str) -> String {
-        format!(
-            r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/redrive-core/Cargo.toml","target":{{"src_path":
-            "/w/crates/redrive-core/{source}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
-        )
-    }
-
-    #[test]
-    fn only_what_is_made_of_tests_is_a_program() {
-        let program = Program::read(&artifact(true, r#""/w/target/debug/deps/a-1""#, "tests/a.rs")).unwrap();
-        assert_eq!(
-            (program.name.as_str(), program.folder.to_str()),
-            ("redrive-core tests/a.rs", Some("/w/crates/redrive-core"))
-        );
-        assert_eq!(Program::read(&artifact(false, r#""/w/target/debug/quickstart""#, "src/main.rs")), None);
-        assert_eq!(Program::read(&artifact(true, "null", "src/lib.rs")), None);
-        assert_eq!(Program::read("   Compiling redrive-core v0.1.0"), None);
-    }
 
     #[test]
     fn what_takes_longest_begins_first() {

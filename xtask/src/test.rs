@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check there is. One lane compiles and lints; beside it the test programs run as they come.
 
+use crate::artifacts::Artifacts;
 use crate::closing::Closing;
-use crate::programs::{Filling, Pool, Program};
+use crate::programs::{Filling, Pool};
 use crate::servers::{self, Server};
 use crate::step;
 use crate::tally::Tally;
@@ -121,8 +122,9 @@ pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
 fn build(pool: &Filling<'_>, closing: &mut Closing) -> Result<()> {
     let arguments =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
+    let mut artifacts = Artifacts::of_workspace()?;
     let step = step::cargo(&arguments, &[], |line| {
-        Program::read(line).into_iter().for_each(|program| pool.add(program));
+        artifacts.read(line).into_iter().for_each(|program| pool.add(program));
     })?;
     closing.take(step);
     Ok(())
