@@ -1,5 +1,8 @@
 //! What must not come to a halt.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fe2o3_amqp::sasl_profile::SaslProfile;
@@ -11,7 +14,8 @@ use redrive_core::{
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -139,4 +143,64 @@ async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
     let waiting = emulator.entity(QUEUE)?.messages();
     assert_eq!(waiting.len(), 1);
     Ok(())
+}
+
+/// Passes everything on to `target`, until `deaf` is set: from then on nothing that the first client sends arrives, and what
+/// the broker sends still does. Answers the port to connect to.
+async fn a_wire(target: SocketAddr, deaf: Arc<AtomicBool>) -> std::io::Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move {
+        let mut deaf = Some(deaf);
+        while let Ok((client, _)) = listener.accept().await {
+            let deaf = deaf.take();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_broker, mut to_broker) = TcpStream::connect(target).await?.into_split();
+                tokio::spawn(async move { copy(&mut from_broker, &mut to_client).await });
+                let mut buffer = vec![0; 64 * 1024];
+                loop {
+                    let read = from_client.read(&mut buffer).await?;
+                    if read == 0 {
+                        return std::io::Result::Ok(());
+                    }
+                    if !deaf.as_ref().is_some_and(|deaf| deaf.load(Ordering::Acquire)) {
+                        to_broker.write_all(&buffer[..read]).await?;
+                    }
+                }
+            });
+        }
+    });
+    Ok(port)
+}
+
+#[tokio::test]
+async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), BoxError> {
+    // What the broker hands out on the connection that is given up comes again after this time.
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(5);
+    let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
+    let deaf = Arc::new(AtomicBool::new(false));
+    let port = a_wire(emulator.address(), Arc::clone(&deaf)).await?.to_string();
+    let address = emulator.connection_string().replace(&emulator.address().port().to_string(), &port);
+    let transport = ServiceBus::connect(&address, QUEUE).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    start(&transport, 10).await?;
+    let held = next(&transport).await;
+    deaf.store(true, Ordering::Release);
+    let unanswered = transport.settle(held.receipt, Settlement::Complete).await.expect_err("nobody heard it");
+    drop(unanswered);
+    let elsewhere = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    elsewhere.publish(Message::new("").with_id("b")).await?;
+    while next(&transport).await.delivery.id() != "b" {}
+    // Each try is given up after a while, the last on the new connection.
+    let stored = async { while transport.publish(Message::new("").with_id("c")).await.is_err() {} };
+    timeout(PATIENCE, stored).await?;
+    loop {
+        let Received { delivery, receipt } = next(&transport).await;
+        // That of a lock which ran out is refused.
+        if transport.settle(receipt, Settlement::Complete).await.is_ok() && delivery.id() == "c" {
+            return Ok(());
+        }
+    }
 }

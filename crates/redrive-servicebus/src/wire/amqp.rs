@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connection::{AmqpConnection, Ask, OPEN_WAIT, no_transactions, slow};
+use super::connection::{AmqpConnection, End, OPEN_WAIT, no_transactions, slow};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::{
@@ -122,14 +122,14 @@ impl Wire for Amqp {
     }
 
     async fn close(&self) {
-        let _ = self.connection.ask.send(Ask::Close);
+        let _ = self.connection.end.send(End::InOrder);
         self.ended().await;
         // The task that closes it says that it ended when it begins to; this waits for the other end.
-        self.connection.ask.closed().await;
+        self.connection.end.closed().await;
     }
 
     fn abort(&self) {
-        let _ = self.connection.ask.send(Ask::Abort);
+        let _ = self.connection.end.send(End::AtOnce);
     }
 }
 

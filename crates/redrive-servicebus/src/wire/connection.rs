@@ -14,10 +14,12 @@ use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{Source, Target};
 use fe2o3_amqp_types::transaction::Coordinator;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
-use tokio::time::timeout;
-use tracing::debug;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tracing::{debug, warn};
 
+use super::probe::{self, PROBE_EVERY};
 use super::requests::{REPLY_WAIT, Requests};
+use super::stream::Counted;
 use super::tokens::Tokens;
 use super::{read_error, sending, session, stream};
 use crate::address::Address;
@@ -41,16 +43,18 @@ pub(super) struct AmqpConnection {
     pub(super) controller: Mutex<Option<Arc<Controller>>>,
     links: AtomicU64,
     pub(super) ended: watch::Receiver<bool>,
-    pub(super) ask: mpsc::UnboundedSender<Ask>,
+    begins: mpsc::UnboundedSender<Begin>,
+    pub(super) end: mpsc::UnboundedSender<End>,
 }
 
-/// What is asked of the task that holds the connection.
+/// Asks the task that holds the connection for another AMQP session.
+type Begin = oneshot::Sender<Result<SessionHandle<()>, WireError>>;
+
+/// How that task shall end the connection.
 #[derive(Debug)]
-pub(super) enum Ask {
-    /// Another AMQP session.
-    Begin(oneshot::Sender<Result<SessionHandle<()>, WireError>>),
-    Close,
-    Abort,
+pub(super) enum End {
+    InOrder,
+    AtOnce,
 }
 
 impl std::fmt::Debug for AmqpConnection {
@@ -61,7 +65,7 @@ impl std::fmt::Debug for AmqpConnection {
 
 impl AmqpConnection {
     pub(super) async fn open(address: Arc<Address>) -> Result<Arc<Self>, WireError> {
-        let stream = stream::connect(&address).await?;
+        let (stream, received) = Counted::new(stream::connect(&address).await?);
         let container = format!("redrive-{:016x}", fastrand::u64(..));
         let opened = Connection::builder()
             .container_id(container)
@@ -78,8 +82,9 @@ impl AmqpConnection {
         let mut session = begin(&mut connection).await?;
         let cbs = Requests::attach(&mut session, "$cbs", "cbs").await?;
         let (ended, watched) = watch::channel(false);
-        let (ask, asked) = mpsc::unbounded_channel();
-        tokio::spawn(hold(connection, asked, ended));
+        let (begins, begins_asked) = mpsc::unbounded_channel();
+        let (end, end_asked) = mpsc::unbounded_channel();
+        tokio::spawn(hold(connection, received, (begins_asked, end_asked), ended));
         let session = Arc::new(Mutex::new(session));
         Ok(Arc::new(Self {
             tokens: Tokens::start(Arc::clone(&address), Arc::clone(&session), cbs, watched.clone()),
@@ -90,7 +95,8 @@ impl AmqpConnection {
             controller: Mutex::default(),
             links: AtomicU64::new(0),
             ended: watched,
-            ask,
+            begins,
+            end,
         }))
     }
 
@@ -98,8 +104,11 @@ impl AmqpConnection {
     pub(super) async fn begin(&self) -> Result<SessionHandle<()>, WireError> {
         let ended = || WireError::interrupted("the connection ended");
         let (answer, begun) = oneshot::channel();
-        self.ask.send(Ask::Begin(answer)).map_err(|_| ended())?;
-        begun.await.unwrap_or_else(|_| Err(ended()))
+        self.begins.send(answer).map_err(|_| ended())?;
+        match timeout(OPEN_WAIT, begun).await {
+            Ok(begun) => begun.unwrap_or_else(|_| Err(ended())),
+            Err(_) => Err(slow("another session")),
+        }
     }
 
     pub(super) async fn management(&self, entity: &str) -> Result<Arc<Requests>, WireError> {
@@ -194,7 +203,7 @@ impl AmqpConnection {
         // The client library ends the session by itself where something comes for a link that was given up. On a connection
         // without it nothing can be settled.
         if self.session.try_lock().is_ok_and(|session| session.is_ended()) {
-            let _ = self.ask.send(Ask::Abort);
+            let _ = self.end.send(End::AtOnce);
             return false;
         }
         !*self.ended.borrow()
@@ -206,27 +215,39 @@ async fn begin(connection: &mut ConnectionHandle<()>) -> Result<SessionHandle<()
     begun.map_err(|error| WireError::interrupted(format!("no session was begun: {error}")))
 }
 
-/// Holds the connection until it ends, or shall end.
+/// Holds the connection until it ends, or shall end, or answers nothing any more.
 async fn hold(
     mut connection: ConnectionHandle<()>,
-    mut asked: mpsc::UnboundedReceiver<Ask>,
+    received: Arc<AtomicU64>,
+    (mut begins, mut ends): (mpsc::UnboundedReceiver<Begin>, mpsc::UnboundedReceiver<End>),
     ended: watch::Sender<bool>,
 ) {
-    let ask = loop {
-        let ask = tokio::select! {
+    let mut probes = interval_at(Instant::now() + PROBE_EVERY, PROBE_EVERY);
+    probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let how = loop {
+        let answer = tokio::select! {
             closed = connection.on_close() => {
                 debug!(?closed, "the connection to Service Bus ended");
-                None
+                break None;
             }
-            ask = asked.recv() => ask,
+            how = ends.recv() => break how,
+            Some(answer) = begins.recv() => Some(answer),
+            // A session that nobody asked for ends at once. That it is answered is all that counts.
+            _ = probes.tick() => None,
         };
-        let Some(Ask::Begin(answer)) = ask else { break ask };
-        let begun = timeout(OPEN_WAIT, begin(&mut connection)).await;
+        let begun = tokio::select! {
+            how = ends.recv() => break how,
+            begun = probe::answered(begin(&mut connection), &received) => begun,
+        };
+        let Some(begun) = begun else {
+            warn!("Service Bus does not answer on a connection that stands: another one takes its place");
+            break None;
+        };
         // Not waited for any more, it ends.
-        let _ = answer.send(begun.unwrap_or_else(|_| Err(slow("another session"))));
+        answer.map(|answer| answer.send(begun));
     };
     ended.send_replace(true);
-    if let Some(Ask::Close) = ask {
+    if let Some(End::InOrder) = how {
         let _ = timeout(Duration::from_secs(5), connection.close()).await;
     }
 }

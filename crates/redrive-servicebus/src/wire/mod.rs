@@ -3,6 +3,7 @@
 mod amqp;
 mod connection;
 mod management;
+mod probe;
 mod read_error;
 mod receiver;
 mod requests;

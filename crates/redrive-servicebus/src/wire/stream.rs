@@ -1,6 +1,11 @@
 //! The stream below the protocol: TCP, TLS on it, and a WebSocket on that.
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::tls;
@@ -35,4 +40,62 @@ pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireEr
 pub(super) fn unreachable(address: &Address, why: &dyn std::fmt::Display) -> WireError {
     let (host, port) = address.target();
     WireError::interrupted(format!("no connection to {host}:{port}: {why}"))
+}
+
+/// A stream, and how many bytes came on it.
+#[derive(Debug)]
+pub(super) struct Counted {
+    stream: Box<dyn Stream>,
+    received: Arc<AtomicU64>,
+}
+
+impl Counted {
+    /// The stream, and its count.
+    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<AtomicU64>) {
+        let received = Arc::new(AtomicU64::new(0));
+        (Self { stream, received: Arc::clone(&received) }, received)
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.received.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
 }
