@@ -28,6 +28,13 @@ pub(crate) fn cargo(
     let (output, input) = std::io::pipe()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).stdout(input.try_clone()?).stderr(input);
+    // What `cargo run` says of this program. Build scripts that look at it would run again, and all that stands on them.
+    for (variable, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of_us| variable.to_string_lossy().starts_with(of_us))
+        {
+            command.env_remove(variable);
+        }
+    }
     for (variable, value) in environment {
         match value {
             Some(value) => command.env(variable, value),
