@@ -7,21 +7,11 @@ pub async fn connect(queue: &str) -> Result<Memory, BoxError> {
     Ok(Memory::new(queue))
 }
 
-#[cfg(not(any(feature = "rabbitmq", feature = "servicebus")))]
-pub async fn publish(orders: &Memory, message: Message) -> Result<(), BoxError> {
-    Ok(orders.publish(message)?)
-}
-
 #[cfg(all(feature = "rabbitmq", not(feature = "servicebus")))]
 pub async fn connect(queue: &str) -> Result<RabbitMq, BoxError> {
     let url =
         std::env::args().nth(1).ok_or("which RabbitMQ? Give its URL: … -- amqp://guest:guest@localhost")?;
     Ok(RabbitMq::connect(&url, queue).await?)
-}
-
-#[cfg(all(feature = "rabbitmq", not(feature = "servicebus")))]
-pub async fn publish(orders: &RabbitMq, message: Message) -> Result<(), BoxError> {
-    Ok(orders.publish(message).await?)
 }
 
 /// On the namespace whose connection string is given; without one, on an emulator that ends with the example.
@@ -45,9 +35,4 @@ pub async fn connect(queue: &str) -> Result<ServiceBus, BoxError> {
     };
     let options = ServiceBus::options(queue).max_delivery_count(MAX_DELIVERY_COUNT);
     Ok(options.connect(&connection_string).await?)
-}
-
-#[cfg(feature = "servicebus")]
-pub async fn publish(orders: &ServiceBus, message: Message) -> Result<(), BoxError> {
-    Ok(orders.publish(message).await?)
 }

@@ -35,7 +35,7 @@ async fn run() -> Result<(), BoxError> {
     let screen = Screen::new();
 
     for message in service::some_orders() {
-        broker::publish(&orders, message).await?;
+        orders.publisher().publish(message).await?;
     }
 
     let consumer = Consumer::new(orders)

@@ -93,7 +93,7 @@ fn consumer(end: End, messages: u64) -> Runner<Memory> {
     let transport = Memory::new("orders");
     for number in 0..messages {
         let message = Message::new(vec![b'x'; 256]).with_id(format!("bench-{number:012}"));
-        transport.publish(message).expect("there is room");
+        transport.broker().publish("orders", message).expect("there is room");
     }
     let left = Arc::new(AtomicU64::new(messages));
     let stop = Arc::new(std::sync::OnceLock::<redrive::ConsumerHandle>::new());

@@ -7,6 +7,7 @@ use crate::deaths::DeathHistory;
 use crate::header_names;
 use crate::headers::{Timestamp, Value};
 use crate::message::Message;
+use crate::publisher::Publisher;
 use crate::story::Story;
 
 /// One arrival of a message at this consumer. It goes through the layers to the handler; it cannot
@@ -31,13 +32,15 @@ pub struct Delivery {
     redelivered: bool,
     interruptions: u64,
     broker_number: Option<u64>,
+    publisher: Option<Publisher>,
     /// None: nothing is written on the message, as on most.
     story: Option<Arc<Story>>,
 }
 
 impl Delivery {
     /// A delivery of `message` from `queue`, first time round, received at `received_at`. For
-    /// transports and tests; the headers of earlier failures are read from the message.
+    /// transports and tests; the headers of earlier failures are read from the message. A message that came without an id
+    /// gets one, which is new with every arrival until a copy carries it on.
     #[must_use]
     pub fn new(message: Message, queue: impl Into<Arc<str>>, received_at: SystemTime) -> Self {
         Self::from_origin(message, &Origin::new(queue, "", ""), received_at)
@@ -45,8 +48,11 @@ impl Delivery {
 
     /// The same, for transports of which most deliveries come from where the one before came from.
     #[must_use]
-    pub fn from_origin(message: Message, origin: &Origin, received_at: SystemTime) -> Self {
-        let story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
+    pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
+        let mut story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
+        if message.assign_id() {
+            Arc::make_mut(story.get_or_insert_default()).id_assigned = true;
+        }
         let origin = origin.clone();
         Self {
             message,
@@ -59,6 +65,7 @@ impl Delivery {
             redelivered: false,
             interruptions: 0,
             broker_number: None,
+            publisher: None,
             story,
         }
     }
@@ -143,15 +150,11 @@ impl Delivery {
         self
     }
 
-    /// The same delivery with this id, when its message came without one. The id is new with every
-    /// arrival until a copy carries it on.
+    /// The same delivery, with what a handler publishes with. The consumer gives every delivery the publisher of its transport;
+    /// a test gives one to a handler that asks for it.
     #[must_use]
-    pub fn with_assigned_id(mut self, id: impl FnOnce() -> String) -> Self {
-        if self.message.id().is_none() {
-            let id = id();
-            self.message.properties_mut().id = Some(id);
-            Arc::make_mut(self.story.get_or_insert_default()).id_assigned = true;
-        }
+    pub fn with_publisher(mut self, publisher: Publisher) -> Self {
+        self.publisher = Some(publisher);
         self
     }
 
@@ -170,7 +173,7 @@ impl Delivery {
         &self.message
     }
 
-    /// The message's id; empty when it has none and none was assigned.
+    /// The message's id; one that was made on arrival where it came without one.
     #[must_use]
     pub fn id(&self) -> &str {
         self.message.id().unwrap_or_default()
@@ -281,6 +284,12 @@ impl Delivery {
     #[must_use]
     pub fn broker_number(&self) -> Option<u64> {
         self.broker_number
+    }
+
+    /// Publishes on the broker that the delivery came from; `None` where no consumer has received it.
+    #[must_use]
+    pub fn publisher(&self) -> Option<&Publisher> {
+        self.publisher.as_ref()
     }
 
     /// What redrive wrote on the message when it failed before.

@@ -38,6 +38,20 @@ impl Message {
         Self::from_parts(body.into(), Headers::new(), Properties::default())
     }
 
+    /// A message with this value as its body, in JSON, and the content type `application/json`.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON.
+    #[cfg(feature = "json")]
+    pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, crate::TransportError> {
+        let body = serde_json::to_vec(value).map_err(|error| {
+            let message = format!("a `{}` cannot be written as JSON: {error}", std::any::type_name::<T>());
+            crate::TransportError::new(crate::TransportErrorKind::Other, message).with_source(error)
+        })?;
+        Ok(Self::new(body).with_content_type("application/json"))
+    }
+
     /// A message from its parts; for transports.
     #[must_use]
     pub fn from_parts(body: Bytes, headers: Headers, properties: Properties) -> Self {
@@ -83,6 +97,15 @@ impl Message {
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.properties_mut().id = Some(id.into());
         self
+    }
+
+    /// Gives the message a random id if it has none; true if it did. The only place where ids are made.
+    pub(crate) fn assign_id(&mut self) -> bool {
+        let is_missing = self.id().is_none();
+        if is_missing {
+            self.properties_mut().id = Some(format!("{:032x}", fastrand::u128(..)));
+        }
+        is_missing
     }
 
     /// The same message with this correlation id.

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::delivery::Delivery;
 use crate::in_place::InPlace;
 use crate::needs::Needs;
+use crate::publisher::Publisher;
 use crate::settlement::Settlement;
 
 /// A broker, as the consumer sees it: deliveries come in, settlements go out. A transport decides
@@ -35,6 +36,10 @@ pub trait Transport: Send + Sync + 'static {
     /// What this broker can do, as it is configured. Asked before the start for the preflight, and
     /// again after it.
     fn capabilities(&self) -> Capabilities;
+
+    /// Publishes to the queue that is consumed, or to its topic. Works before the start and beside the consumer, and answers
+    /// [`TransportErrorKind::Closed`] after [`close`](Self::close). Declares that queue at most.
+    fn publisher(&self) -> Publisher;
 
     /// Declares or verifies what `needs` asks for, then begins to take deliveries. A configuration that the
     /// broker cannot honour is refused here, before the first message is taken.

@@ -61,7 +61,8 @@ impl MemoryBroker {
         Memory::attach(self.clone(), queue, owner)
     }
 
-    /// Publishes a message. Needs no transport, and no runtime.
+    /// Puts a message into a queue as it is, as a publisher does that does not use redrive. Needs no transport, and no runtime.
+    /// Services publish with [`Memory::publisher`].
     ///
     /// # Errors
     ///

@@ -2,13 +2,15 @@
 //! process. Nothing to install, no I/O; on tokio's clock, so that paused time runs a ladder of hours in milliseconds.
 //!
 //! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), redrive_core::TransportError> {
 //! use redrive_core::Message;
 //! use redrive_memory::Memory;
 //!
 //! let orders = Memory::new("orders");
-//! orders.publish(Message::new("one pair of boots").with_id("order-1"))?;
+//! orders.publish(Message::new("one pair of boots").with_id("order-1")).await?;
 //! assert_eq!(orders.broker().depth("orders"), 1);
-//! # Ok::<(), redrive_core::TransportError>(())
+//! # Ok(()) }
 //! ```
 //!
 //! What it does in which case stands in `docs/transports/memory.md`.
@@ -18,6 +20,7 @@
 mod broker;
 mod error;
 mod options;
+mod publisher;
 mod queue;
 mod shelves;
 mod state;

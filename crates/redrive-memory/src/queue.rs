@@ -76,12 +76,20 @@ impl Queue {
 
     /// Takes a message at the end of the line.
     pub(crate) fn publish(&mut self, message: Message) -> Result<(), Refusal> {
-        if let Some(capacity) = self.options.queue_capacity
-            && self.depth() >= capacity
-        {
-            return Err(Refusal::QueueFull(capacity));
-        }
+        self.has_room()?;
         self.enqueue(Resting { message, handed_out: 0 });
+        Ok(())
+    }
+
+    /// Takes a message at the end of the line when its wait is over.
+    pub(crate) fn publish_after(
+        &mut self,
+        message: Message,
+        wait: Duration,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        self.has_room()?;
+        self.store_for_later(message, wait, now);
         Ok(())
     }
 
@@ -188,6 +196,13 @@ impl Queue {
 
     pub(crate) fn held(&self) -> usize {
         self.held.len()
+    }
+
+    fn has_room(&self) -> Result<(), Refusal> {
+        match self.options.queue_capacity {
+            Some(capacity) if self.depth() >= capacity => Err(Refusal::QueueFull(capacity)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes a delivery out of its owner's hand.

@@ -1,11 +1,11 @@
 //! The transport: what a consumer sees of a queue.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Origin, Received, SettleError, Settlement, Transport,
+    Capabilities, Delivery, Message, Needs, Origin, Publisher, Received, SettleError, Settlement, Transport,
     TransportError,
 };
 use tokio::time::{Instant, sleep_until};
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::broker::MemoryBroker;
 use crate::error::{self, Refusal};
 use crate::options::MemoryOptions;
+use crate::publisher::QueuePublisher;
 use crate::queue::{HandOut, Owner, Queue, Tag};
 use crate::shelves::MemoryShelves;
 
@@ -28,6 +29,8 @@ pub struct Memory {
     /// At most so many in hand, from the next start or resume on; 0: as many as was asked for at the start.
     narrowed: AtomicU32,
     interrupted_at: Mutex<Option<Instant>>,
+    /// For its publishers, which outlive it.
+    closed: Arc<AtomicBool>,
 }
 
 /// Where the transport is in its life.
@@ -79,6 +82,7 @@ impl Memory {
             life: Mutex::new(Life::New),
             narrowed: AtomicU32::new(0),
             interrupted_at: Mutex::default(),
+            closed: Arc::default(),
         }
     }
 
@@ -94,13 +98,44 @@ impl Memory {
         &self.queue
     }
 
-    /// Publishes a message to this queue. Works before the start and after the end too.
+    /// Publishes to this queue; with [`to`](Publisher::to), to any other one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use redrive_core::{Message, Needs, Transport};
+    /// use redrive_memory::Memory;
+    ///
+    /// let orders = Memory::new("orders");
+    /// let publisher = orders.publisher();
+    /// publisher.publish_after(Message::new("tomorrow"), Duration::from_secs(24 * 3600)).await?;
+    /// publisher.to("invoices").publish(Message::new("89.00")).await?;
+    /// for result in publisher.publish_all(["a lamp", "a chair"].map(Message::new)).await {
+    ///     result?;
+    /// }
+    /// assert_eq!((orders.broker().depth("orders"), orders.broker().depth("invoices")), (3, 1));
+    ///
+    /// orders.start(&Needs::none()).await?;
+    /// for body in ["a lamp", "a chair", "tomorrow"] {
+    ///     let received = orders.receive().await?.expect("it is not closed");
+    ///     assert_eq!(received.delivery.message().body(), body);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        let closed = Arc::clone(&self.closed);
+        Publisher::new(QueuePublisher::new(self.broker.clone(), Arc::clone(&self.queue), closed))
+    }
+
+    /// Publishes a message to this queue: [`publisher`](Self::publisher), then [`Publisher::publish`].
     ///
     /// # Errors
     ///
-    /// When the queue is full.
-    pub fn publish(&self, message: Message) -> Result<(), TransportError> {
-        self.broker.publish(&self.queue, message)
+    /// When the queue is full, or the transport closed.
+    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+        self.publisher().publish(message).await
     }
 
     /// For operators: the shelves of this queue.
@@ -134,6 +169,7 @@ impl Memory {
     fn end(&self, give_back: impl Fn(&mut Queue, Tag)) {
         let mut life = self.life();
         *life = Life::Ended;
+        self.closed.store(true, Ordering::Release);
         self.broker.change(&self.queue, |queue| {
             for tag in queue.held_by(self.owner) {
                 give_back(queue, tag);
@@ -171,8 +207,7 @@ impl Memory {
     fn deliver(&self, tag: Tag, place: u64, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
         let delivery = Delivery::from_origin(message, &self.origin, self.now())
             .handed_out_times(handed_out)
-            .with_broker_number(place)
-            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+            .with_broker_number(place);
         let receipt =
             MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag, spent: false };
         Received { delivery, receipt }
@@ -187,6 +222,10 @@ impl Transport for Memory {
         capabilities.hand_out_limit = self.broker.options().hand_out_limit;
         capabilities.native_dead_letter = true;
         capabilities
+    }
+
+    fn publisher(&self) -> Publisher {
+        Self::publisher(self)
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

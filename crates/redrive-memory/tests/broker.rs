@@ -20,7 +20,7 @@ fn moved(message: &Message) -> Settlement {
 #[tokio::test(start_paused = true)]
 async fn a_ladder_of_hours_runs_in_no_time() {
     let orders = started(Memory::new("orders")).await;
-    orders.publish(Message::new("slow").with_id("a")).unwrap();
+    orders.publish(Message::new("slow").with_id("a")).await.unwrap();
     let (real, begun) = (std::time::Instant::now(), orders.now());
     for hours in [1, 4, 24] {
         let received = orders.receive().await.unwrap().unwrap();
@@ -41,8 +41,8 @@ async fn a_ladder_of_hours_runs_in_no_time() {
 #[tokio::test]
 async fn a_full_queue_says_what_to_do() {
     let orders = Memory::with("orders", MemoryOptions::new().queue_capacity(1));
-    orders.publish(Message::new("one")).unwrap();
-    let refused = orders.publish(Message::new("two")).unwrap_err();
+    orders.publish(Message::new("one")).await.unwrap();
+    let refused = orders.publish(Message::new("two")).await.unwrap_err();
     assert_eq!(refused.kind(), TransportErrorKind::Full);
     assert!(refused.to_string().contains("queue_capacity"), "{refused}");
 }
@@ -51,11 +51,11 @@ async fn a_full_queue_says_what_to_do() {
 async fn a_redrive_into_a_full_queue_leaves_the_rest_on_the_shelf() {
     let orders = started(Memory::with("orders", MemoryOptions::new().queue_capacity(2))).await;
     for id in ["a", "b"] {
-        orders.publish(Message::new(id).with_id(id)).unwrap();
+        orders.publish(Message::new(id).with_id(id)).await.unwrap();
         let received = orders.receive().await.unwrap().unwrap();
         orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
     }
-    orders.publish(Message::new("c")).unwrap();
+    orders.publish(Message::new("c")).await.unwrap();
     let refused = orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap_err();
     assert_eq!(refused.kind(), TransportErrorKind::Full);
     assert_eq!(orders.broker().shelf("orders", Shelf::DeadLetter)[0].id(), Some("b"));
@@ -69,7 +69,7 @@ async fn no_header_names_the_queue_of_a_redrive() {
     let orders = started(broker.transport("orders")).await;
     broker.publish("invoices", Message::new("")).unwrap();
     let forged = Message::new("").with_id("a").with_header("redrive-source-queue", "invoices");
-    orders.publish(forged).unwrap();
+    orders.publish(forged).await.unwrap();
     let received = orders.receive().await.unwrap().unwrap();
     orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
     assert_eq!(orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap(), 1);
@@ -79,7 +79,7 @@ async fn no_header_names_the_queue_of_a_redrive() {
 #[tokio::test]
 async fn an_interruption_loses_the_receipts_and_receiving_goes_on() {
     let orders = started(Memory::new("orders")).await;
-    orders.publish(Message::new("").with_id("a")).unwrap();
+    orders.publish(Message::new("").with_id("a")).await.unwrap();
     let before = orders.receive().await.unwrap().unwrap();
     orders.interrupt();
     let lost = orders.settle(before.receipt, Settlement::Complete).await.unwrap_err();
@@ -111,7 +111,7 @@ async fn receiving_before_the_start_and_starting_after_the_end_are_refused() {
 #[test]
 fn publishing_and_dropping_need_no_runtime() {
     let orders = Memory::new("orders");
-    orders.publish(Message::new("one")).unwrap();
+    orders.broker().publish("orders", Message::new("one")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let received = runtime.block_on(async {
         orders.start(&Needs::none()).await.unwrap();

@@ -8,7 +8,7 @@ use redrive_core::TransportError;
 use crate::address::Addresses;
 use crate::connection::{Link, Role};
 use crate::options::ConnectionOptions;
-use crate::publish::Publisher;
+use crate::publish::PublishPool;
 
 /// One consuming and one publishing connection, for many transports in one process; and, when it is needed, one on which queues
 /// are declared and looked at.
@@ -35,7 +35,7 @@ pub struct Connections {
 
 struct Inner {
     consuming: Link,
-    publisher: Publisher,
+    publisher: PublishPool,
     /// For what the broker may answer by closing the channel, or the connection: is a queue there, can it be declared. Made
     /// when it is needed.
     asking: Link,
@@ -76,7 +76,7 @@ impl Connections {
         let consuming = Link::new(Role::Consuming, &options, addresses.clone());
         let asking = Link::new(Role::Asking, &options, addresses.clone());
         let publishing = Link::new(Role::Publishing, &options, addresses);
-        let publisher = Publisher::new(publishing, options.publish_channels, options.confirm_timeout);
+        let publisher = PublishPool::new(publishing, options.publish_channels, options.confirm_timeout);
         Self { inner: Arc::new(Inner { consuming, publisher, asking, options }) }
     }
 
@@ -95,7 +95,7 @@ impl Connections {
         &self.inner.asking
     }
 
-    pub(crate) fn publisher(&self) -> &Publisher {
+    pub(crate) fn publisher(&self) -> &PublishPool {
         &self.inner.publisher
     }
 

@@ -32,6 +32,7 @@ mod management;
 mod options;
 mod prefetch;
 mod publish;
+mod publisher;
 mod screen;
 mod session;
 mod shelves;

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
-    TransportErrorKind,
+    Capabilities, Delivery, Message, Needs, Publisher, Received, SettleError, Settlement, Transport,
+    TransportError, TransportErrorKind,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
 use crate::address::url_from_env;
-use crate::broker::{Broker, stored};
+use crate::broker::Broker;
 use crate::connections::{Connections, Ownership};
 use crate::consume::{self, Wanted};
 use crate::delay::Way;
@@ -22,6 +22,7 @@ use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
 use crate::publish::AlarmTime;
+use crate::publisher::WayPublisher;
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
@@ -93,37 +94,38 @@ impl RabbitMq {
         }
     }
 
-    /// Publishes a message into the queue that this transport consumes, and waits until it is stored. Under
-    /// `Topology::Declare` the queue is declared when it is not there yet, so that a producer may come first; it then waits
-    /// [`Options::new_queue_wait`], until a broker that is killed no longer loses what it confirms.
+    /// Publishes to the queue that this transport consumes; with [`to`](Publisher::to), to any other one. Works without a
+    /// consumer too: under `Topology::Declare` the work queue and the dead-letter queue that it leads to are then declared when
+    /// they are missing, and nothing else. It waits [`Options::new_queue_wait`] after that, until a broker that is killed no
+    /// longer loses what it confirms.
     ///
-    /// # Errors
+    /// [`publish_after`](Publisher::publish_after) works for the work queue. On a transport that is not started it takes the
+    /// waits that [`Options::wait`] names, and others only where their delay queues exist.
     ///
-    /// When it was not stored, or when that is not known. A broker that is out of memory or disk tells a connection so when
-    /// that publishes: the first message is then given up after [`Options::confirm_timeout`], and the broker may store it when
-    /// it has room again; those after it are refused at once.
-    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
-        // Persistent unless the message says otherwise.
-        let persistent = message.properties().persistent.unwrap_or(true);
-        let way = Way::queue(self.broker.queue());
-        self.broker.publish_to(&way, message, persistent, AlarmTime::Counts).await
+    /// A broker that is out of memory or disk tells a connection so when that publishes: the first message is then given up
+    /// after [`Options::confirm_timeout`], and the broker may store it when it has room again; those after it are refused at
+    /// once.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        Publisher::new(WayPublisher::new(&self.broker, Way::queue(self.broker.queue())))
     }
 
-    /// Publishes a message to an exchange, and waits until it is stored in at least one queue.
+    /// Publishes to an exchange, with this routing key. `Ok` means that the message is stored in every queue that the exchange
+    /// led to, of which there was at least one. Without delays.
+    #[must_use]
+    pub fn publisher_to_exchange(&self, exchange: &str, routing_key: &str) -> Publisher {
+        let way = Way { exchange: exchange.into(), routing_key: routing_key.into() };
+        Publisher::new(WayPublisher::new(&self.broker, way))
+    }
+
+    /// Publishes a message to the queue that this transport consumes: [`publisher`](Self::publisher), then
+    /// [`Publisher::publish`].
     ///
     /// # Errors
     ///
-    /// When it was not stored (no queue takes it, or the queue is full), or when that is not known.
-    pub async fn publish_to(
-        &self,
-        exchange: &str,
-        routing_key: &str,
-        message: Message,
-    ) -> Result<(), TransportError> {
-        let persistent = message.properties().persistent.unwrap_or(true);
-        let way = Way { exchange: exchange.into(), routing_key: routing_key.into() };
-        let answer = self.broker.publisher()?.publish(&way, message, persistent, AlarmTime::Counts).await?;
-        stored(answer, way.shown())
+    /// As [`Publisher::publish`].
+    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+        self.publisher().publish(message).await
     }
 
     /// What people should know of the [`Delay`](crate::Delay) mode as it is configured; empty where there is nothing.
@@ -162,8 +164,7 @@ impl RabbitMq {
             .handed_out_times(times)
             .failed_in_place(failures)
             .marked_redelivered(redelivered)
-            .after_interruptions(session.interruptions())
-            .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+            .after_interruptions(session.interruptions());
         let receipt = Receipt::new(tag, session).came_by(origin);
         match left_out {
             None => Received { delivery, receipt },
@@ -221,6 +222,10 @@ impl Transport for RabbitMq {
 
     fn capabilities(&self) -> Capabilities {
         self.broker.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        Self::publisher(self)
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -8,13 +8,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use common::Scene;
-use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Proxy, Version};
 use redrive_core::{
-    BoxError, Capabilities, Message, Needs, Received, SettleError, Settlement, Shelf, Shelves, Transport,
-    TransportError, TransportErrorKind, Value,
+    BoxError, Capabilities, Message, Needs, Publisher, Received, SettleError, Settlement, Shelf, Shelves,
+    Transport, TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, Receipt, Staged};
 use redrive_testkit::{Bench, Harness, conformance};
@@ -183,7 +183,14 @@ impl Bench for Queue {
                 .queue_bind(queue, exchange, "".into(), QueueBindOptions::default(), FieldTable::default())
                 .await?;
         }
-        Ok(self.producer.publish_to(&self.exchange, "from the publisher", message).await?)
+        let key = "from the publisher";
+        if message.id().is_none() {
+            // A publisher of redrive gives it one.
+            let (body, none) = (message.body(), BasicProperties::default());
+            common::publish_as_any(&self.scene.raw, &self.exchange, key, body, none).await;
+            return Ok(());
+        }
+        Ok(self.producer.publisher_to_exchange(&self.exchange, key).publish(message).await?)
     }
 
     async fn kill(&self, killed: &Proxied) -> Result<(), BoxError> {
@@ -280,6 +287,10 @@ impl Transport for Proxied {
 
     fn capabilities(&self) -> Capabilities {
         self.transport.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.transport.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

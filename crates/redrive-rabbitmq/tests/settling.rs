@@ -117,10 +117,9 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
     let transport = options.connect(&scene.url).await.expect("connected");
     // Some stretches with many that come back, some with few, and none with a pattern that batches could follow.
     let is_taken = |n: usize| n % 7 != 3 && !n.is_multiple_of(50) && !(n / 300 == 5 && n.is_multiple_of(2));
-    let published = join_all((0..MESSAGES).map(|n| {
-        let message = message(format!("m{n}")).with_header("taken", is_taken(n));
-        transport.publish_to(&exchange, "", message)
-    }));
+    let publisher = transport.publisher_to_exchange(&exchange, "");
+    let published = publisher
+        .publish_all((0..MESSAGES).map(|n| message(format!("m{n}")).with_header("taken", is_taken(n))));
     let mut stored = BTreeSet::new();
     for (n, outcome) in published.await.into_iter().enumerate() {
         match outcome {
@@ -378,7 +377,7 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     let transport = scene.started(&needs).await;
     let ids: Vec<_> = (0..5).map(|n| format!("m{n}")).collect();
     for id in &ids {
-        transport.publish_to("", &scene.dead_letters(), message(id)).await.expect("published");
+        transport.publisher().to(&scene.dead_letters()).publish(message(id)).await.expect("published");
     }
     let shelves = transport.shelves();
     for _ in 0..30 {

@@ -42,7 +42,7 @@ impl Link {
         let asked = Instant::now();
         // Held while connecting: everybody else needs the same connection.
         let mut current = self.current.lock().await;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(WireError::interrupted("the transport was closed"));
         }
         if let Some(wire) = current.wire.as_ref().filter(|wire| wire.is_live()) {
@@ -62,6 +62,11 @@ impl Link {
                 Err(error)
             }
         }
+    }
+
+    /// True once nothing goes over it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Closes it in order; there is none from here on.

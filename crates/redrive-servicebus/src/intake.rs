@@ -292,7 +292,6 @@ pub(crate) fn delivery(
         .with_broker_number(incoming.sequence_number.cast_unsigned())
         .published_to(topic, Arc::clone(path))
         .handed_out_times(handed_out)
-        .with_assigned_id(|| format!("{:032x}", fastrand::u128(..)))
 }
 
 /// Resolves when something else than deliveries is wanted.

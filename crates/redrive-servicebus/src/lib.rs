@@ -32,6 +32,7 @@ mod later;
 mod locks;
 mod lost;
 mod options;
+mod publisher;
 mod receipt;
 #[cfg(feature = "rest")]
 mod rest;

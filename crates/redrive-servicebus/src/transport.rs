@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use redrive_core::{
-    Capabilities, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    Capabilities, Message, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,11 +15,11 @@ use tracing::{info, warn};
 use crate::address::Address;
 use crate::broker::Broker;
 use crate::connection::Link;
-use crate::convert::{self, Outgoing};
 use crate::entity::Entity;
 use crate::error::{self, Refusal, WireError};
 use crate::intake::{Intake, Retired, Wanted};
 use crate::options::Options;
+use crate::publisher::EntityPublisher;
 use crate::receipt::Receipt;
 use crate::settle;
 use crate::shelves::ServiceBusShelves;
@@ -85,21 +85,25 @@ impl ServiceBus {
         Ok(Self { broker, wanted, started: AtomicBool::new(false), intakes: Mutex::default(), keeper })
     }
 
-    /// Sends a message to the queue, or to the subscription's topic, and waits until it is stored.
-    ///
-    /// # Errors
-    ///
-    /// When it was not stored, or when that is not known.
-    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+    /// Publishes to the queue, or to the subscription's topic; with [`to`](Publisher::to), to any other queue or topic of the
+    /// namespace. With a delay the message is scheduled.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
         let target = match &self.broker.options.entity {
             Entity::Queue(name) => name,
             Entity::Subscription { topic, .. } => topic,
         };
-        let sent = match self.broker.link.live().await {
-            Ok(wire) => wire.send(target, convert::outgoing(&message, Outgoing::default())).await,
-            Err(error) => Err(error),
-        };
-        sent.map_err(|error| error.into_error(&format!("sending to `{target}`")))
+        Publisher::new(EntityPublisher::new(&self.broker.link, target))
+    }
+
+    /// Publishes a message to the queue, or to the subscription's topic: [`publisher`](Self::publisher), then
+    /// [`Publisher::publish`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::publish`].
+    pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
+        self.publisher().publish(message).await
     }
 
     /// The shelves of the queue or subscription, for operators.
@@ -167,6 +171,10 @@ impl Transport for ServiceBus {
 
     fn capabilities(&self) -> Capabilities {
         self.broker.options.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        Self::publisher(self)
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
     TransportErrorKind,
 };
 use tokio::sync::Notify;
@@ -190,6 +190,10 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.inner.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError,
+    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
     TransportErrorKind,
 };
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// let transport = Losing::new(Memory::new("orders"));
 /// let in_hand = transport.in_hand();
 /// transport.start(&Needs::none()).await?;
-/// transport.inner().publish(Message::new("one").with_id("order-1"))?;
+/// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
 /// assert!(in_hand.lose("order-1"));
 /// transport.lost(&received.receipt).await;
@@ -116,6 +116,10 @@ impl<T: Transport> Transport for Losing<T> {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.inner.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Received, SettleError, Settlement, Transport, TransportError,
-    TransportErrorKind,
+    Capabilities, Delivery, Message, Needs, Publisher, Received, SettleError, Settlement, Transport,
+    TransportError, TransportErrorKind,
 };
 
 /// A transport that does what the one inside does, and records every settlement, for tests to look at.
@@ -20,7 +20,7 @@ use redrive_core::{
 /// let transport = Recording::new(Memory::new("orders"));
 /// let log = transport.log();
 /// transport.start(&Needs::none()).await?;
-/// transport.inner().publish(Message::new("one").with_id("order-1"))?;
+/// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
 /// transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
 /// assert_eq!(log.of("order-1")[0].settlement, Settlement::Complete);
@@ -112,6 +112,10 @@ impl<T: Transport> Transport for Recording<T> {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.inner.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -58,7 +58,7 @@ conformance!(recording_faulty_and_losing, Wrapped, paused);
 
 async fn started(transport: Faulty<Memory>) -> Faulty<Memory> {
     transport.start(&Needs::none()).await.expect("it starts");
-    transport.inner().publish(Message::new("body").with_id("a")).expect("there is room");
+    transport.inner().publish(Message::new("body").with_id("a")).await.expect("there is room");
     transport
 }
 

@@ -20,8 +20,8 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {
 //! let orders = Memory::new("orders");
-//! orders.publish(Message::new(r#"{"id":1}"#).with_id("order-1"))?;
-//! orders.publish(Message::new(r#"{"id":2}"#).with_id("order-2"))?;
+//! orders.publish(Message::new(r#"{"id":1}"#).with_id("order-1")).await?;
+//! orders.publish(Message::new(r#"{"id":2}"#).with_id("order-2")).await?;
 //! let broker = orders.broker().clone();
 //!
 //! let report = Consumer::new(orders)

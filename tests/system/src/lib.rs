@@ -40,7 +40,7 @@ pub const QUEUE: &str = "orders";
 pub fn memory_with(messages: impl IntoIterator<Item = Message>) -> (MemoryBroker, Memory) {
     let transport = Memory::new(QUEUE);
     for message in messages {
-        transport.publish(message).expect("the queue has room");
+        transport.broker().publish(QUEUE, message).expect("the queue has room");
     }
     (transport.broker().clone(), transport)
 }

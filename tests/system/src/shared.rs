@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use redrive::{Capabilities, Delivery, Needs, Received, SettleError, Settlement, Transport, TransportError};
+use redrive::{
+    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
+};
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
 /// asked of it.
@@ -73,6 +75,10 @@ impl<T: Transport> Transport for Shared<T> {
             (self.said_once_started)(&mut capabilities);
         }
         capabilities
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.inner.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -260,7 +260,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     producer.start(&Needs::none()).await.unwrap();
     producer.pause().await.unwrap();
     let shelf = format!("{QUEUE}--dead-letters");
-    while producer.publish_to("", &shelf, Message::new("a dead letter")).await.is_err() {}
+    while producer.publisher().to(&shelf).publish(Message::new("a dead letter")).await.is_err() {}
     Alarm::Memory.set(&node, true).await;
     // Stored: the broker is only just telling its connections of the alarm.
     let error = loop {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use redrive::memory::Memory;
 use redrive::prelude::*;
-use redrive::{Capabilities, Event, Needs, Received, SettleError, Settlement, Transport, TransportError};
+use redrive::{
+    Capabilities, Event, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
+};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -40,6 +42,10 @@ impl Transport for Telling {
         capabilities.native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
         capabilities.prefers_native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
         capabilities
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.inner.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

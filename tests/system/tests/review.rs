@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use redrive::prelude::*;
 use redrive::{
-    Capabilities, Delivery, Event, Needs, NoRetry, Planning, Received, SettleError, Settlement, Transport,
-    TransportError, TransportErrorKind, header_names,
+    Capabilities, Delivery, Event, Needs, NoRetry, Planning, Publisher, Received, SettleError, Settlement,
+    Transport, TransportError, TransportErrorKind, header_names,
 };
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
@@ -41,6 +41,10 @@ impl<T: Transport> Transport for Prefetching<T> {
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.0.publisher()
     }
 
     async fn start(&self, needs: &Needs) -> Result<(), TransportError> {

@@ -26,6 +26,7 @@ use crate::disposition::Disposition;
 use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
 use crate::handler::panic;
+use crate::publisher::Publisher;
 use crate::service::ErasedService;
 use crate::settlement::{Planning, Settlement};
 use crate::transport::{Capabilities, Received, Transport};
@@ -37,6 +38,7 @@ const NO_ROOM: &str = "its headers leave no room for a copy";
 pub(crate) struct Context<T> {
     pub(crate) transport: Arc<T>,
     pub(crate) capabilities: Capabilities,
+    publisher: Publisher,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<SettledCache>>,
@@ -95,6 +97,7 @@ impl<T: Transport> Context<T> {
         let most_in_hand = capabilities.most_in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
             capabilities,
+            publisher: transport.publisher(),
             transport,
             losses: Mutex::default(),
             any_lost: AtomicBool::new(false),
@@ -120,7 +123,7 @@ impl<T: Transport> Context<T> {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
         let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
-        let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
+        let delivery = delivery.with_publisher(self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
         let in_hand = InHand { ticket, known, alone, ..InHand::default() };
@@ -235,7 +238,6 @@ impl<T: Transport> Context<T> {
     /// Gives back a delivery that no handler has begun with.
     pub(crate) async fn release(&self, received: Received<T::Receipt>) {
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_assigned_id(|| format!("{:032x}", fastrand::u128(..)));
         // Given back as a copy it would be one hop further, and nobody would know it again.
         let (known, ticket) = self.arrived(&delivery);
         let mut in_hand = InHand { ticket, known, ..InHand::default() };

@@ -9,6 +9,7 @@ use crate::delivery::Delivery;
 use crate::disposition::BoxError;
 use crate::headers::Headers;
 use crate::message::{Message, Properties};
+use crate::publisher::Publisher;
 use crate::story::Story;
 
 /// What can be taken out of a delivery, as an argument of a handler.
@@ -32,7 +33,7 @@ use crate::story::Story;
     message = "`{Self}` cannot be an argument of a handler with state `{S}`",
     label = "cannot be extracted from a delivery",
     note = "arguments are `Json<T>` (feature `json`, `T: Deserialize`), `State<S>`, `Attempt`, `String`, `Bytes`, `Headers`, \
-            `Properties`, `Message`, `Story`, `DeathHistory`, `Delivery`, or your own `impl FromDelivery<S>`",
+            `Properties`, `Message`, `Story`, `DeathHistory`, `Delivery`, `Publisher`, or your own `impl FromDelivery<S>`",
     note = "for `State<T>`, `T` must be the type that `.handler_with(state, ..)` is given"
 )]
 pub trait FromDelivery<S>: Sized {
@@ -109,6 +110,17 @@ impl<S> FromDelivery<S> for String {
             Ok(text) => Ok(text.to_owned()),
             Err(error) => Err(Rejected::new("the body is not UTF-8 text", error)),
         }
+    }
+}
+
+/// The publisher of the transport that the delivery came from.
+impl<S> FromDelivery<S> for Publisher {
+    fn from_delivery(delivery: &Delivery, _: &S) -> Result<Self, Rejected> {
+        delivery.publisher().cloned().ok_or_else(|| {
+            let why =
+                "a consumer gives one to every delivery; a test does it with `Delivery::with_publisher`";
+            Rejected::new("the delivery came without a publisher", why)
+        })
     }
 }
 

@@ -50,7 +50,7 @@ use crate::stage::Stage;
     message = "this is not a handler of deliveries",
     label = "not a handler",
     note = "a handler is an `async fn` with up to 8 arguments that each implement `FromDelivery` (`Json<T>`, `State<S>`, \
-            `Attempt`, `String`, `Bytes`, `Headers`, `Message`, `Delivery`, …)",
+            `Attempt`, `String`, `Bytes`, `Headers`, `Message`, `Delivery`, `Publisher`, …)",
     note = "it answers `()`, a `Disposition`, or a `Result` of these whose error is `Into<Box<dyn Error + Send + Sync>>`",
     note = "a handler that takes `State<S>` goes in with `.handler_with(state, handler)`"
 )]

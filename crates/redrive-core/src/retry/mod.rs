@@ -117,7 +117,7 @@ impl RetryPolicy for Box<dyn RetryPolicy> {
 fn failed_attempt(attempt: u32) -> Delivery {
     let failures = i64::from(attempt.saturating_sub(1));
     let message = Message::new("").with_header(header_names::ATTEMPT, failures);
-    Delivery::new(message, "", SystemTime::UNIX_EPOCH)
+    Delivery::new(message.with_id("a"), "", SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -25,19 +25,18 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
     let retry = |capabilities: &Capabilities, delivery: &Delivery, wait| {
         planned(capabilities, delivery, Disposition::Retry(wait, failure()))
     };
-    assert!(retry(&capabilities, &failed(Message::new(""), 0), SECOND).stores_copy());
+    assert!(retry(&capabilities, &failed(Message::new("").with_id("a"), 0), SECOND).stores_copy());
     capabilities.in_place = Some(crate::InPlace::linear(SECOND, SECOND * 3));
     for (failures, wait, in_place) in
         [(0, 0, true), (0, 1, true), (0, 2, false), (1, 2, true), (9, 3, true), (9, 4, false)]
     {
         let wait = SECOND * wait;
-        let settlement = retry(&capabilities, &failed(Message::new(""), failures), wait);
+        let settlement = retry(&capabilities, &failed(Message::new("").with_id("a"), failures), wait);
         assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{failures}: {settlement:?}");
     }
-    let nameless =
-        Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH).with_assigned_id(|| "new".to_owned());
+    let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
     assert!(retry(&capabilities, &nameless, SECOND).stores_copy(), "only a copy carries its id");
-    let mut expiring = Message::new("");
+    let mut expiring = Message::new("").with_id("a");
     expiring.properties_mut().expiration = Some(SECOND * 60);
     assert!(
         retry(&capabilities, &failed(expiring, 0), SECOND).stores_copy(),
@@ -67,7 +66,7 @@ fn every_copy_carries_the_failures_that_the_broker_counted() {
 
 #[test]
 fn dead_letters_go_by_the_broker_where_it_is_asked_to_and_can() {
-    let delivery = failed(Message::new(""), 0);
+    let delivery = failed(Message::new("").with_id("a"), 0);
     let dead_letter = |native, preferred| {
         let mut capabilities = Capabilities::new("test", "q");
         (capabilities.native_dead_letter, capabilities.prefers_native_dead_letter) = (native, preferred);
@@ -162,7 +161,7 @@ fn what_is_left_of_a_wait_outlives_a_release_by_a_copy() {
     let mut capabilities = Capabilities::new("test", "q");
     capabilities.hops = Some(vec![Duration::from_secs(10)]);
     (capabilities.release_counts, capabilities.counts_hand_outs) = (true, true);
-    let first = failed(Message::new(""), 0);
+    let first = failed(Message::new("").with_id("a"), 0);
     let wait = Disposition::Retry(Duration::from_secs(60), failure());
     let Settlement::Reschedule { copy, .. } = planned(&capabilities, &first, wait) else { panic!() };
     let early = failed(copy, 1);

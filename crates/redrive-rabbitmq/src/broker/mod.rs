@@ -2,6 +2,7 @@
 
 mod known;
 mod preparing;
+mod publishing;
 mod storing;
 
 use std::future::Future;
@@ -18,12 +19,13 @@ use crate::delay::{DeadLetters, LONGEST, Mode};
 use crate::error;
 use crate::inbox::Inbox;
 use crate::options::Options;
-use crate::publish::{Publisher, max_header_bytes};
+use crate::publish::{PublishPool, max_header_bytes};
 use crate::topology::{Plan, QueueType, Topology};
 use crate::version::Version;
 use known::Known;
 #[cfg(feature = "management")]
 pub(crate) use known::Told;
+use storing::is_missing;
 pub(crate) use storing::stored;
 
 /// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
@@ -93,7 +95,7 @@ impl Broker {
         self.connections.asking().live().await
     }
 
-    pub(crate) fn publisher(&self) -> Result<&Publisher, TransportError> {
+    pub(crate) fn publisher(&self) -> Result<&PublishPool, TransportError> {
         self.check_open()?;
         Ok(self.connections.publisher())
     }

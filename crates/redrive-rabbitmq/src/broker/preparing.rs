@@ -142,8 +142,17 @@ impl Broker {
         wrong.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted.
+    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted. Before the start
+    /// only the queue that this way leads to: which delay queues will be needed is not known yet.
     pub(super) async fn declare_again(&self, way: &Way) -> Result<(), TransportError> {
+        if !self.is_started() {
+            let leads_to = |part: &Part| way.exchange.is_empty() && part.is_queue(&way.routing_key);
+            let parts = match self.work_parts() {
+                work if work.last().is_some_and(leads_to) => work,
+                _ => self.plan.queues().into_iter().map(Part::Queue).filter(leads_to).collect(),
+            };
+            return self.declare_parts(parts).await;
+        }
         if let Some(spare) = self.mode().spare(way) {
             info!(queue = way.shown(), "declaring a delay queue for a wait that was not known at the start");
             let _one_at_a_time = self.declaring.lock().await;
@@ -151,6 +160,28 @@ impl Broker {
         }
         warn!(queue = way.shown(), "the queue is not there: declaring it");
         self.prepare().await
+    }
+
+    /// The work queue, behind the shelf that it dead-letters to: what expires in it would be lost without.
+    pub(super) fn work_parts(&self) -> Vec<Part> {
+        let names = [&self.plan.names.dead_letters, &self.plan.names.work];
+        let queues = self.plan.queues().into_iter().filter(|queue| names.contains(&&queue.name));
+        queues.map(Part::Queue).collect()
+    }
+
+    /// Declares these, unless they are there by now.
+    pub(super) async fn declare_parts(&self, parts: Vec<Part>) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let live = self.asking().await?;
+        let parts: Vec<_> = parts.into_iter().map(|part| (part, Task::Declare)).collect();
+        if topology::all_fit(&live, &parts).await? {
+            return Ok(());
+        }
+        for (part, task) in &parts {
+            info!(queue = %self.queue(), ?part, "declaring a queue for a publisher");
+            self.prepare_part(&live, part, *task).await?;
+        }
+        Ok(())
     }
 
     async fn prepare_part(&self, live: &Live, part: &Part, task: Task) -> Result<(), TransportError> {

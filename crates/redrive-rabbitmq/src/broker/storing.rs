@@ -34,11 +34,7 @@ impl Broker {
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
         let answer = self.publisher()?.publish(way, message.clone(), persistent, alarm_time).await;
-        let missing = match &answer {
-            Ok(answer) => matches!(answer, Answer::Returned(_)),
-            Err(error) => error::is_missing_exchange(error),
-        };
-        if !(missing && self.is_ours_to_declare(way)) {
+        if !(is_missing(&answer) && self.is_ours_to_declare(way)) {
             return stored(answer?, way.shown());
         }
         // In a box: hardly any message needs the room.
@@ -79,18 +75,20 @@ impl Broker {
             Some(origin) => mode.way_from(origin, wait, copy),
             None => mode.way(wait, copy),
         };
-        way.ok_or_else(|| {
-            let message = format!(
-                "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
-                 `Options::wait`",
-                self.queue(),
-                humantime::format_duration(wait)
-            );
-            TransportError::new(TransportErrorKind::Unsupported, message)
-        })
+        way.ok_or_else(|| self.no_delay_queue(wait))
     }
 
-    async fn until_grown_up(&self) {
+    pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {
+        let message = format!(
+            "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
+             `Options::wait`",
+            self.queue(),
+            humantime::format_duration(wait)
+        );
+        TransportError::new(TransportErrorKind::Unsupported, message)
+    }
+
+    pub(super) async fn until_grown_up(&self) {
         let young_until = *self.young_until.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(grown_up) = young_until.filter(|&grown_up| grown_up > Instant::now()) {
             // In a box: it is waited for in the first seconds only.
@@ -111,6 +109,14 @@ impl Broker {
         let waiting = mode.parts().iter().any(leads_here) || mode.spare(way).is_some();
         ours && self.options.topology == Topology::Declare
             || waiting && self.options.delay.is_declared(self.options.topology)
+    }
+}
+
+/// True when there was no queue to take it, or no exchange.
+pub(super) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
+    match answer {
+        Ok(answer) => matches!(answer, Answer::Returned(_)),
+        Err(error) => error::is_missing_exchange(error),
     }
 }
 

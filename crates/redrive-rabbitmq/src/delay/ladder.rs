@@ -133,7 +133,7 @@ impl Ladder {
 }
 
 /// RabbitMQ counts in milliseconds: rounded up, so that no wait is cut short.
-pub(super) fn whole_millis(wait: Duration) -> Duration {
+pub(crate) fn whole_millis(wait: Duration) -> Duration {
     let millis = wait.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), LONGEST)
 }

@@ -18,7 +18,7 @@ use redrive_core::{Capabilities, Message, Needs, Origin, Value, header_names};
 
 use crate::topology::{Part, Plan, QueueType, Topology};
 use crate::version::Version;
-pub(crate) use ladder::{LONGEST, Ladder};
+pub(crate) use ladder::{LONGEST, Ladder, whole_millis};
 
 /// How a retried message waits for its time.
 ///
@@ -112,6 +112,17 @@ impl Delay {
             Self::Native(native) => Arc::new(native::AtWork::new(*native, plan, needs, more_waits)),
             Self::SingleQueue(single_queue) => Arc::new(single_queue::AtWork::new(single_queue, plan)),
             Self::Staged(staged) => Arc::new(staged::AtWork::new(staged, plan)),
+        }
+    }
+
+    /// The mode for who publishes before it is known which waits will be asked for: with the waits that the options name, and no
+    /// others.
+    pub(crate) fn as_named(&self, plan: &Arc<Plan>, more_waits: &[Duration]) -> Arc<dyn Mode> {
+        match self {
+            Self::Ladder | Self::Native(_) => {
+                Arc::new(ladder::AtWork::with(plan, Ladder::exactly(more_waits.iter().copied())))
+            }
+            Self::SingleQueue(_) | Self::Staged(_) => self.at_work(plan, &Needs::none(), more_waits),
         }
     }
 

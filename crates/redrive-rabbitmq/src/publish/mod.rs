@@ -32,7 +32,7 @@ use crate::delay::Way;
 /// Publishes on a pool of channels, one batch at a time on each: what comes in while a batch waits for its answers goes
 /// with the next. Each batch is carried by a task of its own, so that nobody is harmed by a caller that goes away.
 #[derive(Debug)]
-pub(crate) struct Publisher {
+pub(crate) struct PublishPool {
     shared: Arc<Shared>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum AlarmTime {
     Counts,
 }
 
-impl Publisher {
+impl PublishPool {
     pub(crate) fn new(link: Link, channels: usize, confirm_timeout: Duration) -> Self {
         let channels = Channels::new(link, channels);
         Self { shared: Arc::new(Shared { channels, waiting: Mutex::default(), confirm_timeout }) }
@@ -122,10 +122,10 @@ impl Shared {
     fn too_late(&self, way: &Way) -> TransportError {
         let within = humantime::format_duration(self.confirm_timeout);
         let alarm = match self.is_blocked() {
-            true => ": its memory or disk is full, and it may still store it when that is over",
-            false => "",
+            true => "its memory or disk is full, and it may still store it when that is over",
+            false => "it may have stored it all the same",
         };
-        not_stored(format!("RabbitMQ did not confirm the copy for `{way}` within {within}{alarm}"))
+        not_stored(format!("RabbitMQ did not confirm the message for `{way}` within {within}: {alarm}"))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         // Nobody listens there.
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
         let link = Link::new(Role::Publishing, &ConnectionOptions::default(), address);
-        let publisher = Publisher::new(link, 1, Duration::from_millis(20));
+        let publisher = PublishPool::new(link, 1, Duration::from_millis(20));
         let way = Way::queue("orders");
         for _ in 0..5 {
             let answer = publisher.publish(&way, Message::new("x"), true, AlarmTime::Counts).await;
@@ -179,7 +179,7 @@ mod tests {
     async fn a_name_that_no_frame_can_carry_is_refused_before_anything_is_tried() {
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
         let link = Link::new(Role::Publishing, &ConnectionOptions::default(), address);
-        let publisher = Publisher::new(link, 1, Duration::from_secs(60));
+        let publisher = PublishPool::new(link, 1, Duration::from_secs(60));
         let way = Way::queue("q".repeat(256));
         let answer = publisher.publish(&way, Message::new("x"), true, AlarmTime::Counts).await;
         assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::TooLarge);

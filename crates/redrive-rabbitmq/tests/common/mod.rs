@@ -123,7 +123,13 @@ pub async fn publish_to(scene: &Scene, exchange: &str, key: &str, properties: Ba
 }
 
 /// What is refused is published again: RabbitMQ 3.10 may refuse what comes in the first second of a quorum queue.
-async fn publish_as_any(raw: &Channel, exchange: &str, key: &str, body: &[u8], properties: BasicProperties) {
+pub async fn publish_as_any(
+    raw: &Channel,
+    exchange: &str,
+    key: &str,
+    body: &[u8],
+    properties: BasicProperties,
+) {
     let again = async {
         loop {
             let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };

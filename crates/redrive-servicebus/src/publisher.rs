@@ -1,0 +1,69 @@
+//! The publishers' side of a transport.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use redrive_core::{Message, Outgoing as ToPublish, Publish, TransportError, TransportErrorKind};
+
+use crate::connection::Link;
+use crate::convert::{self, Outgoing};
+use crate::error::{self, Refusal};
+use crate::later::enqueue_time;
+
+/// How many messages are on their way at once.
+const AT_ONCE: usize = 64;
+
+/// Sends to one queue or topic, until the transport that it came from is closed.
+#[derive(Debug)]
+pub(crate) struct EntityPublisher {
+    link: Arc<Link>,
+    target: String,
+}
+
+impl EntityPublisher {
+    pub(crate) fn new(link: &Arc<Link>, target: &str) -> Self {
+        Self { link: Arc::clone(link), target: target.to_owned() }
+    }
+
+    async fn send(&self, message: &Message, enqueue_at: Option<SystemTime>) -> Result<(), TransportError> {
+        if self.link.is_closed() {
+            return Err(error::closed(&self.target));
+        }
+        let tried = || format!("sending to `{}`", self.target);
+        let wire = self.link.live().await.map_err(|error| error.into_error(&tried()))?;
+        let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
+        wire.send(&self.target, outgoing).await.map_err(|error| match error.refusal {
+            // Which of both nobody knows.
+            Refusal::Interrupted => {
+                let message = format!(
+                    "{} had no answer ({error}): it may be stored all the same; send it again, with the same id",
+                    tried()
+                );
+                TransportError::new(TransportErrorKind::Unreachable, message)
+            }
+            _ => error.into_error(&tried()),
+        })
+    }
+}
+
+#[async_trait]
+impl Publish for EntityPublisher {
+    fn destination(&self) -> &str {
+        &self.target
+    }
+
+    fn to(&self, entity: &str) -> Arc<dyn Publish> {
+        Arc::new(Self::new(&self.link, entity))
+    }
+
+    async fn publish(&self, messages: Vec<ToPublish>) -> Vec<Result<(), TransportError>> {
+        let now = SystemTime::now();
+        let send = |ToPublish { message, wait, .. }: ToPublish| async move {
+            let enqueue_at = (!wait.is_zero()).then(|| enqueue_time(now, wait));
+            self.send(&message, enqueue_at).await
+        };
+        stream::iter(messages).map(send).buffered(AT_ONCE).collect().await
+    }
+}
