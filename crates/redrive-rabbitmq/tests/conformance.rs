@@ -77,6 +77,15 @@ impl Harness for Rabbit {
         Queue::new(scene, self.delay, self.shared, None).await
     }
 
+    fn missing_queue(&self) -> Option<&'static str> {
+        Some("no-such-queue")
+    }
+
+    fn refused(&self) -> Option<Message> {
+        // Its headers fit no frame.
+        Some(Message::new("").with_id("refused").with_header("large", "l".repeat(200_000)))
+    }
+
     fn carries(&self, value: &Value) -> bool {
         // AMQP 0-9-1 as RabbitMQ speaks it has none of these.
         !matches!(value, Value::U64(_) | Value::Char(_) | Value::Uuid(_))

@@ -30,6 +30,18 @@ pub trait Harness: Send + Sync + 'static {
         message
     }
 
+    /// A message that the broker refuses for what it is, whatever is in the queue: one that is too large, for example. `None`
+    /// where it refuses none: the clauses are then reported as not applying.
+    fn refused(&self) -> Option<Message> {
+        None
+    }
+
+    /// A queue that is not there. `None` where there is none such, as on a broker that makes a queue when it is named: the clause
+    /// is then reported as not applying.
+    fn missing_queue(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether the broker can carry a header of this type. AMQP 0-9-1 knows no UUIDs, for example.
     fn carries(&self, value: &Value) -> bool {
         let _ = value;

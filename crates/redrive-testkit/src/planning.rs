@@ -7,6 +7,8 @@ use redrive_core::{
     Transport,
 };
 
+/// How much a broker's clock may be ahead of ours within one wait.
+pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(10);
 /// A wait that a test can wait for.
 pub(crate) const SHORT: Duration = Duration::from_millis(100);
 /// A wait that differs from [`SHORT`] by more than a broker's hesitation.

@@ -87,6 +87,15 @@ macro_rules! __with_clauses {
             a_bare_message_is_carried
             hostile_headers_break_nothing
             forged_broker_headers_count_for_nothing
+            what_is_published_is_received_whole
+            publishing_gives_an_id_where_there_is_none
+            publishing_works_before_the_start
+            publish_all_stores_all
+            publish_all_fails_only_what_is_refused
+            publishing_with_a_delay_is_never_early
+            publishing_to_another_queue_reaches_only_that
+            publishing_to_nowhere_fails
+            publishing_after_close_answers_closed
             start_takes_what_is_there
             starting_twice_does_no_harm
             start_refuses_needs_that_it_cannot_meet

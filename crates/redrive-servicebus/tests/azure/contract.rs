@@ -44,6 +44,14 @@ impl Harness for OnAzure {
         Queue::new(Place::new(clause).await?).await
     }
 
+    fn missing_queue(&self) -> Option<&'static str> {
+        Some("no-such-queue")
+    }
+
+    fn refused(&self) -> Option<Message> {
+        Some(Message::new(vec![0; 300 << 10]).with_id("refused"))
+    }
+
     fn does_not_apply(&self, clause: &str) -> Option<String> {
         match clause {
             "a_message_without_an_id_gets_one" => {

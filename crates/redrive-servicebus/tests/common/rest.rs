@@ -107,8 +107,19 @@ impl Harness for ByRest {
         Place::new(self.0, Arc::new(builder.start().await?), clause).await
     }
 
+    fn missing_queue(&self) -> Option<&'static str> {
+        Some("no-such-queue")
+    }
+
+    fn refused(&self) -> Option<Message> {
+        Some(Message::new(vec![0; 5 << 20]).with_id("refused"))
+    }
+
     fn does_not_apply(&self, clause: &str) -> Option<String> {
         match clause {
+            "publishing_to_another_queue_reaches_only_that" if self.0 == Kind::Subscription => {
+                Some("a subscription is published to through its topic".to_owned())
+            }
             "a_message_without_an_id_gets_one" => {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }

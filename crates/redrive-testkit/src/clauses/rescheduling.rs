@@ -7,11 +7,8 @@ use tokio::time::Instant;
 
 use crate::case::Case;
 use crate::harness::{Harness, TransportOf};
-use crate::planning::{FAR, LONG, SHORT, failure, plan, retry};
+use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, failure, plan, retry};
 use crate::samples;
-
-/// How much a broker's clock may be ahead of ours within one wait.
-const CLOCK_ERROR: Duration = Duration::from_millis(10);
 
 /// A rescheduled message comes back, to the same queue.
 pub async fn reschedule_comes_back<H: Harness>(case: &Case<H>) {
