@@ -53,7 +53,7 @@
 //! | `servicebus-websockets` | the same in WebSockets, for networks that let out port 443 only |
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
-//! | `json` (default) | the `Json` extractor |
+//! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
 
@@ -85,7 +85,8 @@ pub mod prelude {
     pub use redrive_core::ServiceBuilderExt;
     pub use redrive_core::{
         Attempt, BoxError, Bytes, Consumer, Delivery, Disposition, ErrorClass, Exponential, Failure, Fixed,
-        Handler, Headers, Jitter, MarkError, Message, Shelf, Shelves, Stage, State, millis, mins, secs,
+        Handler, Headers, Jitter, MarkError, Message, Publisher, Shelf, Shelves, Stage, State, millis, mins,
+        secs,
     };
     #[cfg(feature = "memory")]
     pub use redrive_memory::Memory;
@@ -102,6 +103,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../../docs/layers.md")]
     mod layers {}
+    #[doc = include_str!("../../../docs/publishing.md")]
+    mod publishing {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}
