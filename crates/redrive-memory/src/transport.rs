@@ -104,7 +104,7 @@ impl Memory {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
-    /// use redrive_core::{Message, Needs, Transport};
+    /// use redrive_core::{Message, Needs, Settlement, Transport};
     /// use redrive_memory::Memory;
     ///
     /// let orders = Memory::new("orders");
@@ -120,6 +120,7 @@ impl Memory {
     /// for body in ["a lamp", "a chair", "tomorrow"] {
     ///     let received = orders.receive().await?.expect("it is not closed");
     ///     assert_eq!(received.delivery.message().body(), body);
+    ///     orders.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     /// }
     /// # Ok(()) }
     /// ```

@@ -1,0 +1,94 @@
+//! What a publisher answers when things go wrong, and what is scheduled.
+
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{BoxError, Message, TransportErrorKind};
+use redrive_servicebus::{Entity, ServiceBus};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
+
+const QUEUE: &str = "orders";
+
+async fn emulator() -> Result<Emulator, BoxError> {
+    Ok(Emulator::builder().queue(QUEUE, Settings::default()).start().await?)
+}
+
+async fn connected(emulator: &Emulator) -> Result<ServiceBus, BoxError> {
+    Ok(ServiceBus::connect(&emulator.connection_string(), QUEUE).await?)
+}
+
+fn ids(emulator: &Emulator, entity: &str) -> Result<Vec<String>, BoxError> {
+    let messages = emulator.entity(entity)?.messages();
+    let id = |message: &redrive_servicebus_emulator::amqp::Value| message.as_text().unwrap_or("?").to_owned();
+    let mut ids: Vec<_> = messages.iter().map(|found| id(&found.message.properties.message_id)).collect();
+    ids.sort();
+    Ok(ids)
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_an_error_that_says_that_the_message_may_be_stored() -> Result<(), BoxError> {
+    let emulator = emulator().await?;
+    let publisher = connected(&emulator).await?.publisher();
+    emulator.inject(Fault::new(Step::Send, Effect::DropConnection).on(QUEUE));
+    let error = publisher.publish(Message::new("").with_id("a")).await.expect_err("nobody answered");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("may be stored"), "{error}");
+    assert_eq!(ids(&emulator, QUEUE)?, ["a"], "as it is");
+    publisher.publish(Message::new("").with_id("a")).await?;
+    assert_eq!(ids(&emulator, QUEUE)?, ["a", "a"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_many_only_that_which_the_broker_refuses_fails() -> Result<(), BoxError> {
+    let emulator = emulator().await?;
+    let publisher = connected(&emulator).await?.publisher();
+    emulator.inject(Fault::new(Step::Send, Effect::server_busy()).on(QUEUE).after(70));
+    let messages = (0..150).map(|n| Message::new("").with_id(format!("m{n:03}")));
+    let results = publisher.publish_all(messages).await;
+    let failed: Vec<_> = (0..).zip(&results).filter(|(_, result)| result.is_err()).map(|(n, _)| n).collect();
+    assert_eq!((results.len(), failed.len()), (150, 1), "{results:?}");
+    let mut expected: Vec<_> = (0..150).map(|n: usize| format!("m{n:03}")).collect();
+    expected.remove(failed[0]);
+    assert_eq!(ids(&emulator, QUEUE)?, expected);
+    Ok(())
+}
+
+/// What is said to be stored is there, whatever else ends with the connection.
+#[tokio::test]
+async fn a_connection_that_ends_among_many_loses_nothing_without_an_error() -> Result<(), BoxError> {
+    let emulator = emulator().await?;
+    let publisher = connected(&emulator).await?.publisher();
+    emulator.inject(Fault::new(Step::Send, Effect::DropConnection).on(QUEUE).after(70));
+    let message = |n: usize| Message::new("").with_id(format!("m{n:03}"));
+    let results = publisher.publish_all((0..150).map(message)).await;
+    assert!(results.iter().any(Result::is_err), "one was on its way");
+    let there = ids(&emulator, QUEUE)?;
+    for (n, result) in results.iter().enumerate() {
+        assert!(result.is_err() || there.contains(&format!("m{n:03}")), "m{n:03} is lost");
+    }
+    let failed = results.iter().enumerate().filter(|(_, result)| result.is_err()).map(|(n, _)| message(n));
+    for result in publisher.publish_all(failed).await {
+        result?;
+    }
+    let mut there = ids(&emulator, QUEUE)?;
+    there.dedup();
+    assert_eq!(there.len(), 150);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_publishes_to_its_topic_and_a_time_is_kept() -> Result<(), BoxError> {
+    let topic = Topic::new("news", Settings::default()).subscription("sport", Settings::default());
+    let emulator = Emulator::builder().topic(topic).queue(QUEUE, Settings::default()).start().await?;
+    let subscription = Entity::subscription("news", "sport");
+    let sport = ServiceBus::connect(&emulator.connection_string(), subscription).await?;
+    assert_eq!(sport.publisher().destination(), "news");
+    sport.publisher().publish(Message::new("").with_id("now")).await?;
+    assert_eq!(ids(&emulator, "news/Subscriptions/sport")?, ["now"]);
+    let time = SystemTime::now() + Duration::from_secs(3600);
+    let orders = sport.publisher().to(QUEUE);
+    orders.publish_at(Message::new("").with_id("later"), time).await?;
+    orders.publish_after(Message::new("").with_id("at the end of time"), Duration::MAX).await?;
+    assert_eq!(ids(&emulator, QUEUE)?, ["at the end of time", "later"]);
+    Ok(())
+}
