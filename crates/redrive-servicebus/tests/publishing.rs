@@ -90,5 +90,6 @@ async fn a_subscription_publishes_to_its_topic_and_a_time_is_kept() -> Result<()
     orders.publish_at(Message::new("").with_id("later"), time).await?;
     orders.publish_after(Message::new("").with_id("at the end of time"), Duration::MAX).await?;
     assert_eq!(ids(&emulator, QUEUE)?, ["at the end of time", "later"]);
+    assert_eq!(emulator.entity(QUEUE)?.counts().scheduled, 2);
     Ok(())
 }
