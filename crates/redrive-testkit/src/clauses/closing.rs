@@ -89,13 +89,13 @@ pub async fn settling_after_close_answers_lost<H: Harness>(case: &Case<H>) {
     case.complete_is(&second, "a").await;
 }
 
-/// Closing twice, and closing what never was started, does no harm.
+/// Closing twice, and closing what never was opened, does no harm.
 pub async fn closing_twice_is_closing_once<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     transport.close().await;
     transport.close().await;
-    case.unstarted().await.close().await;
+    case.unopened().await.close().await;
     let other = case.started().await;
     case.complete_is(&other, "a").await;
     case.nothing_is_left(&other).await;
