@@ -1,4 +1,4 @@
-//! Pausing and resuming.
+//! Limits: 0 is a pause.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
 use crate::planning::needs;
 
-/// After `pause`, what was handed out before still arrives, then `receive` answers `None`; what was not handed out
+/// After the limit became 0, what was handed out before still arrives, then `receive` answers that there is none to come; what was not handed out
 /// is free for others.
 pub async fn pause_lets_finish_what_was_handed_out<H: Harness>(case: &Case<H>) {
     const MESSAGES: usize = 10;
@@ -44,7 +44,7 @@ pub async fn pause_takes_nothing_new<H: Harness>(case: &Case<H>) {
     case.complete_is(&other, "a").await;
 }
 
-/// A `receive` that waits when the transport is paused ends with `None`.
+/// A `receive` that waits when the limit becomes 0 ends: there is none to come.
 pub async fn pause_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let waiting = tokio::spawn({
@@ -62,7 +62,7 @@ pub async fn pause_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Settling goes on while the transport is paused, and what is rescheduled comes after `resume`.
+/// Settling goes on while the transport is paused, and what is rescheduled comes when it is resumed.
 pub async fn settling_goes_on_while_paused<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a", "b", "c"]).await;
@@ -80,7 +80,7 @@ pub async fn settling_goes_on_while_paused<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// After `resume` deliveries come again, those published during the pause included, any number of times.
+/// With a limit again, deliveries come again, those published during the pause included, any number of times.
 pub async fn resume_goes_on<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     for id in ["a", "b", "c"] {
