@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use redrive::prelude::*;
-use redrive::{Capabilities, DEFAULT_HEADER_BUDGET, Planning, Reason, Settlement, Story};
+use redrive::{DEFAULT_HEADER_BUDGET, Facts, Planning, Reason, Settlement, Story};
 
 criterion_group! {
     name = benches;
@@ -41,8 +41,8 @@ fn plan(criterion: &mut Criterion) {
     ];
     for (name, failures, decide) in decisions {
         let delivery = delivery(failed(failures));
-        let capabilities = Capabilities::new("memory", "orders");
-        let planning = planning(&capabilities);
+        let facts = Facts::new("memory");
+        let planning = planning(&facts);
         criterion.bench_function(&format!("plan/{name}"), |bencher| {
             bencher.iter_batched(
                 decide,
@@ -68,11 +68,11 @@ fn failure() -> Failure {
 
 /// A message that has failed so often.
 fn failed(failures: usize) -> Message {
-    let capabilities = Capabilities::new("memory", "orders");
+    let facts = Facts::new("memory");
     let first = Message::new(vec![b'x'; 256]).with_id("bench-000000000001");
     (0..failures).fold(first, |message, _| {
         let retry = Disposition::Retry(secs(1), failure());
-        match Settlement::plan(&delivery(message), retry, &planning(&capabilities)) {
+        match Settlement::plan(&delivery(message), retry, &planning(&facts)) {
             Settlement::Reschedule { copy, .. } => copy,
             other => panic!("a retry is {}", other.name()),
         }
@@ -83,6 +83,6 @@ fn delivery(message: Message) -> Delivery {
     Delivery::new(message, "orders", SystemTime::UNIX_EPOCH)
 }
 
-fn planning(capabilities: &Capabilities) -> Planning<'_> {
-    Planning { now: SystemTime::UNIX_EPOCH, capabilities, header_budget: DEFAULT_HEADER_BUDGET }
+fn planning(facts: &Facts) -> Planning<'_> {
+    Planning { now: SystemTime::UNIX_EPOCH, facts, header_budget: DEFAULT_HEADER_BUDGET }
 }

@@ -95,7 +95,7 @@ impl Delivery {
     }
 
     /// The same delivery, from a broker that itself takes a message away after so many hand-outs. The consumer says so of
-    /// every delivery, from [`Capabilities::hand_out_limit`](crate::Capabilities::hand_out_limit).
+    /// every delivery, from [`Limits::hand_outs`](crate::Limits::hand_outs).
     #[must_use]
     pub fn with_hand_out_limit(mut self, limit: Option<u32>) -> Self {
         self.hand_out_limit = limit;
@@ -220,7 +220,7 @@ impl Delivery {
 
     /// How often this message was handed out since it last failed (or since it was published), this
     /// time included, even to processes that died with it. On a broker that does not count
-    /// ([`Capabilities::counts_hand_outs`](crate::Capabilities::counts_hand_outs)), 2 means "at least 2".
+    /// ([`Counting::hand_outs`](crate::Counting::hand_outs)), 2 means "at least 2".
     #[must_use]
     pub fn handed_out(&self) -> u32 {
         self.handed_out.saturating_add(self.story().handed_out_before)

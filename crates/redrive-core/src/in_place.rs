@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What a broker can do that holds a failed message back itself and hands it out again, without a copy
-/// ([`Settlement::HoldBack`](crate::Settlement::HoldBack)); part of [`Capabilities`](crate::Capabilities).
+/// ([`Settlement::HoldBack`](crate::Settlement::HoldBack)); part of [`Delays`](crate::Delays).
 ///
 /// Nothing can be written on a message that is not copied. Where a broker retries in place therefore
 ///
@@ -16,24 +16,30 @@ use std::time::Duration;
 /// A retry that must wait longer than the broker would hold the message goes by a copy, so that none comes early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct InPlace {
-    /// How long a message is held back after its first failure.
-    pub shortest: Duration,
-    /// How long it is held back at most.
-    pub longest: Duration,
+pub enum InPlace {
+    /// Held back for as long as is asked, for `longest` at most.
+    Any {
+        /// How long a message is held back at most.
+        longest: Duration,
+    },
+    /// Held back for `shortest` times the number of failures that the broker counted, for `longest` at most, whatever is
+    /// asked.
+    Linear {
+        /// How long a message is held back after its first failure.
+        shortest: Duration,
+        /// How long it is held back at most.
+        longest: Duration,
+    },
 }
 
 impl InPlace {
-    /// Held back for `shortest` times the number of failures that the broker counted, for `longest` at most.
+    /// The longest wait that the broker makes after it counted this many failures, the last one included.
     #[must_use]
-    pub fn linear(shortest: Duration, longest: Duration) -> Self {
-        Self { shortest, longest }
-    }
-
-    /// How long the broker holds a message back after it counted this many failures, the last one included.
-    #[must_use]
-    pub fn wait_after(&self, failures: u32) -> Duration {
-        self.shortest.saturating_mul(failures.max(1)).min(self.longest)
+    pub fn longest_after(&self, failures: u32) -> Duration {
+        match *self {
+            Self::Any { longest } => longest,
+            Self::Linear { shortest, longest } => shortest.saturating_mul(failures.max(1)).min(longest),
+        }
     }
 }
 
@@ -43,8 +49,11 @@ mod tests {
 
     #[test]
     fn waits_grow_by_the_shortest_up_to_the_longest() {
-        let in_place = InPlace::linear(Duration::from_millis(300), Duration::from_secs(1));
-        let waits = [0, 1, 2, 3, 4, u32::MAX].map(|failures| in_place.wait_after(failures).as_millis());
+        let in_place =
+            InPlace::Linear { shortest: Duration::from_millis(300), longest: Duration::from_secs(1) };
+        let waits = [0, 1, 2, 3, 4, u32::MAX].map(|failures| in_place.longest_after(failures).as_millis());
         assert_eq!(waits, [300, 300, 600, 900, 1000, 1000]);
+        let any = InPlace::Any { longest: Duration::from_secs(1) };
+        assert_eq!(any.longest_after(1), Duration::from_secs(1));
     }
 }

@@ -57,4 +57,7 @@ pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use story::{Count, PastFailure, Story};
-pub use transport::{Capabilities, Received, SettleError, Transport, TransportError, TransportErrorKind};
+pub use transport::{
+    Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver,
+    SettleError, Signal, Signals, Transport, TransportError, TransportErrorKind,
+};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::layers::below;
-use crate::transport::Capabilities;
+use crate::transport::{Facts, OpenError};
 
 /// What a consumer's layers will ask of the transport. Gathered from the layers; the transport
 /// prepares it at the start (for example one delay queue per wait).
@@ -23,7 +23,8 @@ pub struct Needs {
     /// [`hand_outs`](Self::hand_outs) was nobody's choice: where the broker takes messages away earlier, the layers stay
     /// one below it.
     pub hand_outs_give_way: bool,
-    /// How many deliveries to hold at most, being handled or about to be.
+    /// How many deliveries to hold at most, being handled or about to be: no [limit](crate::Receiver::set_limit) is greater. 0:
+    /// nobody said; a transport then holds as many as it likes, or 1.
     pub prefetch: u32,
     /// How long a delivery is held at most, from its hand-out to its settlement; `None`: not known.
     pub longest_hold: Option<Duration>,
@@ -54,31 +55,41 @@ impl Needs {
 
     /// How often a message may be handed out before the layers turn it away, with the limit of this broker.
     #[must_use]
-    pub fn hand_outs_on(&self, capabilities: &Capabilities) -> Option<u32> {
-        match (self.hand_outs, capabilities.hand_out_limit) {
+    pub fn hand_outs_on(&self, facts: &Facts) -> Option<u32> {
+        match (self.hand_outs, facts.limits.hand_outs) {
             (Some(wanted), Some(limit)) if self.hand_outs_give_way => Some(below(limit, wanted)),
             (asked, _) => asked,
         }
     }
 
+    /// The preflight: refuses what the broker cannot honour. [`Transport::open`](crate::Transport::open) calls it once, as soon
+    /// as the facts are known, and once more only where preparing the queue changed them.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Refused`], where anything is [`unmet`](Self::unmet).
+    pub fn check(&self, queue: &str, facts: &Facts) -> Result<(), OpenError> {
+        let unmet = self.unmet(queue, facts);
+        if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
+    }
+
     /// What of these needs the broker cannot honour: one sentence each, with what to do. Empty when all
     /// is well.
     #[must_use]
-    pub fn unmet(&self, capabilities: &Capabilities) -> Vec<String> {
-        let queue = &capabilities.queue;
+    pub fn unmet(&self, queue: &str, facts: &Facts) -> Vec<String> {
         let mut unmet = Vec::new();
-        if let (Some(&asked), Some(longest)) = (self.waits.last(), capabilities.longest_wait)
+        if let (Some(&asked), Some(longest)) = (self.waits.last(), facts.delays.longest)
             && asked > longest
         {
             unmet.push(format!(
                 "the retry policy asks for a wait of {}, but {} can hold a message of queue `{queue}` for {} at \
                  most: lower the policy's cap or schedule",
                 humantime::format_duration(asked),
-                capabilities.system,
+                facts.system,
                 humantime::format_duration(longest),
             ));
         }
-        if let (Some(asked), Some(limit)) = (self.hand_outs_on(capabilities), capabilities.hand_out_limit)
+        if let (Some(asked), Some(limit)) = (self.hand_outs_on(facts), facts.limits.hand_outs)
             && asked >= limit
         {
             unmet.push(format!(
@@ -87,29 +98,28 @@ impl Needs {
                  (`poison_after`) below {limit}"
             ));
         }
-        if let (Some(attempts), Some(_)) = (self.attempts, capabilities.in_place) {
-            unmet.extend(self.unmet_in_place(attempts, capabilities));
+        if let (Some(attempts), Some(_)) = (self.attempts, facts.delays.in_place) {
+            unmet.extend(self.unmet_in_place(attempts, queue, facts));
         }
         unmet
     }
 
     /// Where the broker retries by itself, each attempt is a hand-out of the same message: what limits these must leave room
     /// for those.
-    fn unmet_in_place(&self, attempts: u32, capabilities: &Capabilities) -> Vec<String> {
-        let queue = &capabilities.queue;
+    fn unmet_in_place(&self, attempts: u32, queue: &str, facts: &Facts) -> Vec<String> {
         let asked = match attempts {
             u32::MAX => "without end".to_owned(),
             attempts => format!("{attempts} times"),
         };
         let mut unmet = Vec::new();
-        if let Some(limit) = capabilities.hand_out_limit.filter(|&limit| attempts > limit) {
+        if let Some(limit) = facts.limits.hand_outs.filter(|&limit| attempts > limit) {
             unmet.push(format!(
                 "the retry policy tries a message of queue `{queue}` {asked}, and the broker, which retries without copies \
                  here, takes it away after it handed it out {limit} times: raise the queue's delivery limit, or lower the \
                  policy's attempts"
             ));
         }
-        if let Some(allowed) = self.hand_outs_on(capabilities).filter(|&allowed| attempts > allowed) {
+        if let Some(allowed) = self.hand_outs_on(facts).filter(|&allowed| attempts > allowed) {
             let which = if Some(allowed) == self.hand_outs {
                 "the layers' limit (`poison_after`)"
             } else {
@@ -126,10 +136,10 @@ impl Needs {
     /// What of these needs the broker may not honour at all times: one sentence each, with what to do. Not worth refusing
     /// to start.
     #[must_use]
-    pub fn doubtful(&self, capabilities: &Capabilities) -> Vec<String> {
-        let Capabilities { system, queue, .. } = capabilities;
+    pub fn doubtful(&self, queue: &str, facts: &Facts) -> Vec<String> {
+        let system = facts.system;
         let mut doubtful = Vec::new();
-        if let (Some(asked), Some(limit)) = (self.longest_hold, capabilities.hold_limit)
+        if let (Some(asked), Some(limit)) = (self.longest_hold, facts.limits.hold)
             && asked >= limit
         {
             doubtful.push(format!(
@@ -139,7 +149,7 @@ impl Needs {
                 humantime::format_duration(limit),
             ));
         }
-        if self.hand_outs.is_some() && !capabilities.counts_hand_outs {
+        if self.hand_outs.is_some() && !facts.counting.hand_outs {
             doubtful.push(format!(
                 "queue `{queue}` does not count how often it hands a message out: one that kills the process will come \
                  again without end; use a queue that counts (on RabbitMQ: a quorum queue), or give the consumer a ledger"
@@ -156,50 +166,51 @@ mod tests {
 
     #[test]
     fn a_handler_that_takes_longer_than_the_broker_waits_is_named() {
-        let mut capabilities = Capabilities::new("test", "orders");
+        let mut facts = Facts::new("test");
         let mut needs = Needs::none();
         needs.longest_hold = Some(Duration::from_secs(60));
-        assert!(needs.doubtful(&capabilities).is_empty(), "no limit is known");
-        capabilities.hold_limit = Some(Duration::from_secs(61));
-        assert!(needs.doubtful(&capabilities).is_empty());
-        capabilities.hold_limit = Some(Duration::from_secs(60));
-        let said = needs.doubtful(&capabilities).remove(0);
+        assert!(needs.doubtful("orders", &facts).is_empty(), "no limit is known");
+        facts.limits.hold = Some(Duration::from_secs(61));
+        assert!(needs.doubtful("orders", &facts).is_empty());
+        facts.limits.hold = Some(Duration::from_secs(60));
+        let said = needs.doubtful("orders", &facts).remove(0);
         assert!(said.contains("orders") && said.contains("1m"), "{said}");
     }
 
     #[test]
     fn a_limit_that_nobody_chose_gives_way_to_that_of_the_broker() {
-        let mut capabilities = Capabilities::new("test", "q");
-        capabilities.hand_out_limit = Some(10);
+        let mut facts = Facts::new("test");
+        facts.limits.hand_outs = Some(10);
         let said = Needs { hand_outs: Some(10), ..Needs::none() };
         let default = Needs { hand_outs_give_way: true, ..said.clone() };
-        assert_eq!(default.hand_outs_on(&capabilities), Some(9));
-        assert!(default.unmet(&capabilities).is_empty());
-        assert_eq!(said.hand_outs_on(&capabilities), Some(10));
-        assert_eq!(said.unmet(&capabilities).len(), 1);
+        assert_eq!(default.hand_outs_on(&facts), Some(9));
+        assert!(default.unmet("q", &facts).is_empty());
+        assert_eq!(said.hand_outs_on(&facts), Some(10));
+        assert_eq!(said.unmet("q", &facts).len(), 1);
         // Of two limits the greater counts; where they are equal, somebody said it.
         assert!(!default.clone().and(said).hand_outs_give_way);
         assert!(Needs::none().and(default.clone()).and(Needs::none()).hand_outs_give_way);
         let more = Needs { hand_outs: Some(12), ..Needs::none() };
         assert!(!default.clone().and(more.clone()).hand_outs_give_way);
         assert!(!more.and(default.clone()).hand_outs_give_way);
-        capabilities.hand_out_limit = Some(1);
-        assert_eq!(default.unmet(&capabilities).len(), 1, "there is no hand-out left to turn it away");
+        facts.limits.hand_outs = Some(1);
+        assert_eq!(default.unmet("q", &facts).len(), 1, "there is no hand-out left to turn it away");
     }
 
     #[test]
     fn retries_in_place_must_fit_what_limits_hand_outs() {
-        let mut capabilities = Capabilities::new("test", "q");
-        capabilities.hand_out_limit = Some(21);
-        let unmet = |attempts, hand_outs, capabilities: &Capabilities| {
+        let mut facts = Facts::new("test");
+        facts.limits.hand_outs = Some(21);
+        let unmet = |attempts, hand_outs, facts: &Facts| {
             let needs = Needs { attempts: Some(attempts), hand_outs: Some(hand_outs), ..Needs::none() };
-            needs.unmet(capabilities).len()
+            needs.unmet("q", facts).len()
         };
-        assert_eq!(unmet(u32::MAX, 10, &capabilities), 0, "copies are counted anew");
-        capabilities.in_place = Some(InPlace::linear(Duration::from_secs(1), Duration::from_secs(9)));
-        assert_eq!(unmet(10, 10, &capabilities), 0);
-        assert_eq!(unmet(11, 10, &capabilities), 1);
-        assert_eq!(unmet(22, 10, &capabilities), 2);
-        assert_eq!(unmet(u32::MAX, 10, &capabilities), 2);
+        assert_eq!(unmet(u32::MAX, 10, &facts), 0, "copies are counted anew");
+        facts.delays.in_place =
+            Some(InPlace::Linear { shortest: Duration::from_secs(1), longest: Duration::from_secs(9) });
+        assert_eq!(unmet(10, 10, &facts), 0);
+        assert_eq!(unmet(11, 10, &facts), 1);
+        assert_eq!(unmet(22, 10, &facts), 2);
+        assert_eq!(unmet(u32::MAX, 10, &facts), 2);
     }
 }

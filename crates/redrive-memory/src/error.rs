@@ -58,23 +58,10 @@ impl Refusal {
     }
 }
 
-/// Receiving or resuming before the start.
-pub(crate) fn not_started(queue: &str) -> TransportError {
-    TransportError::new(
-        TransportErrorKind::Other,
-        format!("the transport of queue `{queue}` was not started: call `start` first"),
-    )
-}
-
-/// Starting or resuming after the end.
+/// Opening or receiving again after the end.
 pub(crate) fn closed(queue: &str) -> TransportError {
     TransportError::new(
         TransportErrorKind::Closed,
         format!("the transport of queue `{queue}` was closed: make a new one with `MemoryBroker::transport`"),
     )
-}
-
-/// Needs that this broker cannot honour.
-pub(crate) fn unsupported(unmet: &[String]) -> TransportError {
-    TransportError::new(TransportErrorKind::Unsupported, unmet.join("; "))
 }

@@ -22,11 +22,13 @@ mod error;
 mod options;
 mod publisher;
 mod queue;
+mod receive;
 mod shelves;
 mod state;
 mod transport;
 
 pub use broker::MemoryBroker;
 pub use options::MemoryOptions;
+pub use receive::{MemoryReceipt, MemoryReceiver};
 pub use shelves::MemoryShelves;
-pub use transport::{Memory, MemoryReceipt};
+pub use transport::Memory;

@@ -7,10 +7,10 @@ use redrive_core::{
     TransportErrorKind,
 };
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
+use redrive_testkit::Started;
 
-async fn started(transport: Memory) -> Memory {
-    transport.start(&Needs::none()).await.expect("it starts");
-    transport
+async fn started(transport: Memory) -> Started<Memory> {
+    Started::open(transport, &Needs::none()).await.expect("it opens")
 }
 
 fn moved(message: &Message) -> Settlement {
@@ -24,8 +24,8 @@ async fn a_ladder_of_hours_runs_in_no_time() {
     let (real, begun) = (std::time::Instant::now(), orders.now());
     for hours in [1, 4, 24] {
         let received = orders.receive().await.unwrap().unwrap();
-        let capabilities = orders.capabilities();
-        let planning = Planning { now: orders.now(), capabilities: &capabilities, header_budget: 4096 };
+        let facts = orders.facts();
+        let planning = Planning { now: orders.now(), facts: &facts, header_budget: 4096 };
         let failure = Failure::new(Reason::RetryableError, "not yet");
         let disposition = Disposition::Retry(Duration::from_secs(hours * 3600), failure);
         let settlement = Settlement::plan(&received.delivery, disposition, &planning);
@@ -99,23 +99,14 @@ async fn closing_does_not_count() {
     assert_eq!(second.receive().await.unwrap().unwrap().delivery.handed_out(), 1);
 }
 
-#[tokio::test]
-async fn receiving_before_the_start_and_starting_after_the_end_are_refused() {
-    let orders = Memory::new("orders");
-    let refused = orders.receive().await.unwrap_err();
-    assert!(refused.to_string().contains("call `start` first"), "{refused}");
-    orders.close().await;
-    assert_eq!(orders.start(&Needs::none()).await.unwrap_err().kind(), TransportErrorKind::Closed);
-}
-
 #[test]
 fn publishing_and_dropping_need_no_runtime() {
     let orders = Memory::new("orders");
     orders.broker().publish("orders", Message::new("one")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let received = runtime.block_on(async {
-        orders.start(&Needs::none()).await.unwrap();
-        orders.receive().await.unwrap().unwrap()
+    let (received, orders) = runtime.block_on(async {
+        let orders = started(orders).await;
+        (orders.receive().await.unwrap().unwrap(), orders)
     });
     drop(runtime);
     assert_eq!(orders.broker().held("orders"), 1);

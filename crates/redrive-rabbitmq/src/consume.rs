@@ -28,7 +28,8 @@ use crate::version::Version;
 /// What the consumer wants of the intake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    Deliveries,
+    /// So many in hand at most.
+    Deliveries(u16),
     Pause,
     Close,
 }
@@ -69,6 +70,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
     let (mut cut, mut ended_by_broker) = (false, false);
     let mut unwatched_since = Instant::now();
     let mut sizing = None;
+    let mut interruptions = broker.interruptions();
     let mut idle = IdleWatch::every(broker.options.idle_check);
     loop {
         let now = {
@@ -80,7 +82,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             *now
         };
         match now {
-            Wanted::Deliveries => {}
+            Wanted::Deliveries(_) => {}
             Wanted::Pause => {
                 if wanted.changed().await.is_err() {
                     return;
@@ -98,11 +100,14 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
         let pause = match subscribed {
             Ok((session, mut consumer)) => {
                 ended_by_broker = false;
-                if std::mem::take(&mut cut) {
-                    broker.note_interruption();
+                let before = std::mem::replace(&mut interruptions, session.interruptions());
+                if std::mem::take(&mut cut) || interruptions > before {
+                    // Before the first delivery of this subscription is received.
+                    broker.tell_interruption(broker.inbox.take_unreceived());
                 }
                 let since = Instant::now();
-                let ended = take(broker, &session, &mut consumer, &mut sizing, &mut idle, &mut wanted).await;
+                let ended =
+                    take(broker, &session, &mut consumer, &mut sizing, &mut idle, (now, &mut wanted)).await;
                 unwatched_since = Instant::now();
                 if since.elapsed() > GOOD_AFTER {
                     backoff.reset();
@@ -146,7 +151,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
                 pause
             }
         };
-        if *wanted.borrow() != Wanted::Deliveries {
+        if *wanted.borrow() != now {
             continue;
         }
         tokio::select! {
@@ -229,7 +234,7 @@ async fn take(
     consumer: &mut Consumer,
     sizing: &mut Option<Sizing>,
     idle: &mut IdleWatch,
-    wanted: &mut watch::Receiver<Wanted>,
+    (now, wanted): (Wanted, &mut watch::Receiver<Wanted>),
 ) -> Ended {
     let mut look = tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
     let mut arrivals = Arrivals::on(broker, session);
@@ -280,7 +285,7 @@ async fn take(
                 }
             },
             changed = wanted.changed() => {
-                if changed.is_err() || *wanted.borrow() != Wanted::Deliveries {
+                if changed.is_err() || *wanted.borrow() != now {
                     return stop(broker, session, consumer).await;
                 }
             }

@@ -20,44 +20,9 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     arrived: VecDeque<Arrived>,
-    /// Of sessions that ended before they were received.
-    unreceived: Unreceived,
+    /// Of sessions that ended before they were received, since the last interruption was told.
+    unreceived: Vec<Delivery>,
     phase: Phase,
-}
-
-/// As long as nobody receives, sessions may end again and again: no more is kept than so many, or twice what one session had.
-const MOST_UNRECEIVED: usize = 1024;
-
-#[derive(Debug, Default)]
-enum Unreceived {
-    /// Nobody asked yet, and perhaps nobody ever does.
-    #[default]
-    NotAskedFor,
-    These(Vec<Delivery>),
-    TooMany,
-}
-
-impl Unreceived {
-    fn keep(&mut self, stale: impl IntoIterator<Item = Arrived>) {
-        let Self::These(kept) = self else { return };
-        let before = kept.len();
-        kept.extend(stale.into_iter().map(|arrived| {
-            let Arrived { message, origin, session, .. } = arrived;
-            Delivery::from_origin(message, &origin, SystemTime::now())
-                .after_interruptions(session.interruptions())
-        }));
-        if kept.len() > MOST_UNRECEIVED.max(2 * (kept.len() - before)) {
-            *self = Self::TooMany;
-        }
-    }
-
-    fn deliveries(self) -> Option<Vec<Delivery>> {
-        match self {
-            Self::NotAskedFor => Some(Vec::new()),
-            Self::These(kept) => Some(kept),
-            Self::TooMany => None,
-        }
-    }
 }
 
 /// What arrived on a channel.
@@ -76,14 +41,34 @@ pub(crate) struct Arrived {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Yes, sooner or later.
-    #[default]
     Open,
-    /// Not until the intake is resumed.
+    /// Not until deliveries are wanted.
+    #[default]
     Drained,
     /// Not until a person did something.
     Failed(TransportErrorKind, String),
     /// Never.
     Closed,
+}
+
+impl Arrived {
+    /// As it is told when it comes again.
+    fn unreceived(self) -> Delivery {
+        Delivery::from_origin(self.message, &self.origin, SystemTime::now())
+            .after_interruptions(self.session.interruptions())
+    }
+}
+
+impl State {
+    fn pop(&mut self) -> Option<Arrived> {
+        while let Some(arrived) = self.arrived.pop_front() {
+            if arrived.session.is_live() {
+                return Some(arrived);
+            }
+            self.unreceived.push(arrived.unreceived());
+        }
+        None
+    }
 }
 
 impl Inbox {
@@ -103,13 +88,15 @@ impl Inbox {
         }
     }
 
+    /// What is there already, if anything.
+    pub(crate) fn another(&self) -> Option<Arrived> {
+        self.state().pop()
+    }
+
     fn next_now(&self) -> Option<Result<Option<Arrived>, TransportError>> {
         let mut state = self.state();
-        while let Some(arrived) = state.arrived.pop_front() {
-            if arrived.session.is_live() {
-                return Some(Ok(Some(arrived)));
-            }
-            state.unreceived.keep([arrived]);
+        if let Some(arrived) = state.pop() {
+            return Some(Ok(Some(arrived)));
         }
         match &state.phase {
             Phase::Open => None,
@@ -167,12 +154,13 @@ impl Inbox {
         let (live, stale): (_, VecDeque<_>) =
             state.arrived.drain(..).partition(|arrived| arrived.session.is_live());
         state.arrived = live;
-        state.unreceived.keep(stale);
+        state.unreceived.extend(stale.into_iter().map(Arrived::unreceived));
     }
 
-    /// What came in sessions that ended before it was received, since this was asked for the last time; `None`: too many.
-    pub(crate) fn take_unreceived(&self) -> Option<Vec<Delivery>> {
-        std::mem::replace(&mut self.state().unreceived, Unreceived::These(Vec::new())).deliveries()
+    /// What came in sessions that ended before it was received, since this was asked for the last time.
+    pub(crate) fn take_unreceived(&self) -> Vec<Delivery> {
+        self.forget_stale();
+        std::mem::take(&mut self.state().unreceived)
     }
 
     /// Everything that was not received.

@@ -1,28 +1,24 @@
 //! RabbitMQ as a transport.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Publisher, Received, SettleError, Settlement, Transport,
-    TransportError, TransportErrorKind,
+    Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::address::url_from_env;
-use crate::broker::Broker;
+use crate::broker::{Broker, tell_recoveries};
 use crate::connections::{Connections, Ownership};
 use crate::consume::{self, Wanted};
 use crate::delay::Way;
 use crate::error;
-use crate::hand_outs;
 use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
-use crate::publish::AlarmTime;
 use crate::publisher::WayPublisher;
+use crate::receive::{RabbitMqReceiver, want};
 use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
@@ -41,8 +37,10 @@ use crate::transfer::Transfer;
 #[derive(Debug)]
 pub struct RabbitMq {
     broker: Arc<Broker>,
-    wanted: watch::Sender<Wanted>,
+    wanted: Arc<watch::Sender<Wanted>>,
     intake: Mutex<Option<JoinHandle<()>>>,
+    /// One at a time.
+    opening: tokio::sync::Mutex<()>,
 }
 
 impl RabbitMq {
@@ -83,7 +81,8 @@ impl RabbitMq {
         }
         broker.publisher()?.link().live().await?;
         let (wanted, _) = watch::channel(Wanted::Pause);
-        Ok(Self { broker: Arc::new(broker), wanted, intake: Mutex::new(None) })
+        let (wanted, intake, opening) = (Arc::new(wanted), Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { broker: Arc::new(broker), wanted, intake, opening })
     }
 
     /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is
@@ -147,67 +146,6 @@ impl RabbitMq {
         Transfer::new(Arc::clone(&self.broker), old)
     }
 
-    fn delivery(&self, arrived: Arrived) -> Received<Receipt> {
-        let Arrived { message, left_out, origin, redelivered, tag, session } = arrived;
-        if hand_outs::are_not_counted(message.headers(), redelivered) {
-            self.broker.warn_of_missing_counts();
-        }
-        let times = hand_outs::count(
-            message.headers(),
-            redelivered,
-            self.broker.options.queue_type,
-            session.version(),
-        );
-        // Where failures are counted by the broker, each hand-out before this one was one.
-        let failures = if self.broker.plan.native.is_some() { times - 1 } else { 0 };
-        let delivery = Delivery::from_origin(message, &origin, self.now())
-            .handed_out_times(times)
-            .failed_in_place(failures)
-            .marked_redelivered(redelivered)
-            .after_interruptions(session.interruptions());
-        let receipt = Receipt::new(tag, session).came_by(origin);
-        match left_out {
-            None => Received { delivery, receipt },
-            Some(left_out) => {
-                Received { delivery: delivery.read_without(left_out), receipt: receipt.for_a_part() }
-            }
-        }
-    }
-
-    async fn settle_by_copy(
-        &self,
-        receipt: Receipt,
-        way: Result<Way, TransportError>,
-        copy: Message,
-    ) -> Result<(), SettleError<Receipt>> {
-        let stored = match way {
-            Ok(way) => self.broker.store(&way, copy, AlarmTime::DoesNotCount).await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            // The copy is stored: when the original comes again it must not be copied a second time.
-            Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
-            Err(error) => {
-                debug!(queue = %self.broker.queue(), %error, "a copy was not stored; the delivery stays in hand");
-                Err(SettleError::held(error, receipt))
-            }
-        }
-    }
-
-    /// What is wanted already is not said again: a subscription that is being made would begin anew, and what it was
-    /// handed out already would come again, counted.
-    fn want(&self, wanted: Wanted) {
-        self.wanted.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
-    }
-
-    fn check_met(&self, needs: &Needs) -> Result<(), TransportError> {
-        let unmet = needs.unmet(&self.broker.capabilities());
-        if unmet.is_empty() {
-            return Ok(());
-        }
-        Err(TransportError::new(TransportErrorKind::Unsupported, unmet.join("; ")))
-    }
-
     fn is_closed(&self) -> bool {
         *self.wanted.borrow() == Wanted::Close
     }
@@ -215,119 +153,57 @@ impl RabbitMq {
     fn intake(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Refuses what the broker cannot do, then prepares the queues.
+    async fn prepare(&self, needs: &Needs, signals: Signals) -> Result<Facts, OpenError> {
+        let queue = self.broker.queue();
+        self.broker.set_needs(needs);
+        let facts = self.broker.facts();
+        needs.check(queue, &facts)?;
+        self.broker.prepare().await?;
+        let now = self.broker.tell_to(signals);
+        // The queues may have told more.
+        if now != facts
+            && let Err(refused) = needs.check(queue, &now)
+        {
+            self.broker.tell_nobody();
+            return Err(refused);
+        }
+        Ok(now)
+    }
 }
 
 impl Transport for RabbitMq {
-    type Receipt = Receipt;
+    type Receiver = RabbitMqReceiver;
 
-    fn capabilities(&self) -> Capabilities {
-        self.broker.capabilities()
+    fn queue(&self) -> &str {
+        self.broker.queue()
     }
 
     fn publisher(&self) -> Publisher {
         Self::publisher(self)
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(RabbitMqReceiver, Facts), OpenError> {
+        let _one_at_a_time = self.opening.lock().await;
         if self.is_closed() {
-            return Err(error::closed());
+            return Err(error::closed().into());
         }
-        self.check_met(needs)?;
-        self.broker.set_needs(needs);
-        self.broker.prepare().await?;
-        // The queues may have told more.
-        self.check_met(needs)?;
+        if self.intake().is_some() {
+            return Err(TransportError::opened_before(self.broker.queue()).into());
+        }
+        let facts = self.prepare(needs, signals).await?;
         for caveat in self.caveats() {
             warn!(queue = %self.broker.queue(), delay = self.broker.options.delay.name(), "{caveat}");
         }
-        self.want(Wanted::Deliveries);
-        let mut intake = self.intake();
-        if intake.is_none() {
-            *intake = Some(tokio::spawn(consume::run(Arc::clone(&self.broker), self.wanted.subscribe())));
-        }
-        Ok(())
-    }
-
-    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
-        let arrived = self.broker.inbox.next().await?;
-        Ok(arrived.map(|arrived| self.delivery(arrived)))
-    }
-
-    async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
-        if settlement == Settlement::Complete {
-            return receipt.ack().await.map_err(SettleError::lost);
-        }
-        // Nothing is copied for a delivery that comes again anyway.
-        receipt.check().map_err(SettleError::lost)?;
-        if settlement.stores_copy() && !receipt.is_whole() {
-            return Err(SettleError::held(error::read_in_part(), receipt));
-        }
-        let (way, copy) = match settlement {
-            Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
-            Settlement::Release => return receipt.nack(true).await.map_err(SettleError::lost),
-            Settlement::Reject if self.broker.capabilities().native_dead_letter => {
-                return receipt.nack(false).await.map_err(SettleError::lost);
-            }
-            Settlement::Reject => {
-                let message = "the work queue is not known to have a dead-letter exchange: rejected, the message would \
-                               be gone; say `native_dead_letter(true)` if it has one";
-                let error = TransportError::new(TransportErrorKind::Unsupported, message);
-                return Err(SettleError::held(error, receipt));
-            }
-            // On an older broker it would come again at once, and again.
-            Settlement::HoldBack { .. } => match self.broker.options.delay.refused_by(receipt.version()) {
-                None => return receipt.reject_to_retry().await.map_err(SettleError::lost),
-                Some(refused) => {
-                    let error = TransportError::new(TransportErrorKind::Unsupported, refused);
-                    return Err(SettleError::held(error, receipt));
-                }
-            },
-            Settlement::Reschedule { wait, mut copy } => {
-                (self.broker.way(wait, &mut copy, receipt.origin()), copy)
-            }
-            Settlement::Move { shelf, copy } => (self.broker.plan.names.shelf(shelf).map(Way::queue), copy),
-        };
-        // In a box: most deliveries are completed, and need not carry the room for this along.
-        Box::pin(self.settle_by_copy(receipt, way, copy)).await
-    }
-
-    async fn pause(&self) -> Result<(), TransportError> {
-        if self.is_closed() {
-            return Ok(());
-        }
-        self.want(Wanted::Pause);
-        if self.intake().is_some() {
-            self.broker.inbox.until_drained().await;
-        }
-        Ok(())
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        if self.is_closed() {
-            return Err(error::closed());
-        }
-        self.want(Wanted::Deliveries);
-        if self.broker.inbox.reopen() {
-            // The intake had given up, and waits for this word.
-            self.wanted.send_replace(Wanted::Deliveries);
-        }
-        Ok(())
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.broker.narrow(most);
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.broker.since_interruption()
-    }
-
-    fn unreceived(&self) -> Option<Vec<Delivery>> {
-        self.broker.inbox.take_unreceived()
+        tokio::spawn(tell_recoveries(Arc::clone(&self.broker), self.wanted.subscribe()));
+        let taking = consume::run(Arc::clone(&self.broker), self.wanted.subscribe());
+        *self.intake() = Some(tokio::spawn(taking));
+        Ok((RabbitMqReceiver::new(Arc::clone(&self.broker), Arc::clone(&self.wanted)), facts))
     }
 
     async fn close(&self) {
-        self.want(Wanted::Close);
+        want(&self.wanted, Wanted::Close);
         let intake = self.intake().take();
         if let Some(intake) = intake {
             // It ends by itself; had it panicked, there would be nothing left to end.
@@ -345,13 +221,5 @@ impl Transport for RabbitMq {
         }
         self.broker.close().await;
         info!(queue = %self.broker.queue(), "closed");
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.broker.recovered()
-    }
-
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
     }
 }

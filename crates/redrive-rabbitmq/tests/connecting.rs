@@ -11,6 +11,7 @@ use common::{Scene, message, needs, next, publish, settles};
 use redrive_brokers::{Node, Proxy, Version, own_node};
 use redrive_core::{BoxError, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Credentials, Options, QueueType, RabbitMq};
+use redrive_testkit::Started;
 use tokio::sync::Mutex;
 
 tests!(another_address_takes_over);
@@ -34,7 +35,7 @@ async fn another_address_takes_over(scene: Scene) {
     close(&first);
     let urls = format!("{}, {}", through(&first), through(&second));
     let transport = scene.options().connect(&urls).await.expect("connected to the second");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     for turn in 0..3 {
         let (closing, opening) = if turn % 2 == 0 { (&second, &first) } else { (&first, &second) };
         open(opening);
@@ -107,7 +108,7 @@ async fn ctl(node: &Node, arguments: &'static [&'static str]) -> String {
 /// One message there and back. A connection that is cut just then leaves open whether the message was stored: it is
 /// published again, as a producer would, and may come twice. What came over the old connection just before it ended is lost,
 /// and comes again.
-async fn round(transport: &RabbitMq, id: &str) {
+async fn round(transport: &Started<RabbitMq>, id: &str) {
     publish(transport, message(id)).await;
     loop {
         let hand = next(transport).await;
@@ -136,7 +137,7 @@ async fn a_password_that_changes_is_asked_for_anew(version: Version) {
         .connect(&node.url())
         .await
         .expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     round(&transport, "before").await;
     let users = ctl(&node, &["list_connections", "user"]).await;
     assert!(users.contains("rotating") && !users.contains("guest"), "{users}");
@@ -158,7 +159,7 @@ async fn a_secret_is_renewed_on_the_connection_that_is_there(version: Version) {
         .connect(&node.url())
         .await
         .expect("connected");
-    transport.start(&needs(&[100], 10)).await.expect("started");
+    let transport = Started::open(transport, &needs(&[100], 10)).await.expect("started");
     round(&transport, "before").await;
     let before = connections(&node).await;
     assert_eq!(before.len(), 2, "{before:?}");

@@ -12,6 +12,7 @@ use lapin::types::AMQPValue;
 use redrive_brokers::{Node, Version};
 use redrive_core::{Count, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(dead_letters_by_the_broker_tell_by_x_death_alone);
 
@@ -28,7 +29,7 @@ async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
 }
 
 /// One message fails, is retried, and dead-lettered.
-async fn broker_dead_letters(transport: &RabbitMq, scene: &Scene) {
+async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     publish(transport, message("a")).await;
     let received = next(transport).await;
     let settlement = retry(transport, &received.delivery, Duration::from_millis(100));

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use common::{Scene, message, needs, next, publish, retry, settle, settles, until};
 use meddler::Meddler;
 use redrive_brokers::Proxy;
-use redrive_core::{Consumer, Delivery, Event, Settlement, Suspects, Transport, TransportErrorKind};
+use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(
     a_broker_that_gives_up_a_declaration_is_asked_again,
@@ -32,7 +33,7 @@ async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
     let url = scene.url.replace(&common::address(&scene.url).to_string(), &meddler.addr().to_string());
     let transport = scene.options().connect(&url).await.expect("connected");
     meddler.refuse_declarations(3);
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     assert_eq!(meddler.refusals_left(), 0);
     publish(&transport, message("a")).await;
     transport.settle(next(&transport).await.receipt, Settlement::Complete).await.expect("completed");
@@ -41,7 +42,7 @@ async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
     // Not for ever.
     let transport = scene.options().connect(&url).await.expect("connected");
     meddler.refuse_declarations(100);
-    let error = transport.start(&needs).await.expect_err("given up each time");
+    let error = transport.open(&needs, Signals::ignored()).await.expect_err("given up each time");
     assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
     assert!(meddler.refusals_left() > 0);
     transport.close().await;
@@ -81,7 +82,7 @@ async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene
     let needs = needs(&[100], 10);
     scene.started(&needs).await.close().await;
     let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     scene.delete(&scene.queue).await;
     let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
     let error = received.expect_err("the queue is gone");
@@ -102,7 +103,7 @@ async fn an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume(scene: Scene
     let needs = needs(&[100], 10);
     scene.started(&needs).await.close().await;
     let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     scene.delete(&scene.queue).await;
     for round in 0..50 {
         let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
@@ -122,7 +123,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
     let meddler = Meddler::start(common::address(&scene.url)).await;
     let url = scene.url.replace(&common::address(&scene.url).to_string(), &meddler.addr().to_string());
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..3 {
         publish(&transport, message(format!("m{n}"))).await;
@@ -130,7 +131,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
     }
     meddler.cancel_subscription();
     // The handlers have them still.
-    let uncounted = !transport.capabilities().release_counts && scene.queue_type == QueueType::Quorum;
+    let uncounted = !transport.facts().counting.releases && scene.queue_type == QueueType::Quorum;
     let mut again = BTreeSet::new();
     while again.len() < hands.len() {
         let hand = next(&transport).await;
@@ -164,8 +165,14 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
     scene.started(&needs).await.close().await;
     // Of queues that are only verified it is not known that what they reject is safe.
     let options = scene.options().topology(Topology::Verify).heartbeat(Duration::from_secs(1));
-    let transport = connected(options, &url).await;
-    until("started", async || transport.start(&needs).await.is_ok()).await;
+    let transport = Arc::new(connected(options, &url).await);
+    let opened = Mutex::new(None);
+    let opens = async || match Started::open(Arc::clone(&transport), &needs).await {
+        Ok(started) => opened.lock().unwrap().replace(started).is_none(),
+        Err(_) => false,
+    };
+    until("started", opens).await;
+    let transport = opened.into_inner().unwrap().expect("it was opened");
     publish(&transport, message("a")).await;
     let mut held = Some(next(&transport).await.receipt);
     proxy.freeze();
@@ -207,7 +214,7 @@ async fn a_cut_connection_is_an_interruption(scene: Scene) {
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     for n in 0..5 {
         publish(&transport, message(format!("m{n}"))).await;
     }
@@ -290,7 +297,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     const MESSAGES: usize = 60;
     let needs = needs(&[100], 200);
     let transport = scene.options().ack_within(NEVER).connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..MESSAGES {
         publish(&transport, message(format!("m{n}"))).await;
@@ -326,7 +333,7 @@ async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
     const MESSAGES: usize = 400;
     let needs = needs(&[100], 400);
     let transport = scene.options().ack_within(Duration::ZERO).connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     let mut hands = Vec::new();
     for n in 0..MESSAGES {
         publish(&transport, message(format!("m{n}"))).await;
@@ -354,7 +361,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     let needs = needs(&[200], 8);
     let transport =
         RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     // Killed within a second of its first declaration, a quorum queue comes back empty, whatever was confirmed. A copy is
     // stored only once that time is over.
     publish(&transport, message("first")).await;
@@ -383,7 +390,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     }
     let node = std::sync::Arc::new(node);
     node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
-    let noticed = async || transport.since_interruption().is_some();
+    let noticed = async || transport.interruptions() > 0;
     until("that the old connection ended was noticed", noticed).await;
     for hand in hands {
         let lost =
@@ -415,7 +422,7 @@ async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Versio
     node.aside(move |node| node.ctl(&often)).await.expect("rabbitmqctl works");
     let transport =
         RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
-    transport.start(&needs(&[200], 8)).await.expect("started");
+    let transport = Started::open(transport, &needs(&[200], 8)).await.expect("started");
     publish(&transport, message("a")).await;
     let held = next(&transport).await;
     let again = next(&transport).await;

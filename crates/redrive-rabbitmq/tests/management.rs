@@ -5,8 +5,9 @@ mod common;
 
 use common::{Scene, needs};
 use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
-use redrive_core::{Needs, Transport, TransportError, TransportErrorKind};
+use redrive_core::{Needs, OpenError, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 mod v3_10 {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,7 +122,7 @@ impl Case<'_> {
         let proxy = Proxy::start(address).await.expect("a proxy");
         let url = self.node.url().replace(&address.to_string(), &proxy.addr().to_string());
         let transport = self.options(&queue, Topology::Verify).connect(&url).await.expect("connected");
-        transport.start(&waits()).await.expect("started");
+        let transport = Started::open(transport, &waits()).await.expect("started");
         proxy.refuse(true);
         proxy.cut();
         let scene = Scene::new(&self.node.url(), "replaced", self.queue_type).await;
@@ -155,11 +156,13 @@ fn waits() -> Needs {
     needs(&[60_000], 4)
 }
 
-async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), TransportError> {
+async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), OpenError> {
     let transport = options.connect(&node.url()).await.expect("connected");
-    let started = tokio::time::timeout(common::ARRIVAL, transport.start(needs)).await.expect("an answer");
+    let started = tokio::time::timeout(common::ARRIVAL, transport.open(needs, Signals::ignored()))
+        .await
+        .expect("an answer");
     transport.close().await;
-    started
+    started.map(drop)
 }
 
 async fn ctl<const N: usize>(node: &Node, arguments: [String; N]) {

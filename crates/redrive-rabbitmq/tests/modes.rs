@@ -13,9 +13,10 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::Proxy;
 use redrive_core::{
-    Count, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind, header_names,
+    Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
+use redrive_testkit::Started;
 
 tests!(
     single_queue_goes_on_from_what_another_consumer_counted,
@@ -100,8 +101,8 @@ async fn single_queue_takes_over_what_is_declared_already(scene: Scene) {
     let options =
         with_short_wait(&scene).delay(SingleQueue::durable()).topology(Topology::Verify).delivery_limit(50);
     let transport = started(options, &scene, &needs(&[100], 10)).await;
-    let capabilities = transport.capabilities();
-    assert!(!capabilities.keeps_delayed_copies && !capabilities.native_dead_letter, "{capabilities:?}");
+    let facts = transport.facts();
+    assert!(!facts.delays.survive_crashes && !facts.dead_letter.is_possible(), "{facts:?}");
     scene.publish_raw(&scene.queue, b"body", BasicProperties::default().with_message_id("a".into())).await;
     let received = next(&transport).await;
     let settlement = retry(&transport, &received.delivery, Duration::from_millis(100));
@@ -117,7 +118,6 @@ async fn single_queue_waits_in_line_and_says_so(scene: Scene) {
     let options =
         with_short_wait(&scene).with_durable_dead_letter_backoff().retry_queue_type(scene.queue_type);
     let transport = started(options, &scene, &needs(&[100], 10)).await;
-    assert!(transport.capabilities().waits_in_line);
     assert!(transport.caveats().iter().any(|caveat| caveat.contains("at least as long as those before it")));
     for id in ["long", "short"] {
         publish(&transport, message(id)).await;
@@ -142,8 +142,8 @@ async fn a_transient_single_queue_is_declared_anew_on_the_next_connection(scene:
     let url = scene.url.replace(&address, &proxy.addr().to_string());
     let transport =
         with_short_wait(&scene).delay(SingleQueue::transient()).connect(&url).await.expect("connected");
-    transport.start(&needs(&[100], 10)).await.expect("started");
-    assert!(!transport.capabilities().keeps_delayed_copies);
+    let transport = Started::open(transport, &needs(&[100], 10)).await.expect("started");
+    assert!(!transport.facts().delays.survive_crashes);
     for connection in ["first", "second"] {
         // Through a connection that is not cut.
         let properties = BasicProperties::default().with_message_id(connection.into());
@@ -235,7 +235,8 @@ async fn stages_are_verified_and_not_declared(scene: Scene) {
             .connect(&scene.url)
             .await
             .expect("connected");
-        let error = transport.start(&needs(&[100], 10)).await.expect_err("something is missing");
+        let error =
+            transport.open(&needs(&[100], 10), Signals::ignored()).await.expect_err("something is missing");
         transport.close().await;
         assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
         error.to_string()
@@ -252,7 +253,7 @@ async fn stages_are_verified_and_not_declared(scene: Scene) {
     bind(&scene, &long, &through, "").await;
     let transport =
         started(with_short_wait(&scene).delay(staged(&scene, &main)), &scene, &needs(&[100], 10)).await;
-    assert!(!transport.capabilities().keeps_delayed_copies, "nobody said that the stages are quorum queues");
+    assert!(!transport.facts().delays.survive_crashes, "nobody said that the stages are quorum queues");
     transport.close().await;
     tidy_up(&scene, &[short.clone(), long], &[short, through, main]).await;
 }

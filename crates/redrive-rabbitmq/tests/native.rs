@@ -12,9 +12,11 @@ use common::{
 };
 use redrive_brokers::{Node, Version};
 use redrive_core::{
-    Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+    Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport,
+    TransportErrorKind,
 };
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
+use redrive_testkit::Started;
 
 fn native(scene: &Scene) -> Options {
     with_short_wait(scene).delay(Native::between(Duration::from_millis(100), Duration::from_millis(300)))
@@ -90,7 +92,10 @@ mod v4_3 {
         let transport = native(&scene).delivery_limit(5).connect(&scene.url).await.expect("connected");
         let mut needs = needs(&[100], 10);
         needs.attempts = Some(7);
-        let error = transport.start(&needs).await.expect_err("the broker ends it after 6 hand-outs");
+        let error = transport
+            .open(&needs, Signals::ignored())
+            .await
+            .expect_err("the broker ends it after 6 hand-outs");
         assert_eq!(error.kind(), TransportErrorKind::Unsupported);
         assert!(error.to_string().contains("delivery limit"), "{error}");
         transport.close().await;
@@ -109,7 +114,7 @@ mod v4_3 {
             .connect(&scene.url)
             .await
             .expect("connected");
-        transport.start(&needs(&[100], 10)).await.expect("started");
+        let transport = Started::open(transport, &needs(&[100], 10)).await.expect("started");
         // A copy is stored only once the new queues are safe.
         publish(&transport, message("first")).await;
         let first = next(&transport).await;
@@ -173,7 +178,7 @@ mod v4_3 {
         ] {
             let transport =
                 with_short_wait(&scene).delay(delay).connect(&scene.url).await.expect("connected");
-            transport.start(&needs(&[100], 10)).await.expect("started");
+            let transport = Started::open(transport, &needs(&[100], 10)).await.expect("started");
             transport.close().await;
             assert!(log.shown().contains(says), "`{says}` is not in: {}", log.shown());
             let exchanges = ["backoff", "retry"].map(|name| format!("{}--{name}", scene.queue));

@@ -14,6 +14,7 @@ use rcgen::{KeyPair, SigningKey as _};
 use redrive_brokers::{Node, Version, own_node_with_files};
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, Credentials, QueueType, RabbitMq};
+use redrive_testkit::Started;
 use tokio::sync::watch;
 
 /// Who gives out tokens, and whose word the node believes.
@@ -123,7 +124,7 @@ async fn at_work(node: &Node, connections: &Connections, meanwhile: impl Future<
         RabbitMq::options(queue).queue_type(QueueType::Classic).retry_queue_type(QueueType::Classic)
     };
     let consumer = options("tokens").connect_over(connections).await.expect("connected");
-    consumer.start(&needs(&[100], 10)).await.expect("started");
+    let consumer = Started::open(consumer, &needs(&[100], 10)).await.expect("started");
     let mut seen = Seen { connections: consumers(node).await, unsettled: 0 };
     // As guest, whom no token troubles.
     let producer = options("tokens").connect(&node.url()).await.expect("connected");

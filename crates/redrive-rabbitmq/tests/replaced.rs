@@ -15,6 +15,7 @@ use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
+use redrive_testkit::Started;
 
 tests!(
     a_work_queue_that_came_back_without_its_arguments_ends_the_intake,
@@ -76,13 +77,13 @@ async fn declared_by_another(scene: &Scene, arguments: &[(&str, AMQPValue)]) -> 
 }
 
 /// One message there and back: the subscription is there.
-async fn works(transport: &RabbitMq) {
+async fn works(transport: &Started<RabbitMq>) {
     publish(transport, message("a")).await;
     let hand = next(transport).await;
     complete(transport, hand.receipt).await;
 }
 
-async fn ends(transport: &RabbitMq) -> TransportError {
+async fn ends(transport: &Started<RabbitMq>) -> TransportError {
     let received = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("an answer");
     received.map(|received| received.map(|hand| hand.delivery)).expect_err("the intake goes on")
 }
@@ -99,7 +100,7 @@ async fn a_work_queue_that_came_back_without_its_arguments_ends_the_intake(scene
     let (proxy, url) = proxied(&scene).await;
     let options = scene.options().dead_letters(DeadLetters::Broker);
     let transport = options.connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     replaced_in_an_outage(&scene, &proxy, &foreign(scene.queue_type)).await;
     for _ in 0..3 {
         scene.publish_raw(&scene.queue, b"body", BasicProperties::default()).await;
@@ -122,7 +123,7 @@ async fn a_work_queue_that_came_back_as_another_type_ends_the_intake(scene: Scen
     let needs = needs(&[100], 10);
     let (proxy, url) = proxied(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     let other = match scene.queue_type {
         QueueType::Classic => QueueType::Quorum,
         QueueType::Quorum => QueueType::Classic,
@@ -140,7 +141,7 @@ async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene:
     let needs = needs(&[100], 10);
     let (meddler, url) = meddled(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
     loop {
         scene.delete(&scene.queue).await;
@@ -164,7 +165,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_back(scene: Scene) {
     let (proxy, url) = proxied(&scene).await;
     let options = with_short_wait(&scene).with_durable_dead_letter_backoff();
     let transport = options.connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     replaced_in_an_outage(&scene, &proxy, &ours(&scene, &format!("{}--failed", scene.queue))).await;
     publish(&transport, message("a")).await;
     let hand = next(&transport).await;
@@ -184,7 +185,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not
     let (proxy, url) = proxied(&scene).await;
     let options = with_short_wait(&scene).with_durable_dead_letter_backoff();
     let transport = options.connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     replaced_in_an_outage(&scene, &proxy, &foreign(scene.queue_type)).await;
     assert_eq!(ends(&transport).await.kind(), TransportErrorKind::Topology);
     common::publish_to(&scene, &format!("{}--retry", scene.queue), "any", BasicProperties::default()).await;
@@ -201,7 +202,7 @@ async fn a_consumer_that_the_broker_forgot_subscribes_again(scene: Scene) {
     let needs = needs(&[100], 2);
     let options = scene.options().idle_check(Duration::from_secs(1)).new_queue_wait(Duration::from_secs(2));
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     publish(&transport, message("a")).await;
     // Deleted in its first second, a quorum queue would not be replaced in order. A copy waits until it is older.
     let hand = next(&transport).await;
@@ -236,7 +237,7 @@ async fn a_delay_queue_out_of_reach_does_not_hold_up_the_work(scene: Scene) {
     let needs = needs(&[100], 10);
     let (meddler, url) = meddled(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
     meddler.take_down(Some(&scene.rung(100)));
     meddler.cancel_subscription();
@@ -250,7 +251,7 @@ async fn a_work_queue_out_of_reach_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
     let (meddler, url) = meddled(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
     meddler.take_down(Some(&scene.queue));
     meddler.cancel_subscription();
@@ -266,7 +267,7 @@ async fn a_new_subscription_asks_on_one_channel(scene: Scene) {
     let needs = needs(&[100, 200, 300, 400, 500], 10);
     let (meddler, url) = meddled(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     publish(&transport, message("before")).await;
     let held = next(&transport).await;
     let before = meddler.opened();

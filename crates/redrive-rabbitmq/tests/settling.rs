@@ -13,6 +13,7 @@ use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOpti
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,
@@ -37,7 +38,7 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
     scene.started(&needs).await.close().await;
     let options = scene.options().topology(Topology::Verify).delivery_limit(100);
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     join_all((0..MESSAGES).map(|n| publish(&transport, message(format!("m{n}"))))).await;
     let mut hands = Vec::new();
     while hands.len() < MESSAGES {
@@ -400,7 +401,7 @@ async fn v4_3_one_that_closes_the_channel_takes_nobody_with_it() {
     let node =
         redrive_brokers::Node::start_async(version, &["max_message_size = 10000"]).await.expect("a node");
     let transport = RabbitMq::connect(&node.url(), "orders").await.expect("connected");
-    transport.start(&needs(&[THERE], 200)).await.expect("started");
+    let transport = Started::open(transport, &needs(&[THERE], 200)).await.expect("started");
     let published = join_all((0..MESSAGES).map(|n| {
         let body = if n == CULPRIT { vec![b'x'; 20_000] } else { b"small".to_vec() };
         transport.publish(Message::new(body).with_id(format!("m{n}")))

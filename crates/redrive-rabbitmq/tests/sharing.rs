@@ -9,6 +9,7 @@ use common::{ARRIVAL, Scene, complete, message, needs, next, publish, until};
 use redrive_brokers::{Node, Version, own_node};
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(
     one_that_is_closed_leaves_the_others_alone,
@@ -40,8 +41,9 @@ async fn one_that_is_closed_leaves_the_others_alone(scene: Scene) {
     });
     let first = first.connect_over(&connections).await.expect("connected");
     let second = second.connect_over(&connections).await.expect("connected");
+    let first = Started::open(first, &needs).await.expect("started");
+    let second = Started::open(second, &needs).await.expect("started");
     for transport in [&first, &second] {
-        transport.start(&needs).await.expect("started");
         for number in 0..4 {
             publish(transport, message(format!("m{number}"))).await;
         }
@@ -70,7 +72,7 @@ async fn one_that_is_closed_leaves_the_others_alone(scene: Scene) {
     let heir =
         RabbitMq::options(&scene.queue).queue_type(scene.queue_type).retry_queue_type(scene.queue_type);
     let heir = heir.connect_over(&connections).await.expect("the connections are there as before");
-    heir.start(&needs).await.expect("started");
+    let heir = Started::open(heir, &needs).await.expect("started");
     let mut back = HashSet::new();
     while back.len() < 4 {
         let hand = next(&heir).await;
@@ -88,7 +90,7 @@ async fn what_a_channel_was_closed_for_is_not_told_of_the_next(scene: Scene) {
     let few = format!("{}?channel_max=12", scene.url);
     let transport = scene.options().connect(&few).await.expect("connected");
     let needs = needs(&[100], 10);
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     // An intake would declare the shelf again on the next connection.
     transport.pause().await.expect("paused");
     let connections = Connections::connect(&few).await.expect("connected");
@@ -133,7 +135,7 @@ async fn closed_connections_end_those_who_use_them(scene: Scene) {
     assert!(refused.to_string().contains("`heartbeat`"), "{refused}");
     let transport = scene.options().connect_over(&connections).await.expect("connected");
     let needs = needs(&[100], 10);
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     connections.close().await;
     let ended = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("an answer");
     assert_eq!(ended.expect_err("no end without a word").kind(), TransportErrorKind::Closed);
@@ -151,7 +153,7 @@ async fn consumers_that_share_have_two_connections(version: Version) {
         let options = RabbitMq::options(&format!("shared-{number}")).queue_type(QueueType::Classic);
         let transport = options.retry_queue_type(QueueType::Classic).connect_over(&connections).await;
         let transport = transport.expect("connected");
-        transport.start(&needs(&[100], 10)).await.expect("started");
+        let transport = Started::open(transport, &needs(&[100], 10)).await.expect("started");
         transports.push(transport);
     }
     for transport in &transports {

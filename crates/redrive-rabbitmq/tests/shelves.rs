@@ -12,6 +12,7 @@ use redrive_core::{
     Message, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::RabbitMq;
+use redrive_testkit::Started;
 
 tests!(
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
@@ -29,7 +30,7 @@ fn with_header(id: &str, bytes: usize) -> BasicProperties {
     BasicProperties::default().with_headers(headers).with_message_id(id.into()).with_delivery_mode(2)
 }
 
-async fn shelf_with(transport: &RabbitMq, scene: &Scene, large: usize) {
+async fn shelf_with(transport: &Started<RabbitMq>, scene: &Scene, large: usize) {
     for id in ["a", "large", "b"] {
         match id {
             "large" => scene.publish_raw(&scene.queue, b"body", with_header(id, large)).await,
@@ -81,7 +82,7 @@ async fn what_cannot_be_copied_stays_and_the_others_are_moved(scene: Scene) {
 }
 
 /// Redriven, failed again, and parked: all but the one that is too large, which stays where it is.
-async fn the_others_are_moved(transport: &RabbitMq) {
+async fn the_others_are_moved(transport: &Started<RabbitMq>) {
     let shelves = transport.shelves();
     let says_what_stays = |outcome: Result<u64, redrive_core::TransportError>| {
         let error = outcome.expect_err("not all were moved");

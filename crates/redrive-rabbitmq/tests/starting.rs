@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use common::{Scene, message, needs, next, publish};
 use lapin::types::AMQPValue;
-use redrive_core::{Settlement, Transport, TransportError, TransportErrorKind};
-use redrive_rabbitmq::{RabbitMq, Topology};
+use redrive_core::{Settlement, Signals, Transport, TransportError, TransportErrorKind};
+use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(
     a_wrong_password_is_refused_at_once,
@@ -30,11 +31,10 @@ async fn a_wrong_password_is_refused_at_once(scene: Scene) {
 
 async fn a_queue_with_other_arguments_is_refused(scene: Scene) {
     let text = |text: &str| AMQPValue::LongString(text.into());
-    let queue_type =
-        if scene.queue_type == redrive_rabbitmq::QueueType::Classic { "classic" } else { "quorum" };
+    let queue_type = if scene.queue_type == QueueType::Classic { "classic" } else { "quorum" };
     scene.declare_raw(&scene.queue, &[("x-queue-type", text(queue_type))]).await;
     let transport = scene.options().connect(&scene.url).await.expect("connected");
-    let error = transport.start(&needs(&[100], 1)).await.expect_err("refused");
+    let error = transport.open(&needs(&[100], 1), Signals::ignored()).await.expect_err("refused");
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     let said = error.to_string();
     for part in [&*scene.queue, "PRECONDITION_FAILED", "x-dead-letter", "Topology::Verify"] {
@@ -51,7 +51,7 @@ async fn a_missing_queue_is_named(scene: Scene) {
         scene.delete(&queue).await;
         let transport =
             scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
-        let error = transport.start(&needs).await.expect_err("refused");
+        let error = transport.open(&needs, Signals::ignored()).await.expect_err("refused");
         assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
         assert!(error.to_string().contains(&queue), "`{queue}` is not in: {error}");
         transport.close().await;
@@ -63,13 +63,13 @@ async fn a_missing_queue_is_named(scene: Scene) {
 async fn needs_that_cannot_be_met_are_refused(scene: Scene) {
     let transport = scene.options().delivery_limit(3).connect(&scene.url).await.expect("connected");
     let mut impossible = needs(&[315_360_000_001], 1);
-    let error = transport.start(&impossible).await.expect_err("longer than the broker can hold");
+    let error =
+        transport.open(&impossible, Signals::ignored()).await.expect_err("longer than the broker can hold");
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
-    if transport.capabilities().counts_hand_outs {
-        assert_eq!(transport.capabilities().hand_out_limit, Some(4));
+    if scene.queue_type == QueueType::Quorum {
         impossible = needs(&[100], 1);
         impossible.hand_outs = Some(4);
-        let error = transport.start(&impossible).await.expect_err("the broker is first");
+        let error = transport.open(&impossible, Signals::ignored()).await.expect_err("the broker is first");
         assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("delivery limit"), "{error}");
     }
@@ -80,8 +80,8 @@ async fn verified_queues_are_used_as_they_are(scene: Scene) {
     let needs = needs(&[100], 5);
     scene.started(&needs).await.close().await;
     let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
-    assert!(!transport.capabilities().native_dead_letter, "only the user knows");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    assert!(!transport.facts().dead_letter.is_possible(), "only the user knows");
     publish(&transport, message("a")).await;
     let hand = next(&transport).await;
     let refused = transport.settle(hand.receipt, Settlement::Reject).await.expect_err("not known to be safe");

@@ -11,6 +11,7 @@ use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use redrive_core::{Settlement, Timestamp, Transport, header_names};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
+use redrive_testkit::Started;
 
 tests!(
     one_consumer_is_active_and_the_next_takes_over,
@@ -29,7 +30,7 @@ async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
     let start = async || {
         let transport =
             scene.options().single_active_consumer().connect(&scene.url).await.expect("connected");
-        transport.start(&needs).await.expect("started");
+        let transport = Started::open(transport, &needs).await.expect("started");
         transport
     };
     let first = start().await;
@@ -54,7 +55,7 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
     let start = async |priority| {
         let transport =
             scene.options().consumer_priority(priority).connect(&scene.url).await.expect("connected");
-        transport.start(&needs).await.expect("started");
+        let transport = Started::open(transport, &needs).await.expect("started");
         transport
     };
     let low = start(1).await;
@@ -93,7 +94,7 @@ async fn a_hop_keeps_what_it_can(scene: Scene) {
         QueueType::Quorum => scene.options(),
     };
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     let bystanders = [format!("{}-cc", scene.queue), format!("{}-bcc", scene.queue)];
     let mut headers = FieldTable::default();
     for (name, queue) in ["CC", "BCC"].into_iter().zip(&bystanders) {
@@ -143,12 +144,12 @@ async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
     let needs = needs(&[100], 1);
     let limit = Duration::from_secs(2);
     let transport = scene.options().consumer_timeout(limit).connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
-    let capabilities = transport.capabilities();
-    let counts_acquired = !capabilities.release_counts;
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let facts = transport.facts();
+    let counts_acquired = !facts.counting.releases;
     let by_request = scene.queue_type == QueueType::Quorum && counts_acquired;
     let never = scene.queue_type == QueueType::Classic && is_4_3(&scene);
-    assert_eq!(capabilities.hold_limit, (!never).then_some(limit));
+    assert_eq!(facts.limits.hold, (!never).then_some(limit));
     // Elsewhere it is only what the broker is said to be configured with.
     if by_request {
         publish(&transport, message("a")).await;
@@ -172,7 +173,7 @@ fn is_4_3(scene: &Scene) -> bool {
     redrive_brokers::shared_url(redrive_brokers::Version::V4_3).is_some_and(|url| url == scene.url)
 }
 
-async fn complete(transport: &RabbitMq, id: &str) {
+async fn complete(transport: &Started<RabbitMq>, id: &str) {
     let hand = next(transport).await;
     assert_eq!(hand.delivery.id(), id);
     transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -182,7 +183,7 @@ async fn more_is_held_where_much_is_worked_off(scene: Scene) {
     const ROUND: usize = 300;
     let needs = needs(&[100], LEAST);
     let sized = scene.options().prefetch_up_to(200).connect(&scene.url).await.expect("connected");
-    sized.start(&needs).await.expect("started");
+    let sized = Started::open(sized, &needs).await.expect("started");
     let producing = async {
         loop {
             futures::future::join_all((0..50).map(|n| publish(&sized, message(format!("m{n}"))))).await;
@@ -247,7 +248,7 @@ async fn a_classic_queue_taken_for_a_quorum_queue_is_noticed(scene: Scene) {
     scene.started(&needs).await.close().await;
     let options = scene.options().queue_type(QueueType::Quorum).topology(Topology::Verify);
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(&needs).await.expect("started");
+    let transport = Started::open(transport, &needs).await.expect("started");
     publish(&transport, message("a")).await;
     let log = Log::default();
     let written = log.clone();

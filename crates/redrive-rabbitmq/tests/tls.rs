@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redrive_brokers::{Node, Version};
-use redrive_core::{Message, Needs, Settlement, Transport, TransportErrorKind};
+use redrive_core::{Message, Needs, Settlement, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::RabbitMq;
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 const SOON: Duration = common::ARRIVAL;
@@ -96,7 +97,7 @@ async fn messages_go_round_over_tls(version: Version) {
     let mut needs = Needs::none();
     needs.waits.insert(wait);
     needs.prefetch = 1;
-    transport.start(&needs).await.unwrap();
+    let transport = Started::open(transport, &needs).await.unwrap();
     transport.publish(Message::new("over TLS").with_id("m")).await.unwrap();
     let first = timeout(SOON, transport.receive()).await.unwrap().unwrap().unwrap();
     let copy = first.delivery.message().clone();
@@ -125,7 +126,7 @@ async fn queues_are_compared_over_https(version: Version) {
         let url = if trusted { secured.url() } else { secured.node.url() };
         let options = if trusted { options.ca_certificates(secured.ca.clone()) } else { options };
         let transport = options.connect(&url).await.expect("connected");
-        let started = transport.start(&needs).await;
+        let started = transport.open(&needs, Signals::ignored()).await.map(drop);
         transport.close().await;
         started
     };

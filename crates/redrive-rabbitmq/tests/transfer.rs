@@ -13,6 +13,7 @@ use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_core::{Needs, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
+use redrive_testkit::Started;
 
 tests!(
     a_transfer_cut_off_half_way_loses_nothing,
@@ -97,7 +98,7 @@ async fn what_is_too_large_stays_and_the_others_are_moved(scene: Scene) {
     let waits = needs(&[MINUTES], 10);
     let old = || scene.options().retry_prefix(format!("{}--old", scene.queue));
     let before = old().connect(&scene.url).await.expect("connected");
-    before.start(&waits).await.expect("started");
+    let before = Started::open(before, &waits).await.expect("started");
     before.close().await;
     let old_queue = format!("{}--old-{MINUTES}ms", scene.queue);
     for id in ["a", "large", "b"] {
@@ -126,7 +127,7 @@ async fn one_queue_for_all_waits_becomes_a_ladder(scene: Scene) {
     let waits = needs(&[100, MINUTES], 10);
     let old = || scene.options().delay(SingleQueue::durable());
     let before = old().connect(&scene.url).await.expect("connected");
-    before.start(&waits).await.expect("started");
+    let before = Started::open(before, &waits).await.expect("started");
     publish(&before, message("ours")).await;
     let hand = next(&before).await;
     let settlement = retry(&before, &hand.delivery, Duration::from_millis(MINUTES));
@@ -168,7 +169,7 @@ async fn one_queue_for_all_waits_becomes_a_ladder(scene: Scene) {
 /// Has every message fail once; answers until when each must wait.
 async fn fail_all(scene: &Scene, options: Options, waits: &Needs) -> BTreeMap<String, SystemTime> {
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(waits).await.expect("started");
+    let transport = Started::open(transport, waits).await.expect("started");
     join_all((0..MESSAGES).map(|n| publish(&transport, message(format!("m{n}"))))).await;
     let mut hands = BTreeMap::new();
     while hands.len() < MESSAGES {
@@ -188,7 +189,7 @@ async fn fail_all(scene: &Scene, options: Options, waits: &Needs) -> BTreeMap<St
 
 async fn handle_all(scene: &Scene, waits: &Needs, due: &BTreeMap<String, SystemTime>) {
     let transport: RabbitMq = scene.options().connect(&scene.url).await.expect("connected");
-    transport.start(waits).await.expect("started");
+    let transport = Started::open(transport, waits).await.expect("started");
     let mut handled = BTreeMap::<String, u32>::new();
     while handled.len() < MESSAGES {
         let received = tokio::time::timeout(common::ARRIVAL + WAIT, transport.receive()).await;

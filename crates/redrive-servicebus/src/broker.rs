@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
-use tokio::time::Instant;
 use tracing::warn;
 
 use crate::connection::Link;
 use crate::error::{Refusal, WireError};
 use crate::inbox::Inbox;
+use crate::listener::Listener;
 use crate::locks::Locks;
 use crate::options::Options;
 use crate::settler::Settler;
@@ -28,10 +26,11 @@ pub(crate) struct Broker {
     pub(crate) inbox: Inbox,
     /// How many deliveries the consumer asked to hold.
     pub(crate) prefetch: AtomicU32,
-    /// At most so many, from the next start or resume on; 0: as many as was asked for.
-    pub(crate) narrowed: AtomicU32,
+    /// At most so many, as the consumer said last; 0: none yet.
+    pub(crate) limit: AtomicU32,
     without_transactions: AtomicBool,
-    interrupted_at: Mutex<Option<Instant>>,
+    /// Who is told what happens beside the deliveries.
+    pub(crate) signals: Arc<Listener>,
 }
 
 /// How far replacing a message came, where it failed.
@@ -45,17 +44,18 @@ pub(crate) struct NotReplaced {
 impl Broker {
     pub(crate) fn new(options: Options, link: Arc<Link>) -> Self {
         let without_transactions = !options.has_transactions();
+        let signals = Arc::<Listener>::default();
         Self {
             settler: Settler::start(Arc::clone(&link)),
             swapper: Swapper::start(Arc::clone(&link)),
             options,
             link,
-            locks: Arc::default(),
+            locks: Arc::new(Locks::telling(Arc::clone(&signals))),
+            signals,
             inbox: Inbox::default(),
             prefetch: AtomicU32::new(1),
-            narrowed: AtomicU32::new(0),
+            limit: AtomicU32::new(0),
             without_transactions: AtomicBool::new(without_transactions),
-            interrupted_at: Mutex::default(),
         }
     }
 
@@ -69,9 +69,9 @@ impl Broker {
         let asked = self.prefetch.load(Ordering::Relaxed);
         let asked = if asked == 0 { u32::MAX } else { asked };
         let mut most = asked.min(self.options.prefetch_count.unwrap_or(1000));
-        match self.narrowed.load(Ordering::Relaxed) {
+        match self.limit.load(Ordering::Relaxed) {
             0 => {}
-            narrowed => most = most.min(narrowed),
+            limit => most = most.min(limit),
         }
         most.max(1)
     }
@@ -104,13 +104,8 @@ impl Broker {
         completed.map_err(|error| NotReplaced { error, copy_stored: true })
     }
 
-    pub(crate) fn note_interruption(&self) {
-        *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-
-    /// How long ago deliveries in hand were last lost: with their connection, or with their locks.
-    pub(crate) fn since_interruption(&self) -> Option<Duration> {
-        let interrupted_at = *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner);
-        interrupted_at.max(self.locks.last_loss()).map(|at| at.elapsed())
+    /// Deliveries in hand were lost, with their connection or with their session.
+    pub(crate) fn tell_interruption(&self) {
+        self.signals.tell_interruption();
     }
 }

@@ -122,15 +122,7 @@ impl WireError {
     }
 }
 
-/// Receiving or resuming before the start.
-pub(crate) fn not_started(entity: &str) -> TransportError {
-    TransportError::new(
-        Kind::Other,
-        format!("the transport of `{entity}` was not started: call `start` first"),
-    )
-}
-
-/// Starting or settling after the end.
+/// Opening or settling after the end.
 pub(crate) fn closed(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Closed,

@@ -25,34 +25,52 @@ struct State {
 }
 
 impl Inbox {
-    /// The next delivery; `None` when none is to come. Cancel safe: it leaves the inbox only when it is returned.
-    pub(crate) async fn next(&self) -> Result<Option<Received<Receipt>>, TransportError> {
+    /// What is there, in order, and `most` at most; waits for the first. 0 when none is to come. Cancel safe: a delivery leaves
+    /// the inbox only when the future is ready.
+    pub(crate) async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(next) = self.next_now() {
-                return next;
+            if let Some(received) = self.receive_now(batch, most) {
+                return received;
             }
             changed.await;
         }
     }
 
-    fn next_now(&self) -> Option<Result<Option<Received<Receipt>>, TransportError>> {
+    fn receive_now(
+        &self,
+        batch: &mut VecDeque<Received<Receipt>>,
+        most: usize,
+    ) -> Option<Result<usize, TransportError>> {
         let mut state = self.state();
-        while let Some(received) = state.arrived.pop_front() {
-            // Its lock ran out in here: it comes again.
-            if !received.receipt.is_lost() {
-                return Some(Ok(Some(received)));
+        let mut lost = Vec::new();
+        let mut count = 0;
+        while count < most
+            && let Some(received) = state.arrived.pop_front()
+        {
+            if received.receipt.is_lost() {
+                // Its lock ran out in here: it comes again.
+                lost.push(received);
+            } else {
+                batch.push_back(received);
+                count += 1;
             }
         }
-        if state.closed {
-            return Some(Ok(None));
-        }
-        if let Some((kind, message)) = &state.failed {
-            return Some(Err(TransportError::new(*kind, message.clone())));
-        }
-        (!state.open.contains(&true)).then_some(Ok(None))
+        let end = match &state.failed {
+            _ if count > 0 => Some(Ok(count)),
+            _ if state.closed => Some(Ok(0)),
+            Some((kind, message)) => Some(Err(TransportError::new(*kind, message.clone()))),
+            None => (!state.open.contains(&true)).then_some(Ok(0)),
+        };
+        drop(state);
+        drop(lost);
+        end
     }
 
     pub(crate) fn push(&self, received: Received<Receipt>) {

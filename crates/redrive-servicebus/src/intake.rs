@@ -25,12 +25,17 @@ const UNDECODABLE: &str = "UndecodableMessage";
 /// What the transport wants of its intakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    Deliveries,
+    /// So many in hand at most.
+    Deliveries(u32),
     Pause,
     Close,
 }
 
 impl Wanted {
+    pub(crate) fn is_deliveries(self) -> bool {
+        matches!(self, Self::Deliveries(_))
+    }
+
     /// Says it to all intakes. `again`: also where it was wanted already, and the links are made anew. Whoever comes after the
     /// end comes too late: an intake that had not yet heard of it would go on, and the end would wait for it for ever.
     pub(crate) fn say(self, to: &watch::Sender<Self>, again: bool) {
@@ -82,19 +87,19 @@ impl Intake {
         loop {
             let wanted = self.no_pause().await;
             self.close_emptied().await;
-            if wanted != Wanted::Deliveries {
+            if !wanted.is_deliveries() {
                 break;
             }
             let began = Instant::now();
-            match self.take(&mut pace).await {
+            match self.take(wanted, &mut pace).await {
                 Ok(End::Asked) => {}
                 Ok(End::Interrupted(error)) => {
                     if began.elapsed() > Pace::LONGEST {
                         pace.reset();
                     }
-                    self.broker.note_interruption();
+                    self.broker.tell_interruption();
                     warn!(entity = %self.path, %error, "interrupted; attaching again");
-                    self.rest(&mut pace).await;
+                    self.rest(wanted, &mut pace).await;
                 }
                 Err(error) if lasting(&error) => {
                     let tried = format!("receiving from `{}`", self.path);
@@ -106,7 +111,7 @@ impl Intake {
                 }
                 Err(error) => {
                     warn!(entity = %self.path, %error, "cannot attach; trying again");
-                    self.rest(&mut pace).await;
+                    self.rest(wanted, &mut pace).await;
                 }
             }
         }
@@ -118,7 +123,7 @@ impl Intake {
     async fn no_pause(&mut self) -> Wanted {
         loop {
             let wanted = *self.wanted.borrow_and_update();
-            if wanted == Wanted::Deliveries {
+            if wanted.is_deliveries() {
                 // Not said of a pause that was asked for this moment: more may come from here until that is heard.
                 return wanted;
             }
@@ -135,23 +140,23 @@ impl Intake {
     /// When nothing is wanted, nothing comes from here.
     fn say_drained(&self) {
         let wanted = &self.wanted;
-        self.broker.inbox.drained(self.number, || *wanted.borrow() != Wanted::Deliveries);
+        self.broker.inbox.drained(self.number, || !wanted.borrow().is_deliveries());
     }
 
     /// After a failure, until the next try or another wish: a pause or an end does not wait for it.
-    async fn rest(&self, pace: &mut Pace) {
+    async fn rest(&self, now: Wanted, pace: &mut Pace) {
         let mut wanted = self.wanted.clone();
         tokio::select! {
             () = pace.wait() => {}
-            () = otherwise(&mut wanted) => {}
+            () = otherwise(now, &mut wanted) => {}
         }
     }
 
-    async fn take(&mut self, pace: &mut Pace) -> Result<End, WireError> {
+    async fn take(&mut self, now: Wanted, pace: &mut Pace) -> Result<End, WireError> {
         let mut wanted = self.wanted.clone();
         let wire = tokio::select! {
             wire = self.broker.link.live() => wire?,
-            () = otherwise(&mut wanted) => return Ok(End::Asked),
+            () = otherwise(now, &mut wanted) => return Ok(End::Asked),
         };
         let mut receiver = wire.receiver(&self.path).await?;
         let room = Arc::new(Room::default());
@@ -165,7 +170,7 @@ impl Intake {
         let end = loop {
             tokio::select! {
                 biased;
-                () = otherwise(&mut wanted) => break End::Asked,
+                () = otherwise(now, &mut wanted) => break End::Asked,
                 arrived = receiver.next() => match arrived {
                     Ok(arrived) => {
                         // Not when attached: a link that is detached at once, again and again, is no success.
@@ -294,10 +299,10 @@ pub(crate) fn delivery(
         .handed_out_times(handed_out)
 }
 
-/// Resolves when something else than deliveries is wanted.
-pub(crate) async fn otherwise(wanted: &mut watch::Receiver<Wanted>) {
+/// Resolves when something else is wanted than was before.
+pub(crate) async fn otherwise(before: Wanted, wanted: &mut watch::Receiver<Wanted>) {
     // Where nobody wants anything any more, neither.
-    let _ = wanted.wait_for(|wanted| *wanted != Wanted::Deliveries).await;
+    let _ = wanted.wait_for(|wanted| *wanted != before).await;
 }
 
 /// What time does not mend.
@@ -326,14 +331,15 @@ mod tests {
     #[test]
     fn after_the_end_nothing_else_is_wanted() {
         let (wanted, mut seen) = watch::channel(Wanted::Pause);
-        Wanted::Deliveries.say(&wanted, false);
-        assert_eq!(*seen.borrow_and_update(), Wanted::Deliveries);
-        Wanted::Deliveries.say(&wanted, false);
+        let deliveries = Wanted::Deliveries(1);
+        deliveries.say(&wanted, false);
+        assert_eq!(*seen.borrow_and_update(), deliveries);
+        deliveries.say(&wanted, false);
         assert!(!seen.has_changed().expect("it is open"), "the links would be made anew");
-        Wanted::Deliveries.say(&wanted, true);
+        deliveries.say(&wanted, true);
         assert!(seen.has_changed().expect("it is open"));
         Wanted::Close.say(&wanted, false);
-        for (late, again) in [(Wanted::Deliveries, true), (Wanted::Pause, false)] {
+        for (late, again) in [(Wanted::Deliveries(1), true), (Wanted::Pause, false)] {
             late.say(&wanted, again);
             assert_eq!(*seen.borrow_and_update(), Wanted::Close, "{late:?}");
         }

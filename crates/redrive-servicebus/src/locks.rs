@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::connection::Link;
 use crate::error::Refusal;
 use crate::later::later;
+use crate::listener::Listener;
 use crate::lost::Lost;
 use crate::wire::{Handle, Tag};
 
@@ -31,7 +32,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
     changed: Notify,
-    last_loss: Mutex<Option<Instant>>,
+    listener: Arc<Listener>,
 }
 
 /// A lock, and how to give its message back.
@@ -85,6 +86,11 @@ impl Held {
 }
 
 impl Locks {
+    /// None yet; that one is told of losses.
+    pub(crate) fn telling(listener: Arc<Listener>) -> Self {
+        Self { listener, ..Self::default() }
+    }
+
     pub(crate) fn enter(&self, lock: Uuid, held: Held) {
         self.held().insert(lock, held);
         self.changed.notify_one();
@@ -114,11 +120,6 @@ impl Locks {
         for lock in earlier {
             self.lose(&lock);
         }
-    }
-
-    /// When a lock was last lost.
-    pub(crate) fn last_loss(&self) -> Option<Instant> {
-        *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews what is due, and says what ran out, for ever.
@@ -217,7 +218,7 @@ impl Locks {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
             // First: who hears of it may ask at once.
-            *self.last_loss.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            self.listener.tell_interruption();
             held.lost.say();
             if Instant::now() < held.renew_until {
                 debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{Capabilities, TransportError};
+use redrive_core::{Facts, HeaderLimit, NativeDeadLetter, TransportError};
 
 use crate::options::{Backend, Options, refused};
 
@@ -84,11 +84,11 @@ impl Options {
         })
     }
 
-    pub(crate) fn limit_to_rest(&self, capabilities: &mut Capabilities) {
+    pub(crate) fn limit_to_rest(&self, facts: &mut Facts) {
         if self.backend == Backend::Rest {
-            capabilities.native_dead_letter = false;
-            capabilities.release_counts = true;
-            capabilities.max_header_bytes = Some(MAX_HEADER_BYTES);
+            facts.dead_letter = NativeDeadLetter::No;
+            facts.counting.releases = true;
+            facts.limits.headers = Some(HeaderLimit::bytes(MAX_HEADER_BYTES));
         }
     }
 }
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn what_it_can_do_is_declared() {
         let options = Options::new("orders");
-        let (amqp, rest) = (options.capabilities(), options.backend(Backend::Rest).capabilities());
-        assert_eq!((amqp.native_dead_letter, rest.native_dead_letter), (true, false));
-        assert_eq!((amqp.release_counts, rest.release_counts), (false, true));
+        let (amqp, rest) = (options.facts(), options.backend(Backend::Rest).facts());
+        assert_eq!((amqp.dead_letter.is_possible(), rest.dead_letter.is_possible()), (true, false));
+        assert_eq!((amqp.counting.releases, rest.counting.releases), (false, true));
     }
 }

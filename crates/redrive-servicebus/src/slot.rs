@@ -78,10 +78,11 @@ impl Slot {
     pub(crate) async fn run(mut self) {
         let mut pace = Pace::default();
         loop {
-            if self.no_pause().await != Wanted::Deliveries {
+            let wanted = self.no_pause().await;
+            if !wanted.is_deliveries() {
                 return;
             }
-            let taken = if self.is_spare() { None } else { Some(self.take(&mut pace).await) };
+            let taken = if self.is_spare() { None } else { Some(self.take(wanted, &mut pace).await) };
             let again = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(error)) if is_loss(&error.refusal) => {
@@ -115,7 +116,7 @@ impl Slot {
     async fn no_pause(&mut self) -> Wanted {
         loop {
             let wanted = *self.wanted.borrow_and_update();
-            if wanted == Wanted::Deliveries {
+            if wanted.is_deliveries() {
                 // Not said of a pause that was asked for this moment: more may come from here until that is heard.
                 return wanted;
             }
@@ -132,7 +133,7 @@ impl Slot {
     /// When nothing is wanted, nothing comes from here.
     fn say_drained(&self) {
         let wanted = &self.wanted;
-        self.broker.inbox.drained(self.number, || *wanted.borrow() != Wanted::Deliveries);
+        self.broker.inbox.drained(self.number, || !wanted.borrow().is_deliveries());
     }
 
     /// More sessions are not to be held.
@@ -141,11 +142,11 @@ impl Slot {
     }
 
     fn goes_on(&self) -> bool {
-        *self.wanted.borrow() == Wanted::Deliveries && !self.is_spare()
+        self.wanted.borrow().is_deliveries() && !self.is_spare()
     }
 
     /// Accepts a session and holds it for as long as it has messages.
-    async fn take(&mut self, pace: &mut Pace) -> Result<(), WireError> {
+    async fn take(&mut self, now: Wanted, pace: &mut Pace) -> Result<(), WireError> {
         let asked = Instant::now();
         let (broker, path) = (Arc::clone(&self.broker), Arc::clone(&self.path));
         let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
@@ -157,7 +158,7 @@ impl Slot {
         };
         let accepted = tokio::select! {
             biased;
-            () = otherwise(&mut self.wanted) => return Ok(()),
+            () = otherwise(now, &mut self.wanted) => return Ok(()),
             accepted = accepted => accepted,
         };
         match accepted? {
@@ -188,7 +189,7 @@ impl Slot {
         let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
         if served.is_err() {
             // First: who hears of the loss may ask at once.
-            self.broker.note_interruption();
+            self.broker.tell_interruption();
         }
         debug!(entity = %self.path, session = %held.session.place.id, "let a session go");
         // Before the link ends: what is in hand is not ours any more.
@@ -215,7 +216,7 @@ impl Slot {
                 biased;
                 changed = self.wanted.changed() => {
                     match *self.wanted.borrow_and_update() {
-                        Wanted::Deliveries if changed.is_ok() => {}
+                        Wanted::Deliveries(_) if changed.is_ok() => {}
                         // Given back with the link, and not counted.
                         Wanted::Pause if changed.is_ok() && !matches!(now, Now::Asking(_)) => {}
                         _ => return Ok(()),

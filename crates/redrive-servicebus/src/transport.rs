@@ -1,13 +1,10 @@
 //! The transport: what a consumer sees of a queue or subscription.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
-use redrive_core::{
-    Capabilities, Message, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
-};
+use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -20,8 +17,7 @@ use crate::error::{self, Refusal, WireError};
 use crate::intake::{Intake, Retired, Wanted};
 use crate::options::Options;
 use crate::publisher::EntityPublisher;
-use crate::receipt::Receipt;
-use crate::settle;
+use crate::receive::ServiceBusReceiver;
 use crate::shelves::ServiceBusShelves;
 use crate::slot::Slot;
 use crate::wire::Disposal;
@@ -40,8 +36,11 @@ use crate::wire::Disposal;
 #[derive(Debug)]
 pub struct ServiceBus {
     broker: Arc<Broker>,
-    wanted: watch::Sender<Wanted>,
-    started: AtomicBool,
+    /// The path of what is consumed.
+    queue: String,
+    wanted: Arc<watch::Sender<Wanted>>,
+    /// Held while it is being opened.
+    opened: tokio::sync::Mutex<bool>,
     intakes: Mutex<Vec<JoinHandle<Vec<Retired>>>>,
     keeper: JoinHandle<()>,
 }
@@ -82,7 +81,15 @@ impl ServiceBus {
         let locks = Arc::clone(&broker.locks);
         let keeper = tokio::spawn(async move { locks.keep(&link).await });
         let (wanted, _) = watch::channel(Wanted::Pause);
-        Ok(Self { broker, wanted, started: AtomicBool::new(false), intakes: Mutex::default(), keeper })
+        let (queue, wanted) = (broker.entity(), Arc::new(wanted));
+        Ok(Self {
+            broker,
+            queue,
+            wanted,
+            opened: tokio::sync::Mutex::default(),
+            intakes: Mutex::default(),
+            keeper,
+        })
     }
 
     /// Publishes to the queue, or to the subscription's topic; with [`to`](Publisher::to), to any other queue or topic of the
@@ -156,45 +163,8 @@ impl ServiceBus {
         std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is wanted already is not said again: the links would be made anew.
-    fn want(&self, wanted: Wanted) {
-        wanted.say(&self.wanted, false);
-    }
-
-    fn closed(&self) -> TransportError {
-        error::closed(&self.broker.entity())
-    }
-}
-
-impl Transport for ServiceBus {
-    type Receipt = Receipt;
-
-    fn capabilities(&self) -> Capabilities {
-        self.broker.options.capabilities()
-    }
-
-    fn publisher(&self) -> Publisher {
-        Self::publisher(self)
-    }
-
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        if self.is_closed() {
-            return Err(self.closed());
-        }
-        self.broker.options.check_needs(needs)?;
-        if let Some(warning) = self.broker.options.warning() {
-            warn!(entity = %self.broker.entity(), "{warning}");
-        }
-        self.broker.prefetch.store(needs.prefetch, Ordering::Relaxed);
-        // Whatever is missing is missed here, before the first message is taken.
-        let sources = self.broker.options.sources();
-        for source in &sources {
-            self.look_for(&source.path()).await?;
-        }
-        if self.started.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        self.broker.inbox.open(self.broker.options.intakes(), || self.want(Wanted::Deliveries));
+    /// Begins to take from these, once that is wanted.
+    fn take_from(&self, sources: Vec<Entity>) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for source in sources {
             let number = intakes.len();
@@ -214,65 +184,51 @@ impl Transport for ServiceBus {
                 }
             }
         }
-        Ok(())
     }
 
-    async fn receive(&self) -> Result<Option<Received<Receipt>>, TransportError> {
-        if !self.started.load(Ordering::Acquire) && !self.is_closed() {
-            return Err(error::not_started(&self.broker.entity()));
-        }
-        self.broker.inbox.next().await
+    fn closed(&self) -> TransportError {
+        error::closed(&self.broker.entity())
+    }
+}
+
+impl Transport for ServiceBus {
+    type Receiver = ServiceBusReceiver;
+
+    fn queue(&self) -> &str {
+        &self.queue
     }
 
-    async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
-        settle::settle(receipt, settlement).await
+    fn publisher(&self) -> Publisher {
+        Self::publisher(self)
     }
 
-    async fn pause(&self) -> Result<(), TransportError> {
-        if self.is_closed() || !self.started.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.want(Wanted::Pause);
-        let mut wanted = self.wanted.subscribe();
-        tokio::select! {
-            () = self.broker.inbox.until_drained() => {}
-            // Somebody else resumed it meanwhile.
-            _ = wanted.wait_for(|wanted| *wanted == Wanted::Deliveries) => {}
-        }
-        Ok(())
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(ServiceBusReceiver, Facts), OpenError> {
+        let mut opened = self.opened.lock().await;
         if self.is_closed() {
-            return Err(self.closed());
+            return Err(self.closed().into());
         }
-        if !self.started.load(Ordering::Acquire) {
-            return Err(error::not_started(&self.broker.entity()));
+        if *opened {
+            return Err(TransportError::opened_before(&self.queue).into());
         }
-        let wanted = *self.wanted.borrow();
-        if wanted == Wanted::Deliveries && !self.broker.inbox.has_failed() {
-            return Ok(());
+        self.broker.options.check_needs(needs)?;
+        if let Some(warning) = self.broker.options.warning() {
+            warn!(entity = %self.queue, "{warning}");
         }
-        // Also for an intake that had given up, and waits for this word.
-        let say = || Wanted::Deliveries.say(&self.wanted, true);
-        self.broker.inbox.open(self.broker.options.intakes(), say);
-        Ok(())
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.broker.narrowed.store(most.map_or(0, |most| most.max(1)), Ordering::Relaxed);
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.broker.since_interruption()
-    }
-
-    fn lost(&self, receipt: &Receipt) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&receipt.lost).heard()
+        self.broker.prefetch.store(needs.prefetch, Ordering::Relaxed);
+        // Whatever is missing is missed here, before the first message is taken.
+        let sources = self.broker.options.sources();
+        for source in &sources {
+            self.look_for(&source.path()).await?;
+        }
+        self.broker.signals.listen(signals);
+        *opened = true;
+        self.take_from(sources);
+        let receiver = ServiceBusReceiver::new(Arc::clone(&self.broker), Arc::clone(&self.wanted));
+        Ok((receiver, self.broker.options.facts()))
     }
 
     async fn close(&self) {
-        self.want(Wanted::Close);
+        Wanted::Close.say(&self.wanted, false);
         // Kept: once detached, the broker takes nothing back on a link, and what is in hand would wait for its lock to run out.
         let mut links = Vec::new();
         for intake in self.take_intakes() {
@@ -302,10 +258,6 @@ impl Transport for ServiceBus {
         join_all(links.into_iter().map(|(_, receiver)| receiver.close())).await;
         self.broker.link.close().await;
         info!(entity = %self.broker.entity(), "closed");
-    }
-
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
     }
 }
 

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, Report, Transport, TransportError,
-    TransportErrorKind,
+    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, OpenError, Report, Signals,
+    Transport, TransportError, TransportErrorKind,
 };
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
@@ -32,7 +32,10 @@ async fn told(connection_string: &str, entity: &str) -> TransportError {
         Err(error) => return error,
     };
     assert!(!format!("{transport:?}").contains("hunter2"));
-    let error = transport.start(&Needs::none()).await.expect_err("there is something wrong");
+    let refused = transport.open(&Needs::none(), Signals::ignored()).await;
+    let OpenError::Failed(error) = refused.expect_err("there is something wrong") else {
+        panic!("nothing was asked for that could be refused")
+    };
     let sent = transport
         .publish(Message::new("").with_id("a"))
         .await
@@ -81,7 +84,7 @@ async fn what_is_wrong_with_key_token_or_entity_is_said_in_one_line() -> Result<
         check(case, &told(&connection_string, entity).await, kind, names);
     }
     let good = with_token(&signed(host, now + 3600));
-    ServiceBus::connect(&good, QUEUE).await?.start(&Needs::none()).await?;
+    ServiceBus::connect(&good, QUEUE).await?.open(&Needs::none(), Signals::ignored()).await?;
     Ok(())
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use redrive_core::{
     BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Message, Needs, Planning, Received,
-    Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+    Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -19,16 +20,15 @@ async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
 }
 
-async fn started(emulator: &Emulator) -> Result<ServiceBus, BoxError> {
+async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
     let options = ServiceBus::options(QUEUE).max_wait_time(PATIENCE);
     let transport = options.connect(&emulator.connection_string()).await?;
     let mut needs = Needs::none();
     needs.prefetch = 10;
-    transport.start(&needs).await?;
-    Ok(transport)
+    Ok(Started::open(transport, &needs).await?)
 }
 
-async fn next(transport: &ServiceBus) -> Received<Receipt> {
+async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
@@ -42,7 +42,7 @@ async fn eventually(what: &str, so: impl Fn() -> bool) {
     asked.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-fn retry(transport: &ServiceBus, delivery: &Delivery) -> Settlement {
+fn retry(transport: &Started<ServiceBus>, delivery: &Delivery) -> Settlement {
     plan(
         transport,
         delivery,
@@ -50,10 +50,9 @@ fn retry(transport: &ServiceBus, delivery: &Delivery) -> Settlement {
     )
 }
 
-fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+fn plan(transport: &Started<ServiceBus>, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::plan(delivery, disposition, &planning)
 }
 
@@ -68,10 +67,7 @@ async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
     emulator.drop_connections();
-    eventually("it connects again", || {
-        transport.since_interruption().is_some() && emulator.connections() == 1
-    })
-    .await;
+    eventually("it connects again", || transport.interruptions() > 0 && emulator.connections() == 1).await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     assert!(view(&emulator).messages().is_empty());
     transport.publish(Message::new("").with_id("b")).await?;
@@ -87,7 +83,7 @@ async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
     let held = next(&transport).await;
     emulator.detach(QUEUE);
     transport.publish(Message::new("").with_id("b")).await.ok();
-    eventually("it noticed", || transport.since_interruption().is_some()).await;
+    eventually("it noticed", || transport.interruptions() > 0).await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     transport.publish(Message::new("").with_id("c")).await?;
     while next(&transport).await.delivery.id() != "c" {}
@@ -187,7 +183,7 @@ async fn a_lock_is_renewed_no_longer_than_allowed() -> Result<(), BoxError> {
     let emulator = emulator(settings).await?;
     let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::from_millis(100));
     let transport = options.connect(&emulator.connection_string()).await?;
-    transport.start(&Needs::none()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
     timeout(PATIENCE, transport.lost(&held.receipt)).await.expect("the lock runs out");
@@ -316,7 +312,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
 async fn an_unknown_entity_is_named_at_the_start() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), "nobody").await?;
-    let error = transport.start(&Needs::none()).await.expect_err("there is none");
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("there is none");
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     assert!(error.to_string().contains("`nobody`"), "{error}");
     Ok(())
@@ -328,11 +324,11 @@ async fn a_wrong_key_is_refused_and_not_shown() -> Result<(), BoxError> {
         Emulator::builder().queue(QUEUE, Settings::default()).key("Root", "the-right-one").start().await?;
     let wrong = emulator.connection_string().replace("the-right-one", "hunter2");
     let transport = ServiceBus::connect(&wrong, QUEUE).await?;
-    let error = transport.start(&Needs::none()).await.expect_err("the key is wrong");
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("the key is wrong");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized, "{error}");
     assert!(!format!("{error} {transport:?}").contains("hunter2"), "{error}");
     let right = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
-    right.start(&Needs::none()).await?;
+    Started::open(right, &Needs::none()).await?;
     Ok(())
 }
 
@@ -343,7 +339,7 @@ async fn a_held_lock_keeps_the_place_of_a_message() -> Result<(), BoxError> {
     let transport = options.connect(&emulator.connection_string()).await?;
     let mut needs = Needs::none();
     needs.prefetch = 1;
-    transport.start(&needs).await?;
+    let transport = Started::open(transport, &needs).await?;
     for id in ["a", "b"] {
         transport.publish(Message::new("").with_id(id)).await?;
     }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use redrive_core::{
     BoxError, Consumer, ConsumerError, ConsumerHandle, Delivery, Disposition, Failure, Message, Needs,
-    Permanent, Report, Selection, Shelf, Shelves, Transport,
+    Permanent, Report, Selection, Shelf, Shelves,
 };
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Counts, Delivered, Emulator, Settings};
+use redrive_testkit::Started;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -90,7 +91,7 @@ async fn die_with_it(emulator: &Emulator, times: u32) -> Result<(), BoxError> {
     let queue = emulator.entity(QUEUE)?;
     let before = emulator.connections();
     let dying = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
-    dying.start(&Needs::none()).await?;
+    let dying = Started::open(dying, &Needs::none()).await?;
     for time in 1..=times {
         let held = timeout(PATIENCE, dying.receive()).await??.expect("it is handed out");
         assert_eq!(held.delivery.handed_out(), time);

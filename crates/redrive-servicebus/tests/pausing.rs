@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use redrive_core::{BoxError, Message, Needs, Settlement, Transport};
+use redrive_core::{BoxError, Message, Needs, Settlement};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -29,7 +30,7 @@ async fn a_pause_right_after_a_resume_ends_on_every_kind_of_entity() -> Result<(
         let transport = options.connect(&emulator.connection_string()).await?;
         let mut needs = Needs::none();
         needs.prefetch = 4;
-        transport.start(&needs).await?;
+        let transport = Started::open(transport, &needs).await?;
         timeout(PATIENCE, transport.pause()).await.expect("it pauses")?;
         for _ in 0..3 {
             transport.resume().await?;
@@ -55,7 +56,7 @@ fn sessions() -> Options {
 async fn a_pause_that_somebody_else_takes_back_ends() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue("queue", Settings::default()).start().await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), "queue").await?;
-    transport.start(&Needs::none()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
     let (paused, resumed) = tokio::join!(timeout(PATIENCE, transport.pause()), transport.resume());
     paused.expect("nobody waits for a pause that is over")?;
     resumed?;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use redrive_core::{
     BoxError, DEFAULT_HEADER_BUDGET, Disposition, Failure, Message, Needs, Planning, Received, Selection,
-    Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+    Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -30,32 +31,34 @@ fn options() -> Options {
     options.poll_wait(Duration::from_secs(1))
 }
 
-async fn started(emulator: &Emulator) -> Result<ServiceBus, BoxError> {
+async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
     let transport = options().connect(&address(emulator)?).await?;
     let mut needs = Needs::none();
     needs.prefetch = 100;
-    transport.start(&needs).await?;
-    Ok(transport)
+    Ok(Started::open(transport, &needs).await?)
 }
 
-async fn next(transport: &ServiceBus) -> Received<Receipt> {
+async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
-fn plan(transport: &ServiceBus, received: &Received<Receipt>, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+fn plan(
+    transport: &Started<ServiceBus>,
+    received: &Received<Receipt>,
+    disposition: Disposition,
+) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::plan(&received.delivery, disposition, &planning)
 }
 
-fn retry(transport: &ServiceBus, received: &Received<Receipt>) -> Settlement {
+fn retry(transport: &Started<ServiceBus>, received: &Received<Receipt>) -> Settlement {
     let failure = Failure::custom("Broken", "it does not work");
     plan(transport, received, Disposition::Retry(Duration::ZERO, failure))
 }
 
-async fn complete(transport: &ServiceBus, receipt: Receipt) {
+async fn complete(transport: &Started<ServiceBus>, receipt: Receipt) {
     let settled = transport.settle(receipt, Settlement::Complete).await;
     settled.unwrap_or_else(|refused| panic!("{}", refused.error));
 }
@@ -81,7 +84,7 @@ async fn both_protocols_carry_the_same_message() -> Result<(), BoxError> {
 
     let mut needs = Needs::none();
     needs.prefetch = 10;
-    by_amqp.start(&needs).await?;
+    let by_amqp = Started::open(by_amqp, &needs).await?;
     let again = next(&by_amqp).await;
     assert_eq!((again.delivery.attempt(), again.delivery.id()), (2, "a"));
     assert_eq!(again.delivery.message().headers(), copy.headers());
@@ -235,14 +238,20 @@ async fn what_is_missing_or_not_allowed_is_missed_at_the_start() -> Result<(), B
     let good = address(&emulator)?;
     let wrong = good.replace("SharedAccessKey=right", "SharedAccessKey=wrong");
     let transport = options().connect(&wrong).await?;
-    let error = transport.start(&Needs::none()).await.expect_err("the key is wrong");
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("the key is wrong");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized, "{error}");
     assert!(!error.to_string().contains("wrong"), "{error}");
     let options = ServiceBus::options("nowhere").backend(Backend::Rest).dead_letter_queue(DEAD);
-    let error = options.connect(&good).await?.start(&Needs::none()).await.expect_err("there is none");
+    let error = options
+        .connect(&good)
+        .await?
+        .open(&Needs::none(), Signals::ignored())
+        .await
+        .expect_err("there is none");
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     let transport = ServiceBus::options(QUEUE).backend(Backend::Rest).connect(&good).await?;
-    let error = transport.start(&Needs::none()).await.expect_err("dead letters have no place");
+    let error =
+        transport.open(&Needs::none(), Signals::ignored()).await.expect_err("dead letters have no place");
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     Ok(())
 }

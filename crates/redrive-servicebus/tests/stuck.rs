@@ -1,5 +1,6 @@
 //! What must not come to a halt.
 
+use redrive_testkit::Started;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +26,13 @@ const BATCH: u32 = 0x8001_3700;
 /// A message whose property `a` is a list, which no client library takes, and an empty body.
 const UNREADABLE: &[u8] = b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x45\x00\x53\x75\xa0\x00";
 
-async fn start(transport: &ServiceBus, prefetch: u32) -> Result<(), BoxError> {
+async fn start(transport: ServiceBus, prefetch: u32) -> Result<Started<ServiceBus>, BoxError> {
     let mut needs = Needs::none();
     needs.prefetch = prefetch;
-    Ok(transport.start(&needs).await?)
+    Ok(Started::open(transport, &needs).await?)
 }
 
-async fn next(transport: &ServiceBus) -> Received<Receipt> {
+async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
@@ -58,7 +59,7 @@ async fn messages_that_cannot_be_read_use_up_no_credit_and_hide_no_others() -> R
         send_unreadable(&emulator).await?;
     }
     transport.publish(Message::new("").with_id("readable")).await?;
-    start(&transport, 1).await?;
+    let transport = start(transport, 1).await?;
     let received = next(&transport).await;
     assert_eq!(received.delivery.id(), "readable");
     let rejected = transport.settle(received.receipt, Settlement::Reject).await;
@@ -74,7 +75,7 @@ async fn messages_that_cannot_be_read_use_up_no_credit_and_hide_no_others() -> R
 async fn a_copy_that_is_refused_is_not_said_to_be_interrupted() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
-    start(&transport, 1).await?;
+    let transport = start(transport, 1).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     let received = next(&transport).await;
     let refusal = Effect::Refuse { condition: "amqp:not-allowed".to_owned() };
@@ -97,7 +98,7 @@ async fn a_session_is_not_let_go_before_its_first_message_is_here() -> Result<()
     let mut message = Message::new("").with_id("a");
     message.properties_mut().session_id = Some("s".to_owned());
     transport.publish(message).await?;
-    start(&transport, 1).await?;
+    let transport = start(transport, 1).await?;
     assert_eq!(next(&transport).await.delivery.id(), "a");
     Ok(())
 }
@@ -118,7 +119,7 @@ async fn locks_may_be_renewed_and_sessions_held_without_an_end() -> Result<(), B
             message.properties_mut().session_id = Some("s".into());
             transport.publish(message).await?;
         }
-        start(&transport, 1).await?;
+        let transport = start(transport, 1).await?;
         for id in ["first", "second"] {
             let received = next(&transport).await;
             assert_eq!(received.delivery.id(), id);
@@ -135,7 +136,7 @@ async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     transport.publish(Message::new("").with_id("later")).await?;
-    start(&transport, 1).await?;
+    let transport = start(transport, 1).await?;
     let received = next(&transport).await;
     let copy = received.delivery.message().clone();
     let waits = Settlement::Reschedule { wait: Duration::MAX, copy };
@@ -186,7 +187,7 @@ async fn a_connection_that_is_dead_in_one_direction_is_given_up() -> Result<(), 
     let transport = ServiceBus::connect(&address, QUEUE).await?;
     transport.publish(Message::new("").with_id("a")).await?;
     // No more than "a" and "b": whatever comes is a sign of life.
-    start(&transport, 2).await?;
+    let transport = start(transport, 2).await?;
     let held = next(&transport).await;
     deaf.store(true, Ordering::Release);
     // Each try is given up after a while, the last on the new connection.

@@ -8,8 +8,9 @@ use futures::future::join_all;
 use redrive_core::{Delivery, Message, Needs, Shelf, Transport};
 use tokio::time::timeout;
 
-use crate::harness::{Bench, Harness, TransportOf};
+use crate::harness::{Bench, Harness, StartedOf, TransportOf};
 use crate::planning::needs;
+use crate::started::Started;
 
 /// How long anything may take to arrive. It only tells what hangs from what is slow: longer than a broker takes that sends a
 /// message again which was not confirmed (RabbitMQ: 180 s), or that waits for the lock of a dead process to run out.
@@ -28,7 +29,7 @@ pub struct Case<H: Harness> {
 /// Another queue on the same broker.
 pub(crate) struct Neighbour<H: Harness> {
     pub(crate) bench: H::Bench,
-    pub(crate) transport: TransportOf<H>,
+    pub(crate) transport: StartedOf<H>,
 }
 
 impl<H: Harness> fmt::Debug for Case<H> {
@@ -58,17 +59,23 @@ impl<H: Harness> Case<H> {
     }
 
     /// A transport on the bench's queue, started with [`needs`].
-    pub(crate) async fn started(&self) -> Arc<TransportOf<H>> {
+    pub(crate) async fn started(&self) -> Arc<StartedOf<H>> {
         self.started_with(needs()).await
     }
 
-    pub(crate) async fn started_with(&self, needs: Needs) -> Arc<TransportOf<H>> {
-        let transport = self.unstarted().await;
-        transport.start(&needs).await.unwrap_or_else(|error| panic!("the transport does not start: {error}"));
-        transport
+    pub(crate) async fn started_with(&self, needs: Needs) -> Arc<StartedOf<H>> {
+        let started = self.opened_with(needs).await;
+        self.resume(&started).await;
+        started
     }
 
-    pub(crate) async fn unstarted(&self) -> Arc<TransportOf<H>> {
+    /// A transport that was opened and takes nothing yet.
+    pub(crate) async fn opened_with(&self, needs: Needs) -> Arc<StartedOf<H>> {
+        let opened = Started::open_only(self.unopened().await, &needs).await;
+        Arc::new(opened.unwrap_or_else(|error| panic!("the transport does not open: {error}")))
+    }
+
+    pub(crate) async fn unopened(&self) -> Arc<TransportOf<H>> {
         let transport = self.bench.transport().await;
         let transport =
             Arc::new(transport.unwrap_or_else(|error| panic!("the harness makes no transport: {error}")));
@@ -100,12 +107,17 @@ impl<H: Harness> Case<H> {
         ids
     }
 
-    pub(crate) async fn pause(&self, transport: &TransportOf<H>) {
-        transport.pause().await.unwrap_or_else(|error| panic!("`pause` fails: {error}"));
+    pub(crate) async fn set_limit(&self, transport: &StartedOf<H>, limit: u32) {
+        let set = transport.set_limit(limit).await;
+        set.unwrap_or_else(|error| panic!("`set_limit({limit})` fails: {error}"));
     }
 
-    pub(crate) async fn resume(&self, transport: &TransportOf<H>) {
-        transport.resume().await.unwrap_or_else(|error| panic!("`resume` fails: {error}"));
+    pub(crate) async fn pause(&self, transport: &StartedOf<H>) {
+        self.set_limit(transport, 0).await;
+    }
+
+    pub(crate) async fn resume(&self, transport: &StartedOf<H>) {
+        transport.resume().await.unwrap_or_else(|error| panic!("`set_limit` fails: {error}"));
     }
 
     /// Another queue, with a started transport, where the harness has one.
@@ -114,8 +126,9 @@ impl<H: Harness> Case<H> {
         let bench = bench.unwrap_or_else(|error| panic!("the harness makes no neighbour: {error}"))?;
         let transport = bench.transport().await;
         let transport = transport.unwrap_or_else(|error| panic!("the harness makes no transport: {error}"));
-        let started = transport.start(&needs()).await;
-        started.unwrap_or_else(|error| panic!("the neighbour's transport does not start: {error}"));
+        let opened = Started::open(Arc::new(transport), &needs()).await;
+        let transport =
+            opened.unwrap_or_else(|error| panic!("the neighbour's transport does not open: {error}"));
         Some(Neighbour { bench, transport })
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
-    TransportErrorKind,
+    Delivery, Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals, Transport,
+    TransportError, TransportErrorKind,
 };
 use tokio::sync::Notify;
 
@@ -61,12 +61,25 @@ pub struct Attempted<'a> {
 /// ```
 pub struct Faulty<T> {
     inner: T,
-    settle_rule: Box<dyn Fn(&Attempted<'_>) -> Fault + Send + Sync>,
-    receive_rule: Box<dyn Fn(u64) -> Option<TransportError> + Send + Sync>,
+    rules: Arc<Rules>,
+}
+
+/// The receiver of a [`Faulty`] transport.
+pub struct FaultyReceiver<R> {
+    inner: R,
+    rules: Arc<Rules>,
+}
+
+struct Rules {
+    settle: Box<SettleRule>,
+    receive: Box<ReceiveRule>,
     settled: AtomicU64,
     received: AtomicU64,
     ghosts: Arc<Ghosts>,
 }
+
+type SettleRule = dyn Fn(&Attempted<'_>) -> Fault + Send + Sync;
+type ReceiveRule = dyn Fn(u64) -> Option<TransportError> + Send + Sync;
 
 /// Deliveries whose settlement was carried out without anybody learning of it, and that come again.
 #[derive(Debug, Default)]
@@ -90,21 +103,15 @@ impl<T: Transport> Faulty<T> {
     /// A transport without faults, to add some to.
     #[must_use]
     pub fn new(inner: T) -> Self {
-        Self {
-            inner,
-            settle_rule: Box::new(|_| Fault::None),
-            receive_rule: Box::new(|_| None),
-            settled: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            ghosts: Arc::default(),
-        }
+        Self { inner, rules: Rules::new(Box::new(|_| Fault::None), Box::new(|_| None)) }
     }
 
     /// Has the settlements fail for which the rule says so.
     #[must_use]
-    pub fn on_settle(mut self, rule: impl Fn(&Attempted<'_>) -> Fault + Send + Sync + 'static) -> Self {
-        self.settle_rule = Box::new(rule);
-        self
+    pub fn on_settle(self, rule: impl Fn(&Attempted<'_>) -> Fault + Send + Sync + 'static) -> Self {
+        let before = Arc::clone(&self.rules);
+        let receive = move |number| (before.receive)(number);
+        Self { rules: Rules::new(Box::new(rule), Box::new(receive)), ..self }
     }
 
     /// Has the settlement with this number (counted from 1) fail.
@@ -116,12 +123,10 @@ impl<T: Transport> Faulty<T> {
     /// Has the calls of `receive` fail for whose number (counted from 1) the rule has an error. No delivery is
     /// taken by those.
     #[must_use]
-    pub fn on_receive(
-        mut self,
-        rule: impl Fn(u64) -> Option<TransportError> + Send + Sync + 'static,
-    ) -> Self {
-        self.receive_rule = Box::new(rule);
-        self
+    pub fn on_receive(self, rule: impl Fn(u64) -> Option<TransportError> + Send + Sync + 'static) -> Self {
+        let before = Arc::clone(&self.rules);
+        let settle = move |attempted: &Attempted<'_>| (before.settle)(attempted);
+        Self { rules: Rules::new(Box::new(settle), Box::new(rule)), ..self }
     }
 
     /// The transport inside.
@@ -134,16 +139,17 @@ impl<T: Transport> Faulty<T> {
     /// ([`Fault::LostAfter`]). They are not carried out. Empty where the consumer recognises such messages.
     #[must_use]
     pub fn second_copies(&self) -> Vec<Settlement> {
-        self.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rules.ghosts.second_copies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Rules {
+    fn new(settle: Box<SettleRule>, receive: Box<ReceiveRule>) -> Arc<Self> {
+        let (settled, received) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { settle, receive, settled, received, ghosts: Arc::default() })
     }
 
-    fn wrap(&self, received: Received<T::Receipt>) -> Received<FaultyReceipt<T::Receipt>> {
-        let Received { delivery, receipt } = received;
-        let receipt = FaultyReceipt { inner: Some(receipt), delivery: delivery.clone(), ghosts: None };
-        Received { delivery, receipt }
-    }
-
-    fn settle_ghost(&self, mut receipt: FaultyReceipt<T::Receipt>, settlement: Settlement) {
+    fn settle_ghost<R>(&self, mut receipt: FaultyReceipt<R>, settlement: Settlement) {
         if settlement == Settlement::Release {
             return; // Dropped as a ghost, it comes again.
         }
@@ -177,6 +183,14 @@ impl Ghosts {
     }
 }
 
+impl<R> FaultyReceipt<R> {
+    fn wrap(received: Received<R>) -> Received<Self> {
+        let Received { delivery, receipt } = received;
+        let receipt = Self { inner: Some(receipt), delivery: delivery.clone(), ghosts: None };
+        Received { delivery, receipt }
+    }
+}
+
 impl<R> Drop for FaultyReceipt<R> {
     fn drop(&mut self) {
         if let Some(ghosts) = self.ghosts.take() {
@@ -186,32 +200,55 @@ impl<R> Drop for FaultyReceipt<R> {
 }
 
 impl<T: Transport> Transport for Faulty<T> {
-    type Receipt = FaultyReceipt<T::Receipt>;
+    type Receiver = FaultyReceiver<T::Receiver>;
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    fn queue(&self) -> &str {
+        self.inner.queue()
     }
 
     fn publisher(&self) -> Publisher {
         self.inner.publisher()
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.inner.start(needs).await
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
+        let (inner, facts) = self.inner.open(needs, signals).await?;
+        Ok((FaultyReceiver { inner, rules: Arc::clone(&self.rules) }, facts))
     }
 
-    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
-        let number = self.received.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(error) = (self.receive_rule)(number) {
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
+
+impl<R: Receiver> Receiver for FaultyReceiver<R> {
+    type Receipt = FaultyReceipt<R::Receipt>;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Self::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        let number = self.rules.received.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(error) = (self.rules.receive)(number) {
             return Err(error);
         }
         loop {
-            if let Some(ghost) = self.ghosts.next() {
-                return Ok(Some(ghost));
+            if let Some(ghost) = self.rules.ghosts.next() {
+                batch.push_back(ghost);
+                return Ok(1);
             }
+            let mut received = VecDeque::new();
             tokio::select! {
-                received = self.inner.receive() => return Ok(received?.map(|received| self.wrap(received))),
-                () = self.ghosts.changed.notified() => {}
+                count = self.inner.receive(&mut received, most) => {
+                    let count = count?;
+                    batch.extend(received.into_iter().map(FaultyReceipt::wrap));
+                    return Ok(count);
+                }
+                () = self.rules.ghosts.changed.notified() => {}
             }
         }
     }
@@ -221,9 +258,9 @@ impl<T: Transport> Transport for Faulty<T> {
         mut receipt: Self::Receipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<Self::Receipt>> {
-        let number = self.settled.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.rules.settled.fetch_add(1, Ordering::Relaxed) + 1;
         let fault =
-            (self.settle_rule)(&Attempted { number, delivery: &receipt.delivery, settlement: &settlement });
+            (self.rules.settle)(&Attempted { number, delivery: &receipt.delivery, settlement: &settlement });
         match fault {
             Fault::Refused(kind) => return Err(SettleError::held(error(kind, number), receipt)),
             Fault::LostBefore => return Err(SettleError::lost(error(TransportErrorKind::Lost, number))),
@@ -232,7 +269,7 @@ impl<T: Transport> Transport for Faulty<T> {
             Fault::None | Fault::LostAfter => {}
         }
         let Some(inner) = receipt.inner.take() else {
-            self.settle_ghost(receipt, settlement);
+            self.rules.settle_ghost(receipt, settlement);
             return Ok(());
         };
         let (released, stores_copy) = (settlement == Settlement::Release, settlement.stores_copy());
@@ -240,7 +277,7 @@ impl<T: Transport> Transport for Faulty<T> {
             Ok(()) if fault == Fault::LostAfter => {
                 // What was released comes again by itself.
                 if !released {
-                    self.ghosts.haunt(receipt.delivery.clone());
+                    self.rules.ghosts.haunt(receipt.delivery.clone());
                 }
                 let error = error(TransportErrorKind::Lost, number);
                 Err(if stores_copy { SettleError::lost_after_copy(error) } else { SettleError::lost(error) })
@@ -254,32 +291,8 @@ impl<T: Transport> Transport for Faulty<T> {
         }
     }
 
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.inner.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.inner.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.inner.narrow(most);
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.inner.since_interruption()
-    }
-
-    fn unreceived(&self) -> Option<Vec<Delivery>> {
-        self.inner.unreceived()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.inner.recovered()
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        self.inner.set_limit(limit).await
     }
 
     fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
@@ -291,15 +304,17 @@ impl<T: Transport> Transport for Faulty<T> {
             }
         }
     }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
-    }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Faulty<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for FaultyReceiver<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyReceiver").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,11 @@
 //! What the suite needs from whoever brings a transport.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, Transport, Value};
+
+use crate::started::Started;
 
 /// One kind of broker, as it is configured: `RabbitMQ 4.3 with quorum queues`, for example. Made anew for every
 /// clause; gives each clause a [`Bench`] of its own.
@@ -51,13 +54,13 @@ pub trait Harness: Send + Sync + 'static {
 
 /// One queue with its shelves, for one clause.
 ///
-/// The suite starts a transport before it publishes or looks at a shelf, so that a transport which declares its
-/// queues at the start has done so.
+/// The suite opens a transport before it publishes or looks at a shelf, so that a transport which declares its
+/// queues when it is opened has done so.
 pub trait Bench: Send + Sync + 'static {
     /// The transport to be examined.
     type Transport: Transport;
 
-    /// One more transport on this queue, not started. Those alive at the same time are competing consumers; one
+    /// One more transport on this queue, not opened. Those alive at the same time are competing consumers; one
     /// after the other they are successive processes.
     ///
     /// # Errors
@@ -161,4 +164,6 @@ pub trait Bench: Send + Sync + 'static {
 /// The transport that a harness brings.
 pub type TransportOf<H> = <<H as Harness>::Bench as Bench>::Transport;
 /// The receipt of the transport that a harness brings.
-pub type ReceiptOf<H> = <TransportOf<H> as Transport>::Receipt;
+pub type ReceiptOf<H> = redrive_core::ReceiptOf<TransportOf<H>>;
+/// The transport that a harness brings, opened.
+pub type StartedOf<H> = Started<Arc<TransportOf<H>>>;

@@ -3,15 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use redrive_core::{Message, Settlement, Shelf, Transport};
+use redrive_core::{Message, Settlement, Shelf};
 use tokio::time::{sleep, timeout};
 
 use crate::case::{ARRIVAL, Case, QUIET};
-use crate::harness::{Bench, Harness, TransportOf};
+use crate::harness::{Bench, Harness, StartedOf};
 
 impl<H: Harness> Case<H> {
     /// Nothing is left: what is published now comes next and last.
-    pub(crate) async fn nothing_is_left(&self, transport: &TransportOf<H>) {
+    pub(crate) async fn nothing_is_left(&self, transport: &StartedOf<H>) {
         const SENTINEL: &str = "published-last";
         self.publish_ids(&[SENTINEL]).await;
         let received = self.next(transport).await;
@@ -28,7 +28,7 @@ impl<H: Harness> Case<H> {
     }
 
     /// Nothing comes for a moment.
-    pub(crate) async fn nothing_comes(&self, transport: &TransportOf<H>) {
+    pub(crate) async fn nothing_comes(&self, transport: &StartedOf<H>) {
         match timeout(QUIET, transport.receive()).await {
             Err(_) => {}
             Ok(Ok(Some(received))) => {

@@ -1,13 +1,13 @@
 //! A transport that loses deliveries while they are in hand.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use redrive_core::{
-    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
-    TransportErrorKind,
+    Facts, Needs, OpenError, Publisher, ReceiptOf, Received, Receiver, SettleError, Settlement, Signals,
+    Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::watch;
 
@@ -17,11 +17,10 @@ use tokio::sync::watch;
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use redrive_core::{Message, Needs, Transport};
 /// use redrive_memory::Memory;
-/// use redrive_testkit::Losing;
+/// use redrive_testkit::{Losing, Started};
 ///
-/// let transport = Losing::new(Memory::new("orders"));
+/// let transport = Started::open(Losing::new(Memory::new("orders")), &Needs::none()).await?;
 /// let in_hand = transport.in_hand();
-/// transport.start(&Needs::none()).await?;
 /// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
 /// assert!(in_hand.lose("order-1"));
@@ -32,7 +31,13 @@ use tokio::sync::watch;
 /// ```
 pub struct Losing<T: Transport> {
     inner: T,
-    in_hand: InHand<T::Receipt>,
+    in_hand: InHand<ReceiptOf<T>>,
+}
+
+/// The receiver of a [`Losing`] transport.
+pub struct LosingReceiver<R: Receiver> {
+    inner: R,
+    in_hand: InHand<R::Receipt>,
 }
 
 /// What is in hand of a [`Losing`] transport. Clones are the same: keep one when the transport goes to a consumer.
@@ -67,7 +72,7 @@ impl<T: Transport> Losing<T> {
 
     /// What is in hand.
     #[must_use]
-    pub fn in_hand(&self) -> InHand<T::Receipt> {
+    pub fn in_hand(&self) -> InHand<ReceiptOf<T>> {
         self.in_hand.clone()
     }
 }
@@ -112,26 +117,45 @@ impl<R> Hold<R> {
 }
 
 impl<T: Transport> Transport for Losing<T> {
-    type Receipt = LosingReceipt<T::Receipt>;
+    type Receiver = LosingReceiver<T::Receiver>;
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    fn queue(&self) -> &str {
+        self.inner.queue()
     }
 
     fn publisher(&self) -> Publisher {
         self.inner.publisher()
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.inner.start(needs).await
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
+        let (inner, facts) = self.inner.open(needs, signals).await?;
+        Ok((LosingReceiver { inner, in_hand: self.in_hand() }, facts))
     }
 
-    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
-        let received = self.inner.receive().await?;
-        Ok(received.map(|Received { delivery, receipt }| Received {
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
+
+impl<R: Receiver> Receiver for LosingReceiver<R> {
+    type Receipt = LosingReceipt<R::Receipt>;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Self::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        let mut received = VecDeque::new();
+        let count = self.inner.receive(&mut received, most).await?;
+        batch.extend(received.into_iter().map(|Received { delivery, receipt }| Received {
             receipt: self.in_hand.enter(delivery.id(), receipt),
             delivery,
-        }))
+        }));
+        Ok(count)
     }
 
     async fn settle(
@@ -150,32 +174,8 @@ impl<T: Transport> Transport for Losing<T> {
         })
     }
 
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.inner.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.inner.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.inner.narrow(most);
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.inner.since_interruption()
-    }
-
-    fn unreceived(&self) -> Option<Vec<Delivery>> {
-        self.inner.unreceived()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.inner.recovered()
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        self.inner.set_limit(limit).await
     }
 
     fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
@@ -186,10 +186,6 @@ impl<T: Transport> Transport for Losing<T> {
                 std::future::pending::<()>().await;
             }
         }
-    }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
     }
 }
 
@@ -202,6 +198,12 @@ impl<R> Clone for InHand<R> {
 impl<T: Transport + fmt::Debug> fmt::Debug for Losing<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Losing").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<R: Receiver> fmt::Debug for LosingReceiver<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LosingReceiver").finish_non_exhaustive()
     }
 }
 

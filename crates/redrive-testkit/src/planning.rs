@@ -7,6 +7,8 @@ use redrive_core::{
     Transport,
 };
 
+use crate::started::Started;
+
 /// How much a broker's clock may be ahead of ours within one wait.
 pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(10);
 /// A wait that a test can wait for.
@@ -25,28 +27,31 @@ pub(crate) fn needs() -> Needs {
 }
 
 /// What the core would have the transport do.
-pub(crate) fn plan<T: Transport>(transport: &T, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+pub(crate) fn plan<T: Transport>(
+    transport: &Started<T>,
+    delivery: &Delivery,
+    disposition: Disposition,
+) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::plan(delivery, disposition, &planning)
 }
 
 /// A wait for which the core plans a copy, also where the broker retries in place.
-pub(crate) fn copied<T: Transport>(transport: &T) -> Duration {
-    match transport.capabilities().in_place {
-        Some(in_place) => in_place.shortest.saturating_add(Duration::from_millis(1)).max(SHORT),
+pub(crate) fn copied<T: Transport>(transport: &Started<T>) -> Duration {
+    match transport.facts().delays.in_place {
+        Some(in_place) => in_place.longest_after(1).saturating_add(Duration::from_millis(1)).max(SHORT),
         None => SHORT,
     }
 }
 
 /// A retry, as the core plans it.
-pub(crate) fn retry<T: Transport>(transport: &T, delivery: &Delivery, wait: Duration) -> Settlement {
+pub(crate) fn retry<T: Transport>(transport: &Started<T>, delivery: &Delivery, wait: Duration) -> Settlement {
     plan(transport, delivery, Disposition::Retry(wait, failure()))
 }
 
 /// A move onto a shelf, as the core plans it.
-pub(crate) fn shelve<T: Transport>(transport: &T, delivery: &Delivery, shelf: Shelf) -> Settlement {
+pub(crate) fn shelve<T: Transport>(transport: &Started<T>, delivery: &Delivery, shelf: Shelf) -> Settlement {
     plan(
         transport,
         delivery,

@@ -1,12 +1,12 @@
 //! A transport that keeps a record.
 
-use std::future::Future;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use redrive_core::{
-    Capabilities, Delivery, Message, Needs, Publisher, Received, SettleError, Settlement, Transport,
-    TransportError, TransportErrorKind,
+    Delivery, Facts, Message, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals,
+    Transport, TransportError, TransportErrorKind,
 };
 
 /// A transport that does what the one inside does, and records every settlement, for tests to look at.
@@ -15,11 +15,10 @@ use redrive_core::{
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use redrive_core::{Message, Needs, Settlement, Transport};
 /// use redrive_memory::Memory;
-/// use redrive_testkit::Recording;
+/// use redrive_testkit::{Recording, Started};
 ///
-/// let transport = Recording::new(Memory::new("orders"));
+/// let transport = Started::open(Recording::new(Memory::new("orders")), &Needs::none()).await?;
 /// let log = transport.log();
-/// transport.start(&Needs::none()).await?;
 /// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
 /// transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
@@ -31,6 +30,13 @@ use redrive_core::{
 #[derive(Debug)]
 pub struct Recording<T> {
     inner: T,
+    log: Log,
+}
+
+/// The receiver of a [`Recording`].
+#[derive(Debug)]
+pub struct RecordingReceiver<R> {
+    inner: R,
     log: Log,
 }
 
@@ -108,26 +114,45 @@ impl Recorded {
 }
 
 impl<T: Transport> Transport for Recording<T> {
-    type Receipt = RecordingReceipt<T::Receipt>;
+    type Receiver = RecordingReceiver<T::Receiver>;
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+    fn queue(&self) -> &str {
+        self.inner.queue()
     }
 
     fn publisher(&self) -> Publisher {
         self.inner.publisher()
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.inner.start(needs).await
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
+        let (inner, facts) = self.inner.open(needs, signals).await?;
+        Ok((RecordingReceiver { inner, log: self.log() }, facts))
     }
 
-    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
-        let received = self.inner.receive().await?;
-        Ok(received.map(|Received { delivery, receipt }| Received {
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+}
+
+impl<R: Receiver> Receiver for RecordingReceiver<R> {
+    type Receipt = RecordingReceipt<R::Receipt>;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Self::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        let mut received = VecDeque::new();
+        let count = self.inner.receive(&mut received, most).await?;
+        batch.extend(received.into_iter().map(|Received { delivery, receipt }| Received {
             delivery: delivery.clone(),
             receipt: RecordingReceipt { inner: receipt, delivery },
-        }))
+        }));
+        Ok(count)
     }
 
     async fn settle(
@@ -146,39 +171,11 @@ impl<T: Transport> Transport for Recording<T> {
         })
     }
 
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.inner.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.inner.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.inner.narrow(most);
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.inner.since_interruption()
-    }
-
-    fn unreceived(&self) -> Option<Vec<Delivery>> {
-        self.inner.unreceived()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.inner.recovered()
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        self.inner.set_limit(limit).await
     }
 
     fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
         self.inner.lost(&receipt.inner)
-    }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
     }
 }

@@ -1,16 +1,14 @@
 //! The steps that clauses are made of: receiving and settling.
 
-use redrive_core::{
-    Delivery, Received, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
-};
+use redrive_core::{Delivery, Received, SettleError, Settlement, TransportError, TransportErrorKind};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
-use crate::harness::{Harness, ReceiptOf, TransportOf};
+use crate::harness::{Harness, ReceiptOf, StartedOf};
 
 impl<H: Harness> Case<H> {
     /// The next delivery; fails when none comes in time.
-    pub(crate) async fn next(&self, transport: &TransportOf<H>) -> Received<ReceiptOf<H>> {
+    pub(crate) async fn next(&self, transport: &StartedOf<H>) -> Received<ReceiptOf<H>> {
         match timeout(ARRIVAL, transport.receive()).await {
             Ok(Ok(Some(received))) => received,
             Ok(Ok(None)) => panic!("`receive` answers that there is no more, and there should be a delivery"),
@@ -20,14 +18,14 @@ impl<H: Harness> Case<H> {
     }
 
     /// The next delivery, which must have this id.
-    pub(crate) async fn next_is(&self, transport: &TransportOf<H>, id: &str) -> Received<ReceiptOf<H>> {
+    pub(crate) async fn next_is(&self, transport: &StartedOf<H>, id: &str) -> Received<ReceiptOf<H>> {
         let received = self.next(transport).await;
         assert_eq!(received.delivery.id(), id, "another message than expected came next");
         received
     }
 
     /// Receives until `receive` answers that there is no more, and answers what came.
-    pub(crate) async fn drain(&self, transport: &TransportOf<H>) -> Vec<Received<ReceiptOf<H>>> {
+    pub(crate) async fn drain(&self, transport: &StartedOf<H>) -> Vec<Received<ReceiptOf<H>>> {
         let mut all = Vec::new();
         loop {
             match timeout(ARRIVAL, transport.receive()).await {
@@ -42,7 +40,7 @@ impl<H: Harness> Case<H> {
     /// Settles; fails when that fails.
     pub(crate) async fn settle(
         &self,
-        transport: &TransportOf<H>,
+        transport: &StartedOf<H>,
         receipt: ReceiptOf<H>,
         settlement: Settlement,
     ) {
@@ -55,7 +53,7 @@ impl<H: Harness> Case<H> {
     /// Settles within the time that anything may take.
     pub(crate) async fn try_settle(
         &self,
-        transport: &TransportOf<H>,
+        transport: &StartedOf<H>,
         receipt: ReceiptOf<H>,
         settlement: Settlement,
     ) -> Result<(), SettleError<ReceiptOf<H>>> {
@@ -68,7 +66,7 @@ impl<H: Harness> Case<H> {
     /// Settles, which must be answered with [`TransportErrorKind::Lost`] and without a receipt.
     pub(crate) async fn settle_is_lost(
         &self,
-        transport: &TransportOf<H>,
+        transport: &StartedOf<H>,
         receipt: ReceiptOf<H>,
         settlement: Settlement,
     ) {
@@ -85,7 +83,7 @@ impl<H: Harness> Case<H> {
     /// Settles, which must be refused with the receipt given back; answers both.
     pub(crate) async fn settle_is_refused(
         &self,
-        transport: &TransportOf<H>,
+        transport: &StartedOf<H>,
         receipt: ReceiptOf<H>,
         settlement: Settlement,
     ) -> (TransportError, ReceiptOf<H>) {
@@ -100,21 +98,21 @@ impl<H: Harness> Case<H> {
     }
 
     /// Receives one and completes it.
-    pub(crate) async fn complete_next(&self, transport: &TransportOf<H>) -> Delivery {
+    pub(crate) async fn complete_next(&self, transport: &StartedOf<H>) -> Delivery {
         let received = self.next(transport).await;
         self.settle(transport, received.receipt, Settlement::Complete).await;
         received.delivery
     }
 
     /// Receives one, which must have this id, and completes it.
-    pub(crate) async fn complete_is(&self, transport: &TransportOf<H>, id: &str) -> Delivery {
+    pub(crate) async fn complete_is(&self, transport: &StartedOf<H>, id: &str) -> Delivery {
         let received = self.next_is(transport, id).await;
         self.settle(transport, received.receipt, Settlement::Complete).await;
         received.delivery
     }
 
     /// Receives and completes this many; answers their ids, sorted as text.
-    pub(crate) async fn complete_ids(&self, transport: &TransportOf<H>, count: usize) -> Vec<String> {
+    pub(crate) async fn complete_ids(&self, transport: &StartedOf<H>, count: usize) -> Vec<String> {
         let mut ids = Vec::new();
         for _ in 0..count {
             ids.push(self.complete_next(transport).await.id().to_owned());

@@ -54,6 +54,7 @@ macro_rules! __with_clauses {
             an_unwritable_shelf_holds_up_nothing_else
             a_refused_receipt_gives_back_when_dropped
             first_deliveries_come_in_order
+            a_batch_has_no_more_than_was_asked_for
             receive_waits_for_a_message
             receive_is_cancel_safe
             receive_may_be_called_concurrently
@@ -64,7 +65,8 @@ macro_rules! __with_clauses {
             settling_goes_on_while_paused
             resume_goes_on
             pausing_twice_is_pausing_once
-            narrowed_it_holds_less_and_widened_it_holds_more
+            a_higher_limit_holds_more
+            a_limit_after_close_is_refused
             close_gives_back_what_is_in_hand
             close_gives_back_what_was_not_received
             close_costs_no_attempt
@@ -97,9 +99,11 @@ macro_rules! __with_clauses {
             publishing_to_nowhere_fails
             publishing_after_close_answers_closed
             start_takes_what_is_there
-            starting_twice_does_no_harm
-            start_refuses_needs_that_it_cannot_meet
-            capabilities_name_system_and_queue
+            nothing_comes_before_the_first_limit
+            opening_twice_is_refused
+            opening_after_close_is_refused
+            open_refuses_needs_that_it_cannot_meet
+            system_and_queue_have_names
             the_longest_hop_covers_the_waits_asked_for
             the_clock_goes_forward
             shelves_count

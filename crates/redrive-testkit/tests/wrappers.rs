@@ -2,11 +2,10 @@
 //! without faults all keep the contract of the transport inside.
 
 use redrive_core::{
-    BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, Transport, TransportError,
-    TransportErrorKind,
+    BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, TransportError, TransportErrorKind,
 };
 use redrive_memory::{Memory, MemoryBroker};
-use redrive_testkit::{Bench, Fault, Faulty, Harness, Losing, Recording, conformance};
+use redrive_testkit::{Bench, Fault, Faulty, Harness, Losing, Recording, Started, conformance};
 
 struct Wrapped;
 
@@ -56,10 +55,9 @@ impl Bench for Queue {
 
 conformance!(recording_faulty_and_losing, Wrapped, paused);
 
-async fn started(transport: Faulty<Memory>) -> Faulty<Memory> {
-    transport.start(&Needs::none()).await.expect("it starts");
+async fn started(transport: Faulty<Memory>) -> Started<Faulty<Memory>> {
     transport.inner().publish(Message::new("body").with_id("a")).await.expect("there is room");
-    transport
+    Started::open(transport, &Needs::none()).await.expect("it opens")
 }
 
 fn onto_the_shelf(delivery: &Delivery) -> Settlement {
@@ -129,7 +127,9 @@ async fn a_broken_receive_takes_no_message() {
 #[tokio::test]
 async fn the_record_has_every_settlement_with_its_outcome() {
     let fault = Fault::Refused(TransportErrorKind::NotStored);
-    let transport = Recording::new(started(Faulty::new(Memory::new("orders")).fail_settle(1, fault)).await);
+    let inner = Faulty::new(Memory::new("orders")).fail_settle(1, fault);
+    inner.inner().publish(Message::new("body").with_id("a")).expect("there is room");
+    let transport = Started::open(Recording::new(inner), &Needs::none()).await.expect("it opens");
     let log = transport.log();
     let received = transport.receive().await.unwrap().unwrap();
     let settlement = onto_the_shelf(&received.delivery);

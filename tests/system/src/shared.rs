@@ -1,11 +1,12 @@
 //! A transport in two hands, the consumer's and the test's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use redrive::{
-    Capabilities, Delivery, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
+    Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals, Transport,
+    TransportError,
 };
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
@@ -13,11 +14,18 @@ use redrive::{
 #[derive(Debug)]
 pub struct Shared<T> {
     inner: Arc<T>,
-    said: fn(&mut Capabilities),
-    said_once_started: fn(&mut Capabilities),
-    started: AtomicBool,
+    said: fn(&mut Facts),
     needs: Arc<Mutex<Needs>>,
-    narrowed: Arc<Mutex<Vec<Option<u32>>>>,
+    limits: Arc<Mutex<Vec<Option<u32>>>>,
+    cannot_narrow: bool,
+}
+
+/// The receiver of a [`Shared`] transport.
+#[derive(Debug)]
+pub struct SharedReceiver<R> {
+    inner: R,
+    prefetch: u32,
+    limits: Arc<Mutex<Vec<Option<u32>>>>,
     cannot_narrow: bool,
 }
 
@@ -27,38 +35,25 @@ impl<T> Shared<T> {
         Self::saying(transport, |_| {})
     }
 
-    /// The transport with other capabilities than it has.
-    pub fn saying(transport: Arc<T>, said: fn(&mut Capabilities)) -> Self {
-        Self {
-            inner: transport,
-            said,
-            said_once_started: |_| {},
-            started: AtomicBool::new(false),
-            needs: Arc::default(),
-            narrowed: Arc::default(),
-            cannot_narrow: false,
-        }
+    /// The transport with other facts than it has.
+    pub fn saying(transport: Arc<T>, said: fn(&mut Facts)) -> Self {
+        let (needs, limits) = (Arc::default(), Arc::default());
+        Self { inner: transport, said, needs, limits, cannot_narrow: false }
     }
 
-    /// With other capabilities from its start on.
-    #[must_use]
-    pub fn saying_once_started(self, said_once_started: fn(&mut Capabilities)) -> Self {
-        Self { said_once_started, ..self }
-    }
-
-    /// Hands out as many as before whatever it is asked.
+    /// Hands out as many as before whatever limit it is given, unless that is 0.
     #[must_use]
     pub fn that_cannot_narrow(self) -> Self {
         Self { cannot_narrow: true, ..self }
     }
 
-    /// Notes there how many it was asked to hold at most.
+    /// Notes there each new limit; `None`: all that the needs say.
     #[must_use]
-    pub fn noting(self, narrowed: Arc<Mutex<Vec<Option<u32>>>>) -> Self {
-        Self { narrowed, ..self }
+    pub fn noting(self, limits: Arc<Mutex<Vec<Option<u32>>>>) -> Self {
+        Self { limits, ..self }
     }
 
-    /// What the consumer asks of it, once it has started.
+    /// What the consumer asks of it, once it was opened.
     #[must_use]
     pub fn needs(&self) -> Arc<Mutex<Needs>> {
         Arc::clone(&self.needs)
@@ -66,69 +61,23 @@ impl<T> Shared<T> {
 }
 
 impl<T: Transport> Transport for Shared<T> {
-    type Receipt = T::Receipt;
+    type Receiver = SharedReceiver<T::Receiver>;
 
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.inner.capabilities();
-        (self.said)(&mut capabilities);
-        if self.started.load(Ordering::SeqCst) {
-            (self.said_once_started)(&mut capabilities);
-        }
-        capabilities
+    fn queue(&self) -> &str {
+        self.inner.queue()
     }
 
     fn publisher(&self) -> Publisher {
         self.inner.publisher()
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
         needs.clone_into(&mut self.needs.lock().unwrap_or_else(PoisonError::into_inner));
-        self.inner.start(needs).await?;
-        self.started.store(true, Ordering::SeqCst);
-        Ok(())
-    }
-
-    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
-        self.inner.receive().await
-    }
-
-    async fn settle(
-        &self,
-        receipt: T::Receipt,
-        settlement: Settlement,
-    ) -> Result<(), SettleError<T::Receipt>> {
-        self.inner.settle(receipt, settlement).await
-    }
-
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.inner.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.inner.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.narrowed.lock().unwrap_or_else(PoisonError::into_inner).push(most);
-        if !self.cannot_narrow {
-            self.inner.narrow(most);
-        }
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        self.inner.recovered()
-    }
-
-    fn lost(&self, receipt: &T::Receipt) -> impl Future<Output = ()> + Send + 'static {
-        self.inner.lost(receipt)
-    }
-
-    fn since_interruption(&self) -> Option<Duration> {
-        self.inner.since_interruption()
-    }
-
-    fn unreceived(&self) -> Option<Vec<Delivery>> {
-        self.inner.unreceived()
+        let (inner, mut facts) = self.inner.open(needs, signals).await?;
+        (self.said)(&mut facts);
+        needs.check(self.queue(), &facts)?;
+        let (limits, cannot_narrow) = (Arc::clone(&self.limits), self.cannot_narrow);
+        Ok((SharedReceiver { inner, prefetch: needs.prefetch, limits, cannot_narrow }, facts))
     }
 
     async fn close(&self) {
@@ -137,5 +86,40 @@ impl<T: Transport> Transport for Shared<T> {
 
     fn now(&self) -> SystemTime {
         self.inner.now()
+    }
+}
+
+impl<R: Receiver> Receiver for SharedReceiver<R> {
+    type Receipt = R::Receipt;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<R::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        self.inner.receive(batch, most).await
+    }
+
+    async fn settle(
+        &self,
+        receipt: R::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<R::Receipt>> {
+        self.inner.settle(receipt, settlement).await
+    }
+
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        let noted = Some(limit).filter(|&limit| limit < self.prefetch);
+        {
+            let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+            if limits.last() != Some(&noted) {
+                limits.push(noted);
+            }
+        }
+        self.inner.set_limit(if self.cannot_narrow && limit > 0 { self.prefetch } else { limit }).await
+    }
+
+    fn lost(&self, receipt: &R::Receipt) -> impl Future<Output = ()> + Send + 'static {
+        self.inner.lost(receipt)
     }
 }

@@ -14,6 +14,7 @@ use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 on_both_versions!(1200;
@@ -161,7 +162,7 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
     let worker = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
     let mut needs = Needs::none();
     needs.prefetch = IN_HAND;
-    worker.start(&needs).await.unwrap();
+    let worker = Started::open(worker, &needs).await.unwrap();
     publish_all(&worker, (0..IN_HAND).map(|number| Message::new("a copy").with_id(format!("m-{number}"))))
         .await;
     let over = AtomicBool::new(false);
@@ -257,7 +258,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
         on.options(QUEUE).confirm_timeout(Duration::from_secs(2)).connect(&node.url()).await.unwrap()
     };
     let [producer, operator] = [connected().await, connected().await];
-    producer.start(&Needs::none()).await.unwrap();
+    let producer = Started::open(producer, &Needs::none()).await.unwrap();
     producer.pause().await.unwrap();
     let shelf = format!("{QUEUE}--dead-letters");
     while producer.publisher().to(&shelf).publish(Message::new("a dead letter")).await.is_err() {}

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive::memory::{Memory, MemoryOptions};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Needs, Report, Transport, header_names};
+use redrive::{ConsumerError, Event, Needs, Report, header_names};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
+use redrive_testkit::Started;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -206,7 +207,7 @@ async fn a_consumer_that_is_dropped_drops_its_handlers_and_their_messages_come_a
         began = begun.acquire() => began.unwrap().forget(),
     }
     let next = broker.transport(QUEUE);
-    next.start(&Needs::none()).await.unwrap();
+    let next = Started::open(next, &Needs::none()).await.unwrap();
     let received = next.receive().await.unwrap().unwrap();
     assert_eq!(received.delivery.handed_out(), 2);
 }

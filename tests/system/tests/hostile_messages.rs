@@ -8,13 +8,14 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
 use redrive::rabbitmq::{RabbitMq, Topology};
 use redrive::{
-    BoxError, Consumer, Json, Message, Reason, Shelf, Shelves as _, Transport as _, TransportError,
-    TransportErrorKind, millis, secs,
+    BoxError, Consumer, Json, Message, Reason, Shelf, Shelves as _, TransportError, TransportErrorKind,
+    millis, secs,
 };
 use redrive_brokers::{broker, report};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
+use redrive_testkit::Started;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -244,7 +245,7 @@ async fn headers_that_fill_a_frame_stay_in_hand_where_the_broker_cannot_shelve_t
     let operator = on.options(&queue).connect(&url).await.unwrap();
     let mut needs = redrive::Needs::none();
     needs.waits = [millis(50)].into();
-    operator.start(&needs).await.unwrap();
+    let operator = Started::open(operator, &needs).await.unwrap();
     operator.pause().await.unwrap();
     let rabbit = Rabbit::connect(&url).await;
     publish_among_neighbours(&rabbit, &operator, &queue).await;

@@ -10,7 +10,7 @@ use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
 use redrive_testkit::{InHand, Losing};
 use tokio::sync::Notify;
 
-type Hands = InHand<<Memory as redrive::Transport>::Receipt>;
+type Hands = InHand<redrive::ReceiptOf<Memory>>;
 
 /// Counts what handlers came to.
 #[derive(Clone, Default)]

@@ -1,14 +1,14 @@
 //! A broker that says that it takes messages again is believed at once; and one that comes back as another version.
 
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{
-    Capabilities, Event, Needs, Publisher, Received, SettleError, Settlement, Transport, TransportError,
+    Event, Facts, NativeDeadLetter, Needs, OpenError, Publisher, ReceiptOf, Received, Receiver, SettleError,
+    Settlement, Signal, Signals, Transport, TransportError,
 };
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;
@@ -17,43 +17,68 @@ use tokio::time::{Instant, sleep};
 /// The in-process broker with a voice.
 struct Telling {
     inner: Memory,
-    word: Arc<watch::Sender<()>>,
-    /// From then on it moves dead letters itself.
-    upgraded: Arc<AtomicBool>,
+    voice: Voice,
+    settled: Arc<Mutex<Vec<&'static str>>>,
+}
+
+/// Tells the consumer what the test wants told.
+#[derive(Clone, Default)]
+struct Voice(Arc<Mutex<Option<Signals>>>);
+
+/// Moves dead letters itself, when it is asked to.
+struct TellingReceiver {
+    inner: <Memory as Transport>::Receiver,
     settled: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Telling {
     fn new(inner: Memory) -> Self {
-        Self {
-            inner,
-            word: Arc::new(watch::Sender::new(())),
-            upgraded: Arc::default(),
-            settled: Arc::default(),
-        }
+        Self { inner, voice: Voice::default(), settled: Arc::default() }
+    }
+}
+
+impl Voice {
+    fn tell(&self, signal: Signal) {
+        self.0.lock().unwrap().as_ref().expect("it is open").send(signal);
     }
 }
 
 impl Transport for Telling {
-    type Receipt = <Memory as Transport>::Receipt;
+    type Receiver = TellingReceiver;
 
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.inner.capabilities();
-        capabilities.native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
-        capabilities.prefers_native_dead_letter |= self.upgraded.load(Ordering::SeqCst);
-        capabilities
+    fn queue(&self) -> &str {
+        self.inner.queue()
     }
 
     fn publisher(&self) -> Publisher {
         self.inner.publisher()
     }
 
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.inner.start(needs).await
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(TellingReceiver, Facts), OpenError> {
+        let (inner, mut facts) = self.inner.open(needs, signals.clone()).await?;
+        facts.dead_letter = NativeDeadLetter::LastResort;
+        *self.voice.0.lock().unwrap() = Some(signals);
+        Ok((TellingReceiver { inner, settled: Arc::clone(&self.settled) }, facts))
     }
 
-    async fn receive(&self) -> Result<Option<Received<Self::Receipt>>, TransportError> {
-        self.inner.receive().await
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    fn now(&self) -> std::time::SystemTime {
+        self.inner.now()
+    }
+}
+
+impl Receiver for TellingReceiver {
+    type Receipt = ReceiptOf<Memory>;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Self::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        self.inner.receive(batch, most).await
     }
 
     async fn settle(
@@ -68,25 +93,8 @@ impl Transport for Telling {
         }
     }
 
-    async fn pause(&self) -> Result<(), TransportError> {
-        self.inner.pause().await
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        self.inner.resume().await
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn recovered(&self) -> impl Future<Output = ()> + Send {
-        let mut word = self.word.subscribe();
-        async move { word.changed().await.expect("the test holds the sender") }
-    }
-
-    fn now(&self) -> std::time::SystemTime {
-        self.inner.now()
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        self.inner.set_limit(limit).await
     }
 }
 
@@ -99,7 +107,7 @@ async fn a_copy_that_was_refused_is_stored_as_soon_as_the_broker_takes_it() {
     let (broker, inner) = memory_with(numbered(1));
     broker.set_shelf_writable(QUEUE, Shelf::DeadLetter, false);
     let transport = Telling::new(inner);
-    let word = Arc::clone(&transport.word);
+    let voice = transport.voice.clone();
     let (refusals, mut refused) = watch::channel(0);
     let diary = Diary::new();
     let runner = Consumer::new(transport)
@@ -116,7 +124,7 @@ async fn a_copy_that_was_refused_is_stored_as_soon_as_the_broker_takes_it() {
         refused.wait_for(|times| *times == 12).await.expect("the consumer runs");
         sleep(secs(1)).await;
         broker.set_shelf_writable(QUEUE, Shelf::DeadLetter, true);
-        word.send_replace(());
+        voice.tell(Signal::Recovered);
         let began = Instant::now();
         diary.ended(1).await;
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
@@ -129,7 +137,7 @@ async fn a_copy_that_was_refused_is_stored_as_soon_as_the_broker_takes_it() {
 async fn a_broker_that_is_upgraded_under_a_running_consumer_is_used_as_it_is_now() {
     let (_broker, inner) = memory_with(numbered(2));
     let transport = Telling::new(inner);
-    let (upgraded, settled) = (Arc::clone(&transport.upgraded), Arc::clone(&transport.settled));
+    let (voice, settled) = (transport.voice.clone(), Arc::clone(&transport.settled));
     let diary = Diary::new();
     let runner = Consumer::new(transport)
         .concurrency(1)
@@ -137,7 +145,9 @@ async fn a_broker_that_is_upgraded_under_a_running_consumer_is_used_as_it_is_now
         .observer(diary.observer())
         .observer(move |event: &Event<'_>| {
             if matches!(event, Event::Settled { .. }) {
-                upgraded.store(true, Ordering::SeqCst);
+                let mut facts = Facts::new("memory");
+                facts.dead_letter = NativeDeadLetter::Preferred;
+                voice.tell(Signal::FactsChanged(facts));
             }
         })
         .handler(fail);

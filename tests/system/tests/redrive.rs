@@ -9,6 +9,7 @@ use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, he
 use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, on_four_combinations};
+use redrive_testkit::Started;
 
 on_four_combinations!(900; a_redrive_cut_off_half_way_loses_nothing);
 
@@ -20,7 +21,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
     let queue = on.unique("redrive");
     let direct = on.options(&queue).connect(&url).await.unwrap();
     // Declares the queues; nobody consumes.
-    direct.start(&Needs::none()).await.unwrap();
+    let direct = Started::open(direct, &Needs::none()).await.unwrap();
     direct.pause().await.unwrap();
     let ids: BTreeSet<String> = (0..MESSAGES).map(|number| format!("m-{number}")).collect();
     for id in &ids {

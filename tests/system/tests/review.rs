@@ -1,5 +1,6 @@
 //! Faults that a review found: each was red before it was mended.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use redrive::prelude::*;
 use redrive::{
-    Capabilities, Delivery, Event, Needs, NoRetry, Planning, Publisher, Received, SettleError, Settlement,
-    Transport, TransportError, TransportErrorKind, header_names,
+    Delivery, Event, Facts, NativeDeadLetter, Needs, NoRetry, OpenError, Planning, Publisher, Received, Receiver,
+    SettleError, Settlement, Signals, Transport, TransportError, TransportErrorKind, header_names,
 };
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
@@ -23,74 +24,37 @@ async fn fail() -> Result<(), BoxError> {
 }
 
 /// After a pause it still hands out some, as they were prefetched.
-struct Prefetching<T>(T, usize, Mutex<Phase>);
+struct Prefetching<T>(T, usize);
+
+struct PrefetchingReceiver<R> {
+    inner: R,
+    prefetched: usize,
+    phase: Mutex<Phase>,
+}
 
 enum Phase {
     Taking,
     Paused { left: usize },
 }
 
-impl<T> Prefetching<T> {
-    fn new(inner: T, prefetched: usize) -> Self {
-        Self(inner, prefetched, Mutex::new(Phase::Taking))
-    }
-}
-
 impl<T: Transport> Transport for Prefetching<T> {
-    type Receipt = T::Receipt;
+    type Receiver = PrefetchingReceiver<T::Receiver>;
 
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+    fn queue(&self) -> &str {
+        self.0.queue()
     }
 
-    fn publisher(&self) -> Publisher {
-        self.0.publisher()
-    }
-
-    async fn start(&self, needs: &Needs) -> Result<(), TransportError> {
-        self.0.start(needs).await
-    }
-
-    async fn receive(&self) -> Result<Option<Received<T::Receipt>>, TransportError> {
-        if let Phase::Paused { left } = &mut *self.2.lock().unwrap() {
-            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
-            *left = fewer;
-            return self.0.receive().now_or_never().unwrap_or(Ok(None));
-        }
-        self.0.receive().await
-    }
-
-    async fn settle(
-        &self,
-        receipt: T::Receipt,
-        settlement: Settlement,
-    ) -> Result<(), SettleError<T::Receipt>> {
-        self.0.settle(receipt, settlement).await
-    }
-
-    async fn pause(&self) -> Result<(), TransportError> {
-        let mut phase = self.2.lock().unwrap();
-        if let Phase::Taking = *phase {
-            *phase = Phase::Paused { left: self.1 };
-        }
-        Ok(())
-    }
-
-    async fn resume(&self) -> Result<(), TransportError> {
-        *self.2.lock().unwrap() = Phase::Taking;
-        self.0.resume().await
-    }
-
-    fn narrow(&self, most: Option<u32>) {
-        self.0.narrow(most);
-    }
-
-    fn since_interruption(&self) -> Option<std::time::Duration> {
-        self.0.since_interruption()
+    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
+        let (inner, facts) = self.0.open(needs, signals).await?;
+        Ok((PrefetchingReceiver { inner, prefetched: self.1, phase: Mutex::new(Phase::Taking) }, facts))
     }
 
     async fn close(&self) {
         self.0.close().await;
+    }
+
+    fn publisher(&self) -> Publisher {
+        self.0.publisher()
     }
 
     fn now(&self) -> std::time::SystemTime {
@@ -98,16 +62,53 @@ impl<T: Transport> Transport for Prefetching<T> {
     }
 }
 
+impl<R: Receiver> Receiver for PrefetchingReceiver<R> {
+    type Receipt = R::Receipt;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<R::Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        if let Phase::Paused { left } = &mut *self.phase.lock().unwrap() {
+            let Some(fewer) = left.checked_sub(1) else { return Ok(0) };
+            *left = fewer;
+            return self.inner.receive(batch, 1).now_or_never().unwrap_or(Ok(0));
+        }
+        self.inner.receive(batch, most).await
+    }
+
+    async fn settle(
+        &self,
+        receipt: R::Receipt,
+        settlement: Settlement,
+    ) -> Result<(), SettleError<R::Receipt>> {
+        self.inner.settle(receipt, settlement).await
+    }
+
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        if limit > 0 {
+            *self.phase.lock().unwrap() = Phase::Taking;
+            return self.inner.set_limit(limit).await;
+        }
+        let mut phase = self.phase.lock().unwrap();
+        if let Phase::Taking = *phase {
+            *phase = Phase::Paused { left: self.prefetched };
+        }
+        Ok(())
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
     let (broker, transport) = memory_with(numbered(1));
     let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
-    let prefetching = Prefetching::new(faulty, 1);
+    let prefetching = Prefetching(faulty, 1);
     let lost = Arc::new(Notify::new());
     let shutdown = Arc::clone(&lost);
     // The shutdown comes when the acknowledgement is lost: the message comes again, and no handler begins with it.
-    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |capabilities| {
-        capabilities.release_counts = true;
+    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |facts| {
+        facts.counting.releases = true;
     }))
     .observer(move |event: &Event<'_>| {
         if matches!(event, Event::NotSettled { .. }) {
@@ -122,10 +123,10 @@ async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
 
 #[test]
 fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
-    let mut capabilities = Capabilities::new("test", QUEUE);
-    capabilities.release_counts = true;
+    let mut facts = Facts::new("test");
+    facts.counting.releases = true;
     let now = std::time::UNIX_EPOCH + secs(1_700_000_000);
-    let planning = Planning { now, capabilities: &capabilities, header_budget: 4096 };
+    let planning = Planning { now, facts: &facts, header_budget: 4096 };
     let message =
         Message::new("x").with_id("m").with_header(header_names::NOT_BEFORE, "2030-01-01T00:00:00.000Z");
     let delivery = Delivery::new(message, QUEUE, now).handed_out_times(2);
@@ -147,7 +148,7 @@ async fn a_message_that_can_never_be_copied_does_not_stop_all_others() {
             Fault::None
         }
     });
-    let said = Shared::saying(Arc::new(faulty), |capabilities| capabilities.native_dead_letter = false);
+    let said = Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No);
     let consumer = Consumer::new(said)
         .concurrency(2)
         .grace(secs(1))
@@ -220,11 +221,11 @@ async fn a_pause_gives_back_even_when_no_copy_can_be_stored() {
             Fault::None
         }
     });
-    let prefetching = Prefetching::new(faulty, 1);
+    let prefetching = Prefetching(faulty, 1);
     let paused = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&paused);
-    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |capabilities| {
-        capabilities.release_counts = true;
+    let consumer = Consumer::new(Shared::saying(Arc::new(prefetching), |facts| {
+        facts.counting.releases = true;
     }))
     .observer(move |event: &Event<'_>| {
         if matches!(event, Event::Settled { disposition: Disposition::Release, .. }) {

@@ -13,6 +13,7 @@ use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::flow::{Flow, WAIT_ON_SERVICEBUS};
 use redrive_system_tests::servicebus::{Cut, QUEUE, Setup, cuts, look};
 use redrive_system_tests::within;
+use redrive_testkit::Started;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(900);
@@ -151,19 +152,18 @@ impl Scene {
         let transport = setup.options().connect(&self.emulator.connection_string()).await.unwrap();
         transport.publish(Message::new("x").with_id(&*self.id)).await.unwrap();
         if self.flow.by_hand() {
-            transport.start(&Needs::none()).await.unwrap();
+            let transport = Started::open(transport, &Needs::none()).await.unwrap();
             let received = transport.receive().await.unwrap().expect("it is there");
-            let capabilities = transport.capabilities();
-            let planning = Planning {
-                now: transport.now(),
-                capabilities: &capabilities,
-                header_budget: DEFAULT_HEADER_BUDGET,
-            };
+            let facts = transport.facts();
+            let planning =
+                Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
             let dead = Disposition::DeadLetter(Failure::custom("Broken", "it does not work"));
             let settlement = Settlement::plan(&received.delivery, dead, &planning);
             transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error).unwrap();
+            transport.close().await;
+        } else {
+            transport.close().await;
         }
-        transport.close().await;
         self.until("nobody is connected", |emulator| emulator.connections() == 0).await;
     }
 

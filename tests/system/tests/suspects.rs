@@ -1,17 +1,20 @@
 //! What a dead process had in hand is handled alone: on the in-process broker and virtual time. With real processes and
 //! real brokers: `killer.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
-use redrive::{ConsumerError, Event, Needs, NoRetry, Received, Suspects, Transport, TransportErrorKind};
+use redrive::{
+    ConsumerError, Event, NativeDeadLetter, Needs, NoRetry, ReceiptOf, Received, Receiver, Signals, Suspects,
+    Transport, TransportErrorKind,
+};
 use redrive_system_tests::shared::Shared;
-use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
-use redrive_testkit::{Fault, Faulty};
+use redrive_system_tests::{Diary, Entry, KILLER, QUEUE, memory_with, numbered, reason};
+use redrive_testkit::{Fault, Faulty, Started};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
@@ -94,7 +97,7 @@ struct Scene {
     /// The names of what was told, with the ids.
     told: Arc<Mutex<Vec<String>>>,
     /// How many the broker was to have handed out at most, one after the other.
-    narrowed: Arc<Mutex<Vec<Option<u32>>>>,
+    limits: Arc<Mutex<Vec<Option<u32>>>>,
     began: Arc<Notify>,
     diary: Diary,
 }
@@ -110,7 +113,7 @@ impl Scene {
             gate: Arc::new(Semaphore::new(0)),
             running: Arc::default(),
             told: Arc::default(),
-            narrowed: Arc::default(),
+            limits: Arc::default(),
             began: Arc::default(),
             diary: Diary::new(),
         };
@@ -118,7 +121,7 @@ impl Scene {
     }
 
     fn consumer(&self, concurrency: usize) -> redrive::Runner<Shared<Memory>> {
-        let transport = Shared::new(Arc::clone(&self.transport)).noting(Arc::clone(&self.narrowed));
+        let transport = Shared::new(Arc::clone(&self.transport)).noting(Arc::clone(&self.limits));
         self.consumer_of(transport, concurrency)
     }
 
@@ -163,8 +166,8 @@ impl Scene {
         self.told.lock().unwrap().clone()
     }
 
-    fn narrowed(&self) -> Vec<Option<u32>> {
-        self.narrowed.lock().unwrap().clone()
+    fn limits(&self) -> Vec<Option<u32>> {
+        self.limits.lock().unwrap().clone()
     }
 }
 
@@ -172,11 +175,14 @@ impl Scene {
 struct DeadHand(Memory);
 
 impl DeadHand {
-    async fn take(&self, count: usize) -> Vec<Received<<Memory as Transport>::Receipt>> {
-        self.0.start(&Needs::none()).await.unwrap();
+    async fn take(&self, count: usize) -> Vec<Received<ReceiptOf<Memory>>> {
+        let (receiver, _) = self.0.open(&Needs::none(), Signals::ignored()).await.unwrap();
+        receiver.set_limit(u32::MAX).await.unwrap();
+        let mut taken = VecDeque::new();
         let mut held = Vec::new();
         for _ in 0..count {
-            held.push(self.0.receive().await.unwrap().unwrap());
+            receiver.receive(&mut taken, 1).await.unwrap();
+            held.extend(taken.pop_front());
         }
         held
     }
@@ -263,7 +269,7 @@ async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
             scene.gate.add_permits(100);
             consumer.await.unwrap().unwrap();
             let next = scene.broker.transport(QUEUE);
-            next.start(&Needs::none()).await.unwrap();
+            let next = Started::open(next, &Needs::none()).await.unwrap();
             let again = next.receive().await.unwrap().unwrap().delivery;
             assert_eq!((again.id(), again.handed_out()), ("0", 2));
         } else {
@@ -288,18 +294,23 @@ async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {
     let (runner, diary) = (scene.consumer(2), scene.diary.clone());
     let consumer = tokio::spawn(runner.run_until(async move { diary.ended(22).await }));
     scene.until_running(2).await;
-    assert_eq!(scene.narrowed(), [Some(1), None], "one, until the first shows that nobody died");
+    let mut limits = vec![Some(1), Some(0), None];
+    assert_eq!(scene.limits(), limits, "one, until the first shows that nobody died");
     dead.0.crash();
     scene.gate.add_permits(2);
-    for suspect in ["suspect 0", "suspect 1"] {
+    // The first was in hand when everything else was given back; for the second one is taken.
+    for (suspect, limit) in [("suspect 0", Some(0)), ("suspect 1", Some(1))] {
+        limits.push(limit);
         sleep(secs(1)).await;
         assert_eq!(scene.told().last().map(String::as_str), Some(suspect));
-        assert_eq!(scene.narrowed(), [Some(1), None, Some(1)]);
+        assert_eq!(scene.limits(), limits);
         scene.gate.add_permits(1);
     }
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
-    assert_eq!(scene.narrowed(), [Some(1), None, Some(1), None]);
+    // Wide again, until the end.
+    limits.extend([Some(0), None, Some(0)]);
+    assert_eq!(scene.limits(), limits);
     drop(held);
 }
 
@@ -309,17 +320,17 @@ async fn who_begins_beside_what_is_doubtful_handles_it_alone_for_a_while() {
     let (scene, dead) = Scene::new(3, 20);
     let held = dead.take(3).await;
     dead.0.crash();
-    let transport = Shared::saying(Arc::clone(&scene.transport), |said| said.release_counts = true)
-        .noting(Arc::clone(&scene.narrowed));
+    let transport = Shared::saying(Arc::clone(&scene.transport), |said| said.counting.releases = true)
+        .noting(Arc::clone(&scene.limits));
     let (runner, diary) = (scene.consumer_of(transport, 4), scene.diary.clone());
     let consumer = tokio::spawn(runner.run_until(async move { diary.ended(23).await }));
     sleep(secs(1)).await;
     scene.gate.add_permits(1);
     sleep(secs(8)).await;
-    assert_eq!((scene.running.load(Ordering::SeqCst), scene.narrowed()), (1, vec![Some(1)]));
+    assert_eq!((scene.running.load(Ordering::SeqCst), scene.limits()), (1, vec![Some(1)]));
     // The second takes long: it is no longer waited for.
     sleep(secs(2)).await;
-    assert_eq!((scene.running.load(Ordering::SeqCst), scene.narrowed()), (4, vec![Some(1), None]));
+    assert_eq!((scene.running.load(Ordering::SeqCst), scene.limits()), (4, vec![Some(1), Some(0), None]));
     scene.gate.add_permits(100);
     let report = consumer.await.unwrap().unwrap();
     assert_eq!((report.acknowledged, report.suspects), (23, 0));
@@ -366,7 +377,7 @@ async fn with_ledger(
     diary: &Diary,
 ) -> Result<redrive::Report, ConsumerError> {
     let count = transport.broker().depth(QUEUE);
-    Consumer::new(Shared::saying(Arc::new(transport), |capabilities| capabilities.counts_hand_outs = false))
+    Consumer::new(Shared::saying(Arc::new(transport), |facts| facts.counting.hand_outs = false))
         .ledger(&file.0)
         .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
         .observer(diary.observer())
@@ -385,8 +396,12 @@ async fn the_ledger_turns_away_what_a_queue_that_does_not_count_would_hand_out_f
     assert_eq!(shelf.iter().filter_map(|message| message.id()).collect::<Vec<_>>(), ["1"]);
     assert_eq!(reason(&shelf[0]), "PoisonMessage");
     assert_eq!((report.acknowledged, report.suspects), (4, 2));
+    // What was received with a suspect was given back for it.
+    let is_handled = |entry: &&Entry| entry.disposition != Some(Disposition::Release);
     let count = |id| {
-        diary.entries().iter().find(|entry| entry.delivery.id() == id).map(|it| it.delivery.handed_out())
+        let entries = diary.entries();
+        let mut handled = entries.iter().filter(is_handled).filter(|entry| entry.delivery.id() == id);
+        handled.next().map(|entry| entry.delivery.handed_out())
     };
     assert_eq!([count("1"), count("2"), count("3")], [Some(5), Some(2), Some(1)]);
     assert_eq!(
@@ -417,16 +432,17 @@ async fn a_suspect_that_is_too_large_to_be_copied_does_not_hold_up_the_others() 
         if copied { Fault::Refused(TransportErrorKind::TooLarge) } else { Fault::None }
     });
     let diary = Diary::new();
-    let consumer = Consumer::new(Shared::saying(Arc::new(faulty), |said| said.native_dead_letter = false))
-        .concurrency(4)
-        .grace(secs(1))
-        .with_dead_letter_backoff([secs(1)])
-        .observer(diary.observer())
-        .handler(
-            async |delivery: Delivery| {
-                if delivery.id() == "0" { Err(BoxError::from("no answer")) } else { Ok(()) }
-            },
-        );
+    let consumer =
+        Consumer::new(Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No))
+            .concurrency(4)
+            .grace(secs(1))
+            .with_dead_letter_backoff([secs(1)])
+            .observer(diary.observer())
+            .handler(
+                async |delivery: Delivery| {
+                    if delivery.id() == "0" { Err(BoxError::from("no answer")) } else { Ok(()) }
+                },
+            );
     let others = async { tokio::time::timeout(mins(10), diary.ended(29)).await.expect("the others go on") };
     let report = consumer.run_until(others).await.unwrap();
     assert_eq!((report.acknowledged, report.released, report.suspects), (29, 1, 1), "{report:?}");
@@ -447,7 +463,7 @@ async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
     let says = Arc::clone(&too_large);
     // One that hands out only one more, and counts those too that are in hand from before, would hide it.
     let transport =
-        Shared::saying(Arc::new(faulty), |said| said.native_dead_letter = false).that_cannot_narrow();
+        Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No).that_cannot_narrow();
     let consumer = Consumer::new(transport)
         .concurrency(4)
         .grace(mins(60))
@@ -473,13 +489,14 @@ async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_hand_outs_that_is_known_after_the_start_counts() {
+async fn the_limit_of_hand_outs_of_the_broker_counts() {
     let (broker, dead) = memory_with(numbered(10));
     let dead = DeadHand(dead);
     let held = dead.take(3).await;
     dead.0.crash();
-    let transport = Shared::saying(Arc::new(broker.transport(QUEUE)), |said| said.release_counts = true)
-        .saying_once_started(|said| said.hand_out_limit = Some(3));
+    let transport = Shared::saying(Arc::new(broker.transport(QUEUE)), |said| {
+        (said.counting.releases, said.limits.hand_outs) = (true, Some(3));
+    });
     let diary = Diary::new();
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff([secs(1)])

@@ -1,5 +1,6 @@
 //! Has the broker hand out one at a time and takes it back again: the acting side of [`suspects`](super::suspects).
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::recent::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Suspicion, Watch};
 use super::work::Context;
 use crate::delivery::Delivery;
-use crate::transport::{Received, Transport, TransportError, TransportErrorKind};
+use crate::transport::{Received, Receiver, Transport, TransportError, TransportErrorKind};
 
 /// How long after the start, or the last suspect, what is only doubtful is handled alone. Long enough for most killers to
 /// kill; who starts beside messages that were given back in order is slowed down for no longer.
@@ -26,6 +27,10 @@ pub(crate) struct Isolation<R> {
     watch: Watch,
     /// More may be in hand than is handled: it matters how many the broker hands out.
     narrows: bool,
+    /// How many the broker may hand out at the moment, unless the intake is stopped.
+    limit: u32,
+    /// What was received with others, and waits for its turn.
+    batch: VecDeque<Received<R>>,
     /// The suspect that is kept until nothing else is in hand, or the patience is over.
     kept: Option<Received<R>>,
     /// Until when handlers that run are waited for.
@@ -42,13 +47,15 @@ pub(crate) struct Isolation<R> {
 
 impl<R: Send + 'static> Isolation<R> {
     /// Before the first delivery.
-    pub(crate) fn begin<T: Transport<Receipt = R>>(context: &Context<T>) -> Self {
+    pub(crate) fn begin<T: Transport<Receiver: Receiver<Receipt = R>>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = (context.narrowed || !rule.is_off()) && context.settings.needs.prefetch > 1;
         Self {
             rule,
             watch: Watch::new(context.narrowed),
             narrows,
+            limit: context.limit_at_first(),
+            batch: VecDeque::new(),
             kept: None,
             patience: None,
             doubts_until: Instant::now() + DOUBTS_FOR,
@@ -82,7 +89,7 @@ impl<R: Send + 'static> Isolation<R> {
     }
 
     /// Whether handling it changes nothing: it is no suspect, and nobody looks for one.
-    pub(crate) fn ordinary<T: Transport<Receipt = R>>(
+    pub(crate) fn ordinary<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &self,
         context: &Context<T>,
         delivery: &Delivery,
@@ -95,7 +102,7 @@ impl<R: Send + 'static> Isolation<R> {
     /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later, with what is to
     /// be held until it has come to an end. When it is to be handled, that is to be begun before [`widen`](Self::widen) is
     /// called.
-    pub(crate) async fn sort<T: Transport<Receipt = R>>(
+    pub(crate) async fn sort<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
         mut received: Received<R>,
@@ -122,7 +129,7 @@ impl<R: Send + 'static> Isolation<R> {
         }
         if suspect {
             tracing::warn!(
-                queue = context.capabilities.queue,
+                queue = context.queue(),
                 id = delivery.id(),
                 handed_out = delivery.handed_out(),
                 "handled alone: it was handed out before and did not come to an end; should the process die now, this \
@@ -136,18 +143,18 @@ impl<R: Send + 'static> Isolation<R> {
         (step, Some((received, alone)))
     }
 
-    /// The next delivery, now that there is room for it or handlers are [waited](Self::waits) for: the kept suspect first.
+    /// The next delivery, now that there is room for so many or handlers are [waited](Self::waits) for: the kept suspect first.
     /// After it the intake is taken up again, for one delivery at a time: nothing else was in hand beside the suspect.
     /// Cancel safe.
-    pub(crate) async fn take<T: Transport<Receipt = R>>(
+    pub(crate) async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
-        room: bool,
+        room: usize,
     ) -> Result<Option<Received<R>>, TransportError> {
-        if let Some(until) = self.patience.filter(|_| !room) {
+        if let Some(until) = self.patience.filter(|_| room == 0) {
             sleep_until(until).await;
             tracing::warn!(
-                queue = context.capabilities.queue,
+                queue = context.queue(),
                 "handlers still run: what was handed out before is handled one at a time beside them"
             );
         }
@@ -156,15 +163,30 @@ impl<R: Send + 'static> Isolation<R> {
             return Ok(Some(kept));
         }
         if self.stopped {
-            resume(context).await?;
+            take_up_to(context, self.limit).await?;
             self.stopped = false;
         }
-        context.transport.receive().await
+        if self.batch.is_empty() {
+            let most = if self.watch.together() { room } else { 1 };
+            context.receiver.receive(&mut self.batch, most).await?;
+        }
+        Ok(self.batch.pop_front())
     }
 
-    /// A resume that was asked for: true when the intake stays stopped for now, and is taken up later.
-    pub(crate) fn stays_stopped(&self) -> bool {
-        self.stopped
+    /// Something was received and waits for its turn.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    /// A resume that was asked for: how many the broker may hand out now; `None` when the intake stays stopped for now, and is
+    /// taken up later.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        (!self.stopped).then_some(self.limit)
+    }
+
+    /// What was received and no handler began with.
+    pub(crate) fn unstarted(&mut self) -> &mut VecDeque<Received<R>> {
+        &mut self.batch
     }
 
     /// When something doubtful has been handled alone for long enough: [`end`](Self::end) is due.
@@ -174,7 +196,7 @@ impl<R: Send + 'static> Isolation<R> {
 
     /// Something that was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only
     /// place. Should another be handled alone by now, that one is waited for.
-    pub(crate) async fn held<T: Transport<Receipt = R>>(
+    pub(crate) async fn held<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
     ) -> Result<(), TransportError> {
@@ -182,7 +204,7 @@ impl<R: Send + 'static> Isolation<R> {
     }
 
     /// The last that was handled alone is not waited for any longer.
-    pub(crate) async fn end<T: Transport<Receipt = R>>(
+    pub(crate) async fn end<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
     ) -> Result<(), TransportError> {
@@ -192,14 +214,14 @@ impl<R: Send + 'static> Isolation<R> {
     }
 
     /// As many as configured are in hand again from now on.
-    pub(crate) async fn widen<T: Transport<Receipt = R>>(
+    pub(crate) async fn widen<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
         suspects: u64,
     ) -> Result<(), TransportError> {
         if suspects > 0 {
             tracing::info!(
-                queue = context.capabilities.queue,
+                queue = context.queue(),
                 suspects,
                 "what was handed out before has come to an end: messages are handled side by side again"
             );
@@ -208,14 +230,17 @@ impl<R: Send + 'static> Isolation<R> {
         if !self.narrows {
             return Ok(());
         }
-        context.transport.narrow(None);
-        super::run::give_back_unstarted(context).await;
+        self.limit = context.settings.needs.prefetch;
+        super::run::give_back_unstarted(context, &mut self.batch).await;
         self.stopped = false;
-        resume(context).await
+        take_up_to(context, self.limit).await
     }
 
     /// Nothing is kept any more.
-    pub(crate) async fn give_back_kept<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
+    pub(crate) async fn give_back_kept<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+    ) {
         if let Some(kept) = self.kept.take() {
             // Where the release is a copy, it may wait for an alarm to end. Dropped, the receipt gives it back as it is.
             let _ = tokio::time::timeout(super::run::PARTING, context.release(kept)).await;
@@ -224,11 +249,15 @@ impl<R: Send + 'static> Isolation<R> {
 
     /// Stops the intake and gives back all that no handler has begun with, but this one. Handlers that run may end, within
     /// the grace period: one that takes hours must not hold everything up.
-    async fn isolate<T: Transport<Receipt = R>>(&mut self, context: &Context<T>, received: Received<R>) {
+    async fn isolate<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+        received: Received<R>,
+    ) {
         if self.narrows {
-            context.transport.narrow(Some(1));
-            let given_back = super::run::give_back_unstarted(context).await;
-            if context.capabilities.release_counts {
+            self.limit = 1;
+            let given_back = super::run::give_back_unstarted(context, &mut self.batch).await;
+            if context.told.facts().counting.releases {
                 self.watch.gave_back_copies(given_back);
             }
             self.stopped = true;
@@ -239,7 +268,7 @@ impl<R: Send + 'static> Isolation<R> {
         self.kept = Some(received);
     }
 
-    fn suspicion<T: Transport<Receipt = R>>(
+    fn suspicion<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &self,
         context: &Context<T>,
         delivery: &Delivery,
@@ -250,7 +279,7 @@ impl<R: Send + 'static> Isolation<R> {
             return Suspicion::None;
         }
         let interrupted =
-            || context.transport.since_interruption().is_some_and(|since| since < COMES_AGAIN_WITHIN);
+            || context.told.interrupted_at().is_some_and(|at| at.elapsed() < COMES_AGAIN_WITHIN);
         let pardoned = delivery.redelivered() && interrupted();
         match self.rule.suspicion(delivery, pardoned, deaths) {
             Suspicion::Doubtful if Instant::now() >= self.doubts_until => Suspicion::None,
@@ -261,7 +290,7 @@ impl<R: Send + 'static> Isolation<R> {
 
 fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     tracing::warn!(
-        queue = context.capabilities.queue,
+        queue = context.queue(),
         id = delivery.id(),
         handed_out = delivery.handed_out(),
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
@@ -270,9 +299,9 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     context.tell(&Event::IsolationBegan { delivery });
 }
 
-/// Closed by somebody else in the meantime, there is nothing to resume: receiving says so.
-async fn resume<T: Transport>(context: &Context<T>) -> Result<(), TransportError> {
-    match context.transport.resume().await {
+/// Closed by somebody else in the meantime, there is nothing to take: receiving says so.
+async fn take_up_to<T: Transport>(context: &Context<T>, limit: u32) -> Result<(), TransportError> {
+    match context.receiver.set_limit(limit).await {
         Err(error) if error.kind() == TransportErrorKind::Closed => Ok(()),
         other => other,
     }

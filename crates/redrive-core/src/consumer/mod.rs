@@ -14,6 +14,7 @@ mod run;
 mod settle;
 mod suspects;
 mod telemetry;
+mod told;
 mod work;
 mod workers;
 

@@ -1,5 +1,6 @@
 //! The loop: takes deliveries when the stack is ready for them, and ends in order.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
@@ -17,11 +18,12 @@ use super::control::{Asked, Control};
 use super::isolate::{Alone, Isolation};
 use super::ledger::Ledger;
 use super::suspects::{Rule, Step};
+use super::told::Told;
 use super::work::Context;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
-use crate::transport::{Received, Transport, TransportError};
+use crate::transport::{OpenError, ReceiptOf, Received, Receiver, Transport, TransportError};
 
 /// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
 /// never do.
@@ -69,56 +71,56 @@ async fn run_started<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
     let context = Arc::new(context);
-    let queue = &context.capabilities.queue;
+    let queue = context.queue();
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.tell(&Event::Started { queue });
     let working = Arc::clone(&context);
     let mut workers =
-        Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<T::Receipt>| {
+        Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<ReceiptOf<T>>| {
             let context = Arc::clone(&working);
             async move { context.work(ready, received, alone).await }
         });
-    let ended = consume(&context, &control, &mut workers, shutdown).await;
+    let mut unstarted = VecDeque::new();
+    let ended = consume(&context, &control, &mut workers, &mut unstarted, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
     }
-    finish(&context, workers).await;
+    finish(&context, workers, unstarted).await;
     let report = context.counters.report();
     tracing::info!(queue, ?report, "the consumer has ended");
     context.tell(&Event::Stopped);
     ended.map(|()| report)
 }
 
-/// Compares what is asked with what the broker can do, before the first message is taken; then starts.
+/// Opens the transport, which refuses what the broker cannot do, and begins to take messages.
 async fn start<T: Transport>(
     transport: Arc<T>,
     service: ErasedService,
     settings: Settings,
 ) -> Result<Context<T>, ConsumerError> {
-    let capabilities = transport.capabilities();
-    let queue = capabilities.queue.clone();
-    let unmet = settings.needs.unmet(&capabilities);
-    if !unmet.is_empty() {
-        return Err(ConsumerError::Refused { queue, unmet });
-    }
+    let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
-    let rule = |capabilities| Rule::of(settings.suspects, &settings.needs, capabilities, ledger.is_some());
-    let narrowed = !rule(&capabilities).is_off();
-    if narrowed {
-        // The first delivery shows whether a process died before; nothing else is in hand until then.
-        transport.narrow(Some(1));
-    }
-    if let Err(error) = transport.start(&settings.needs).await {
-        transport.close().await;
-        return Err(ConsumerError::Start { queue, error });
-    }
+    let (told, signals) = Told::listen(settings.remembered().is_some());
+    let receiver = match transport.open(&settings.needs, signals).await {
+        Ok((receiver, facts)) => {
+            told.opened(facts);
+            receiver
+        }
+        Err(refused) => {
+            transport.close().await;
+            return Err(match refused {
+                OpenError::Refused(unmet) => ConsumerError::Refused { queue, unmet },
+                OpenError::Failed(error) => ConsumerError::Start { queue, error },
+            });
+        }
+    };
+    let facts = told.facts();
+    let rule = Rule::of(settings.suspects, &settings.needs, &facts, ledger.is_some());
+    let suspects = (rule, !rule.is_off());
     let mut needs = settings.needs.clone();
-    // Some of it is known only now.
-    let capabilities = transport.capabilities();
-    let suspects = (rule(&capabilities), narrowed);
-    if let (Some(allowed), Some(limit)) = (needs.hand_outs_on(&capabilities), capabilities.hand_out_limit)
+    if let (Some(allowed), Some(limit)) = (needs.hand_outs_on(&facts), facts.limits.hand_outs)
         && needs.hand_outs != Some(allowed)
     {
         tracing::info!(
@@ -130,8 +132,8 @@ async fn start<T: Transport>(
     }
     // What the ledger counts need not be counted by the broker.
     needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
-    needs.longest_hold = settings.longest_hold(capabilities.most_in_hand);
-    for doubt in needs.doubtful(&capabilities) {
+    needs.longest_hold = settings.longest_hold(facts.limits.in_hand);
+    for doubt in needs.doubtful(&queue, &facts) {
         tracing::warn!(queue, "{doubt}");
     }
     if let Some(named) = ledger.as_ref().map(Ledger::counted).filter(|&named| named > 0) {
@@ -141,31 +143,38 @@ async fn start<T: Transport>(
             "by its ledger, a process died with these messages: each is handled alone"
         );
     }
-    Ok(Context::new(transport, service, settings, suspects, ledger))
+    let context = Context::new(transport, (receiver, told), service, settings, suspects, ledger);
+    if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
+        context.close().await;
+        return Err(ConsumerError::Start { queue, error });
+    }
+    Ok(context)
 }
 
 /// Until the end is asked for, or something is broken for good.
 async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
     control: &Control,
-    workers: &mut Workers<Job<T::Receipt>>,
+    workers: &mut Workers<Job<ReceiptOf<T>>>,
+    unstarted: &mut VecDeque<Received<ReceiptOf<T>>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
-    let mut intake = Intake { paused: false, shut: false, next: None, isolation };
+    let mut intake = Intake { paused: false, shut: false, one_by_one: false, next: None, isolation };
     let ended = take_in(context, &mut intake, control, workers, shutdown).await;
+    unstarted.append(intake.isolation.unstarted());
     intake.isolation.give_back_kept(context).await;
     ended
 }
 
 async fn take_in<T: Transport>(
     context: &Arc<Context<T>>,
-    intake: &mut Intake<T::Receipt>,
+    intake: &mut Intake<ReceiptOf<T>>,
     control: &Control,
-    workers: &mut Workers<Job<T::Receipt>>,
+    workers: &mut Workers<Job<ReceiptOf<T>>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
-    let broken = |error| ConsumerError::Transport { queue: context.capabilities.queue.clone(), error };
+    let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
     let mut shutdown = pin!(shutdown);
     let mut asked = control.subscribe();
     // It may have been asked for before the start.
@@ -193,7 +202,7 @@ async fn take_in<T: Transport>(
             Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             // A place in the layers that the idle intake holds is for who has a message.
             () = context.stack_wanted.notified() => intake.next = None,
-            taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
+            taken = intake.take(context, room), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {
                     // Closed by somebody else.
@@ -219,9 +228,13 @@ async fn take_in<T: Transport>(
                     if left == 0 || room == 0 || !intake.open() {
                         break;
                     }
-                    match intake.take(context, true).now_or_never() {
+                    match intake.take(context, room.min(left)).now_or_never() {
                         Some(next) => taken = next,
-                        None => break,
+                        None => {
+                            // The layers have a limit of their own: from now on nothing is received that has no place in them.
+                            intake.one_by_one |= intake.isolation.has_more();
+                            break;
+                        }
                     }
                 }
                 workers.call();
@@ -239,6 +252,8 @@ struct Intake<R> {
     paused: bool,
     /// While copies cannot be stored.
     shut: bool,
+    /// The layers were not ready for all that was received at once.
+    one_by_one: bool,
     /// A clone of the stack that is, or is becoming, ready for the next delivery.
     next: Option<ErasedService>,
     isolation: Isolation<R>,
@@ -250,20 +265,21 @@ impl<R: Send + 'static> Intake<R> {
     }
 
     /// Takes no message that there is no room for: first the stack is ready, then a delivery is received. Cancel safe.
-    async fn take<T: Transport<Receipt = R>>(
+    async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
-        room: bool,
+        room: usize,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
-        let queue = || context.capabilities.queue.clone();
+        let queue = || context.queue().to_owned();
         let next = self.next.get_or_insert_with(|| context.stack());
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
-        let received = self.isolation.take(context, room).await;
+        let most = if self.one_by_one { 1 } else { AT_ONCE };
+        let received = self.isolation.take(context, room.min(most)).await;
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }
 
-    async fn pause<T: Transport<Receipt = R>>(&mut self, context: &Context<T>) {
+    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
         if self.paused {
             return;
         }
@@ -271,31 +287,35 @@ impl<R: Send + 'static> Intake<R> {
         // What is ready holds permits of the layers.
         self.next = None;
         self.isolation.give_back_kept(context).await;
-        give_back_unstarted(context).await;
-        tracing::info!(queue = context.capabilities.queue, "paused, as asked");
+        give_back_unstarted(context, self.isolation.unstarted()).await;
+        tracing::info!(queue = context.queue(), "paused, as asked");
     }
 
-    async fn resume<T: Transport<Receipt = R>>(
+    async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
     ) -> Result<(), TransportError> {
         if !self.paused {
             return Ok(());
         }
-        if !self.isolation.stays_stopped() {
-            context.transport.resume().await?;
+        if let Some(limit) = self.isolation.limit() {
+            context.receiver.set_limit(limit).await?;
         }
         self.paused = false;
-        tracing::info!(queue = context.capabilities.queue, "resumed, as asked");
+        tracing::info!(queue = context.queue(), "resumed, as asked");
         Ok(())
     }
 
-    fn shut_while<T: Transport<Receipt = R>>(&mut self, shut: bool, context: &Context<T>) {
+    fn shut_while<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        shut: bool,
+        context: &Context<T>,
+    ) {
         if shut == self.shut {
             return;
         }
         self.shut = shut;
-        let queue = &context.capabilities.queue;
+        let queue = context.queue();
         if shut {
             self.next = None;
             tracing::error!(queue, "takes no more messages: copies cannot be stored");
@@ -309,16 +329,24 @@ impl<R: Send + 'static> Intake<R> {
 
 /// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
 /// of these it had handed out before.
-pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
+pub(crate) async fn give_back_unstarted<T: Transport>(
+    context: &Context<T>,
+    unstarted: &mut VecDeque<Received<ReceiptOf<T>>>,
+) -> u32 {
     let mut handed_out_before = 0_u32;
     let parting = async {
-        if let Err(error) = context.transport.pause().await {
+        if let Err(error) = context.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing either.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
-        while let Ok(Some(received)) = context.transport.receive().await {
-            handed_out_before += u32::from(received.delivery.handed_out() > 1);
-            context.release(received).await;
+        loop {
+            while let Some(received) = unstarted.pop_front() {
+                handed_out_before += u32::from(received.delivery.handed_out() > 1);
+                context.release(received).await;
+            }
+            if !matches!(context.receiver.receive(unstarted, AT_ONCE).await, Ok(1..)) {
+                break;
+            }
         }
     };
     if timeout(PARTING, parting).await.is_err() {
@@ -330,9 +358,13 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
 }
 
 /// Lets the workers finish within the grace period, then has them give back, then parts from the broker.
-async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<T::Receipt>>) {
+async fn finish<T: Transport>(
+    context: &Context<T>,
+    mut workers: Workers<Job<ReceiptOf<T>>>,
+    mut unstarted: VecDeque<Received<ReceiptOf<T>>>,
+) {
     let finishing = async {
-        tokio::join!(give_back_unstarted(context), workers.all_done(reap));
+        tokio::join!(give_back_unstarted(context, &mut unstarted), workers.all_done(reap));
     };
     if timeout(context.settings.grace, finishing).await.is_err() {
         tracing::warn!(
@@ -350,7 +382,7 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<T::
             );
         }
     }
-    if timeout(PARTING, context.transport.close()).await.is_err() {
+    if timeout(PARTING, context.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
     }
     // Those that wait for a job hold the ledger, and whoever runs the next consumer may want it at once.

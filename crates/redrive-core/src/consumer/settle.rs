@@ -14,7 +14,7 @@ use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::message::Message;
 use crate::settlement::Settlement;
-use crate::transport::{SettleError, Transport, TransportError, TransportErrorKind};
+use crate::transport::{ReceiptOf, Receiver, SettleError, Transport, TransportError, TransportErrorKind};
 
 /// How carrying out a settlement ended.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ impl<T: Transport> Context<T> {
         &self,
         delivery: &Delivery,
         in_hand: &mut InHand,
-        receipt: T::Receipt,
+        receipt: ReceiptOf<T>,
         settlement: Settlement,
-    ) -> Ended<T::Receipt> {
+    ) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &settlement);
-        match self.transport.settle(receipt, settlement.clone()).await {
+        match self.receiver.settle(receipt, settlement.clone()).await {
             Ok(()) => {
                 self.after(in_hand, &settlement);
                 Ended::Settled
@@ -53,11 +53,11 @@ impl<T: Transport> Context<T> {
 
     async fn settle_after(
         &self,
-        mut failed: SettleError<T::Receipt>,
+        mut failed: SettleError<ReceiptOf<T>>,
         delivery: &Delivery,
         in_hand: &mut InHand,
         mut settlement: Settlement,
-    ) -> Ended<T::Receipt> {
+    ) -> Ended<ReceiptOf<T>> {
         let since = Instant::now();
         let (mut trouble, mut on_hold) = (None, None);
         let mut recovered = None;
@@ -110,7 +110,7 @@ impl<T: Transport> Context<T> {
                 }
                 recovered = Some(self.recovered());
             }
-            failed = match self.transport.settle(receipt, settlement.clone()).await {
+            failed = match self.receiver.settle(receipt, settlement.clone()).await {
                 Ok(()) => {
                     self.after(in_hand, &settlement);
                     return Ended::Settled;
@@ -126,12 +126,12 @@ impl<T: Transport> Context<T> {
         &self,
         delivery: &Delivery,
         in_hand: &mut InHand,
-        receipt: T::Receipt,
+        receipt: ReceiptOf<T>,
         settlement: Settlement,
-    ) -> Ended<T::Receipt> {
+    ) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
-            match self.transport.settle(receipt, settlement.clone()).await {
+            match self.receiver.settle(receipt, settlement.clone()).await {
                 Ok(()) => {
                     self.after(in_hand, &settlement);
                     return Ended::Settled;
@@ -155,9 +155,9 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
-    async fn give_back(&self, in_hand: &mut InHand, receipt: T::Receipt) -> Ended<T::Receipt> {
+    async fn give_back(&self, in_hand: &mut InHand, receipt: ReceiptOf<T>) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &Settlement::Release);
-        match self.transport.settle(receipt, Settlement::Release).await {
+        match self.receiver.settle(receipt, Settlement::Release).await {
             Ok(()) => Ended::GivenBack,
             Err(_) => Ended::Lost,
         }
@@ -166,11 +166,11 @@ impl<T: Transport> Context<T> {
     /// What can never be copied can still be moved by the broker itself.
     fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
         let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
-        (hopeless && self.capabilities.native_dead_letter).then_some(Settlement::Reject)
+        (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::Reject)
     }
 
-    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.transport.recovered())
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.told.recovered())
     }
 
     /// Less when the transport says that it is worth trying again. False when the time is over first.
@@ -193,7 +193,7 @@ impl<T: Transport> Context<T> {
         let done = match settlement {
             Settlement::Complete | Settlement::Move { .. } => true,
             // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
-            Settlement::Reschedule { wait, .. } => wait.is_zero() || self.capabilities.keeps_delayed_copies,
+            Settlement::Reschedule { wait, .. } => wait.is_zero() || self.told.facts().delays.survive_crashes,
             // The message stays with the broker: when it comes again, it is not done.
             Settlement::Release | Settlement::HoldBack { .. } | Settlement::Reject => false,
         };

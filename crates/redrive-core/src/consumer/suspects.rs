@@ -6,7 +6,7 @@
 
 use crate::delivery::Delivery;
 use crate::needs::Needs;
-use crate::transport::Capabilities;
+use crate::transport::Facts;
 
 /// Which deliveries the consumer takes for a possible reason of a process's death, and handles alone: one at a time,
 /// with nothing else in the hand of the process's consumer. When nothing is said: [`Suspects::by_count`].
@@ -71,31 +71,24 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn of(
-        suspects: Suspects,
-        needs: &Needs,
-        capabilities: &Capabilities,
-        has_ledger: bool,
-    ) -> Self {
-        let counts = capabilities.counts_hand_outs;
+    pub(crate) fn of(suspects: Suspects, needs: &Needs, facts: &Facts, has_ledger: bool) -> Self {
+        let counts = facts.counting.hand_outs;
         let from = match suspects {
             Suspects { off: true, .. } => u32::MAX,
             Suspects { from: Some(from), .. } if counts => from,
             // One count for failures and deaths alike: no evidence of a death.
-            _ if capabilities.in_place.is_some() => u32::MAX,
+            _ if facts.delays.in_place.is_some() => u32::MAX,
             // In order given back for the first time, it looks like one that was in the hand of a dead process. A ledger
             // names those exactly whose handlers had begun; the count is there for deaths on other machines.
             _ if counts => {
-                let first_evidence = 2 + u32::from(capabilities.release_counts) + u32::from(has_ledger);
+                let first_evidence = 2 + u32::from(facts.counting.releases) + u32::from(has_ledger);
                 // Not later than the layers turn it away.
-                needs
-                    .hand_outs_on(capabilities)
-                    .map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
+                needs.hand_outs_on(facts).map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
             }
             _ => u32::MAX,
         };
         // Whoever chose a number meant that one.
-        let returns_look_alike = capabilities.release_counts && suspects.from.is_none() && from < u32::MAX;
+        let returns_look_alike = facts.counting.releases && suspects.from.is_none() && from < u32::MAX;
         Self {
             from,
             doubtful_from: if returns_look_alike { (from - 1).max(2) } else { from },

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::Message;
 
-fn capabilities(counts: bool, release_counts: bool) -> Capabilities {
-    let mut capabilities = Capabilities::new("test", "q");
-    (capabilities.counts_hand_outs, capabilities.release_counts) = (counts, release_counts);
-    capabilities
+fn facts(counts: bool, release_counts: bool) -> Facts {
+    let mut facts = Facts::new("test");
+    (facts.counting.hand_outs, facts.counting.releases) = (counts, release_counts);
+    facts
 }
 
 fn needs(allowed: Option<u32>) -> Needs {
@@ -19,7 +19,7 @@ fn needs(allowed: Option<u32>) -> Needs {
 }
 
 fn rule(suspects: Suspects, counts: bool, release_counts: bool, ledger: bool) -> Rule {
-    Rule::of(suspects, &needs(Some(10)), &capabilities(counts, release_counts), ledger)
+    Rule::of(suspects, &needs(Some(10)), &facts(counts, release_counts), ledger)
 }
 
 fn handed_out(times: u32) -> Delivery {
@@ -57,11 +57,10 @@ fn what_is_doubtful_is_handled_alone_by_who_does_so_anyway() {
 
 #[test]
 fn a_count_of_failures_and_deaths_together_is_no_evidence() {
-    let mut capabilities = capabilities(true, false);
-    capabilities.in_place =
-        Some(crate::InPlace::linear(std::time::Duration::ZERO, std::time::Duration::ZERO));
-    assert!(Rule::of(Suspects::default(), &needs(Some(10)), &capabilities, false).is_off());
-    let with_ledger = Rule::of(Suspects::default(), &needs(Some(10)), &capabilities, true);
+    let mut facts = facts(true, false);
+    facts.delays.in_place = Some(crate::InPlace::Any { longest: std::time::Duration::ZERO });
+    assert!(Rule::of(Suspects::default(), &needs(Some(10)), &facts, false).is_off());
+    let with_ledger = Rule::of(Suspects::default(), &needs(Some(10)), &facts, true);
     assert!(
         with_ledger.suspicion(&handed_out(2), false, 1) == Suspicion::Suspect
             && with_ledger.ordinary(&handed_out(9))
@@ -70,7 +69,7 @@ fn a_count_of_failures_and_deaths_together_is_no_evidence() {
 
 #[test]
 fn it_comes_before_the_layers_turn_it_away() {
-    let rule = Rule::of(Suspects::default(), &needs(Some(2)), &capabilities(true, true), true);
+    let rule = Rule::of(Suspects::default(), &needs(Some(2)), &facts(true, true), true);
     assert!(rule.suspicion(&handed_out(2), false, 0) == Suspicion::Suspect);
 }
 
@@ -186,9 +185,9 @@ impl World {
         messages: u32,
         killers: BTreeSet<u32>,
     ) -> Self {
-        let capabilities = capabilities(true, release_counts);
+        let facts = facts(true, release_counts);
         Self {
-            rule: Rule::of(Suspects::default(), &needs(Some(allowed)), &capabilities, false),
+            rule: Rule::of(Suspects::default(), &needs(Some(allowed)), &facts, false),
             release_counts,
             allowed,
             prefetch,

@@ -20,6 +20,7 @@ use super::recent::{SettledCache, Ticket};
 use super::report::Counters;
 use super::settle::Ended;
 use super::suspects::Rule;
+use super::told::Told;
 use super::{Event, Settings, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
@@ -29,16 +30,19 @@ use crate::handler::panic;
 use crate::publisher::Publisher;
 use crate::service::ErasedService;
 use crate::settlement::{Planning, Settlement};
-use crate::transport::{Capabilities, Received, Transport};
+use crate::transport::{Facts, NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
 
 /// Why a message cannot be copied, where that is known before it is tried.
 const NO_ROOM: &str = "its headers leave no room for a copy";
 
 /// What all deliveries of one consumer share.
-pub(crate) struct Context<T> {
-    pub(crate) transport: Arc<T>,
-    pub(crate) capabilities: Capabilities,
+pub(crate) struct Context<T: Transport> {
+    transport: Arc<T>,
+    pub(crate) receiver: T::Receiver,
     publisher: Publisher,
+    pub(crate) told: Arc<Told>,
+    /// The broker's name.
+    system: &'static str,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) recent: Option<Mutex<SettledCache>>,
@@ -46,7 +50,7 @@ pub(crate) struct Context<T> {
     /// There was ever one.
     any_lost: AtomicBool,
     pub(crate) rule: Rule,
-    /// The transport was started with one delivery in hand.
+    /// The consumer begins with one delivery in hand.
     pub(crate) narrowed: bool,
     pub(crate) ledger: Option<Ledger>,
     /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
@@ -84,21 +88,20 @@ type Due<R> = (Delivery, R, InHand);
 impl<T: Transport> Context<T> {
     pub(crate) fn new(
         transport: Arc<T>,
+        (receiver, told): (T::Receiver, Arc<Told>),
         service: ErasedService,
         settings: Settings,
         (rule, narrowed): (Rule, bool),
         ledger: Option<Ledger>,
     ) -> Self {
-        let capabilities = transport.capabilities();
-        if settings.remembered().is_some() {
-            // From now on they are kept.
-            transport.unreceived();
-        }
-        let most_in_hand = capabilities.most_in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
+        let facts = told.facts();
+        let most_in_hand = facts.limits.in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
-            capabilities,
+            system: facts.system,
             publisher: transport.publisher(),
             transport,
+            receiver,
+            told,
             losses: Mutex::default(),
             any_lost: AtomicBool::new(false),
             rule,
@@ -119,10 +122,10 @@ impl<T: Transport> Context<T> {
     }
 
     /// Handles a delivery and settles it.
-    pub(crate) async fn work(&self, service: ErasedService, received: Received<T::Receipt>, alone: Alone) {
+    pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_hand_out_limit(self.capabilities.hand_out_limit);
+        let delivery = delivery.with_hand_out_limit(self.told.facts().limits.hand_outs);
         let delivery = delivery.with_publisher(self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
@@ -133,7 +136,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Handles it from the hand, until there is room for a copy, or no more copies are needed.
-    async fn work_on(&self, due: Due<T::Receipt>) {
+    async fn work_on(&self, due: Due<ReceiptOf<T>>) {
         let mut next = Some(due);
         while let Some((delivery, receipt, in_hand)) = next {
             let mut service = self.stack();
@@ -155,10 +158,10 @@ impl<T: Transport> Context<T> {
         &self,
         service: ErasedService,
         delivery: Delivery,
-        receipt: T::Receipt,
+        receipt: ReceiptOf<T>,
         in_hand: InHand,
-    ) -> Option<Due<T::Receipt>> {
-        let span = telemetry::span(&delivery, self.capabilities.system);
+    ) -> Option<Due<ReceiptOf<T>>> {
+        let span = telemetry::span(&delivery, self.system);
         if span.is_disabled() {
             self.work_within(&span, service, delivery, receipt, in_hand).await
         } else {
@@ -172,16 +175,15 @@ impl<T: Transport> Context<T> {
         span: &Span,
         service: ErasedService,
         delivery: Delivery,
-        receipt: T::Receipt,
+        receipt: ReceiptOf<T>,
         mut in_hand: InHand,
-    ) -> Option<Due<T::Receipt>> {
+    ) -> Option<Due<ReceiptOf<T>>> {
         if in_hand.known {
             self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
             return None;
         }
         if delivery.story().not_before.is_some()
-            && let Some(wait_on) =
-                Settlement::wait_on(&delivery, &self.planning(&self.transport.capabilities()))
+            && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.told.facts()))
         {
             tracing::debug!("not due yet: waits on");
             if wait_on == Settlement::Reject {
@@ -196,7 +198,7 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::Received { delivery: &delivery });
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
-        let lost = self.transport.lost(&receipt);
+        let lost = self.receiver.lost(&receipt);
         let Some(disposition) = self.decide(service, &delivery, lost).await else {
             if let Some(begun) = &mut begun {
                 begun.give_back();
@@ -226,7 +228,7 @@ impl<T: Transport> Context<T> {
         due
     }
 
-    async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: T::Receipt) {
+    async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
         tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
         if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
             self.settled_at_last(delivery, in_hand);
@@ -236,7 +238,7 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives back a delivery that no handler has begun with.
-    pub(crate) async fn release(&self, received: Received<T::Receipt>) {
+    pub(crate) async fn release(&self, received: Received<ReceiptOf<T>>) {
         let Received { delivery, receipt } = received;
         // Given back as a copy it would be one hop further, and nobody would know it again.
         let (known, ticket) = self.arrived(&delivery);
@@ -293,17 +295,13 @@ impl<T: Transport> Context<T> {
         &self,
         delivery: &Delivery,
         mut in_hand: InHand,
-        receipt: T::Receipt,
+        receipt: ReceiptOf<T>,
         disposition: Disposition,
-    ) -> Option<Due<T::Receipt>> {
+    ) -> Option<Due<ReceiptOf<T>>> {
         let settlement = match disposition {
             // Nothing to plan: the way that most messages go is kept short.
             Disposition::Ack => Settlement::Complete,
-            // The broker may be another version than at the start.
-            _ => {
-                let capabilities = self.transport.capabilities();
-                Settlement::planned(delivery, &disposition, &self.planning(&capabilities))
-            }
+            _ => Settlement::planned(delivery, &disposition, &self.planning(&self.told.facts())),
         };
         if settlement == Settlement::Reject && !self.is_asked_to_reject(&disposition) {
             self.cannot_copy(&mut in_hand, &NO_ROOM);
@@ -337,7 +335,8 @@ impl<T: Transport> Context<T> {
     }
 
     fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {
-        matches!(disposition, Disposition::DeadLetter(_)) && self.capabilities.prefers_native_dead_letter
+        matches!(disposition, Disposition::DeadLetter(_))
+            && self.told.facts().dead_letter == NativeDeadLetter::Preferred
     }
 
     pub(crate) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
@@ -351,8 +350,8 @@ impl<T: Transport> Context<T> {
         &self,
         delivery: &Delivery,
         mut in_hand: InHand,
-        ended: Ended<T::Receipt>,
-    ) -> Option<Due<T::Receipt>> {
+        ended: Ended<ReceiptOf<T>>,
+    ) -> Option<Due<ReceiptOf<T>>> {
         if let Ended::Due { copy, receipt } = ended {
             in_hand.original.get_or_insert_with(|| delivery.clone());
             return Some((delivery.clone().replaced_by(copy, self.transport.now()), receipt, in_hand));
@@ -377,7 +376,7 @@ impl<T: Transport> Context<T> {
         if times == 2 {
             let held = self.transport.now().duration_since(delivery.received_at()).unwrap_or_default();
             tracing::error!(
-                queue = self.capabilities.queue,
+                queue = self.queue(),
                 id = delivery.id(),
                 ?held,
                 "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
@@ -444,15 +443,30 @@ impl<T: Transport> Context<T> {
     fn recent_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
         let mut recent = self.recent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.is_first_with(delivery) {
-            let since = self.transport.since_interruption().unwrap_or_default();
-            let resumed = Instant::now().checked_sub(since).unwrap_or_else(Instant::now);
-            recent.interrupted(delivery.interruptions(), self.transport.unreceived().as_deref(), resumed);
+            let (resumed, unreceived) = self.told.take_interruption();
+            recent.interrupted(delivery.interruptions(), unreceived.as_deref(), resumed);
         }
         Some(recent)
     }
 
-    fn planning<'a>(&self, capabilities: &'a Capabilities) -> Planning<'a> {
-        Planning { now: self.transport.now(), capabilities, header_budget: self.settings.header_budget }
+    /// The name of what is consumed.
+    pub(crate) fn queue(&self) -> &str {
+        self.transport.queue()
+    }
+
+    /// How many deliveries the broker may hand out at first: one shows whether a process died before, and nothing else is in
+    /// hand until then.
+    pub(crate) fn limit_at_first(&self) -> u32 {
+        if self.narrowed { 1 } else { self.settings.needs.prefetch }
+    }
+
+    /// Parts from the broker.
+    pub(crate) async fn close(&self) {
+        self.transport.close().await;
+    }
+
+    fn planning<'a>(&self, facts: &'a Facts) -> Planning<'a> {
+        Planning { now: self.transport.now(), facts, header_budget: self.settings.header_budget }
     }
 
     fn redacted(&self, disposition: Disposition) -> Disposition {

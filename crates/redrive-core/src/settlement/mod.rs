@@ -12,7 +12,7 @@ use crate::headers::{Headers, Value};
 use crate::message::Message;
 use crate::story::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::text::cut;
-use crate::transport::Capabilities;
+use crate::transport::{Facts, NativeDeadLetter};
 use budget::into_budget;
 
 /// What the transport must do with a delivery: complete, nothing is left to decide.
@@ -28,7 +28,7 @@ pub enum Settlement {
         copy: Message,
     },
     /// Hold the message itself back, for `wait` at least, and hand it out again, counted as failed. Nothing is copied and
-    /// nothing written on it. Only where [`Capabilities::in_place`] says so, and `wait` is not longer than the broker will
+    /// nothing written on it. Only where [`Delays::in_place`](crate::Delays::in_place) says so, and `wait` is not longer than the broker will
     /// hold it by that.
     HoldBack {
         /// How long to hold it back.
@@ -44,7 +44,7 @@ pub enum Settlement {
     /// Give the delivery back as it is, to be handed out again at once.
     Release,
     /// Have the broker move the delivery onto the dead-letter shelf by its own means, without a copy and hence
-    /// without its story. Only where [`Capabilities::native_dead_letter`] says so; the last resort for a message
+    /// without its story. Only where [`Facts::dead_letter`] says so; the last resort for a message
     /// that is too large to be copied.
     Reject,
 }
@@ -54,8 +54,8 @@ pub enum Settlement {
 pub struct Planning<'a> {
     /// The time now.
     pub now: SystemTime,
-    /// What the transport can do.
-    pub capabilities: &'a Capabilities,
+    /// What is known of the broker.
+    pub facts: &'a Facts,
     /// How many bytes redrive's own headers may take.
     pub header_budget: usize,
 }
@@ -103,10 +103,7 @@ impl Settlement {
                 reschedule(wait, copy, planning)
             }
             // By the broker's own means, as the transport was asked to.
-            Disposition::DeadLetter(_)
-                if planning.capabilities.native_dead_letter
-                    && planning.capabilities.prefers_native_dead_letter =>
-            {
+            Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
                 Self::Reject
             }
             Disposition::DeadLetter(ref failure) => shelve(Shelf::DeadLetter, delivery, failure, planning),
@@ -125,7 +122,7 @@ impl Settlement {
         // Less than this is a difference between clocks, not a hop that is still to come.
         const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
         // Later than any wait that the broker accepts: not of redrive's writing, and the message would go round for ever.
-        if planning.capabilities.longest_wait.is_some_and(|longest| remaining > longest) {
+        if planning.facts.delays.longest.is_some_and(|longest| remaining > longest) {
             return None;
         }
         (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
@@ -195,7 +192,7 @@ pub fn redriven(shelved: &Message) -> Message {
 /// would go on to count: a copy carries it as a deadline.
 fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
     let failures = delivery.failures_in_place().saturating_add(1);
-    let held = planning.capabilities.in_place.map(|in_place| in_place.wait_after(failures));
+    let held = planning.facts.delays.in_place.map(|in_place| in_place.longest_after(failures));
     let must_be_copied = delivery.story().id_assigned || delivery.message().properties().expiration.is_some();
     held.is_some_and(|held| held >= wait) && !must_be_copied
 }
@@ -203,9 +200,9 @@ fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) 
 /// Where giving back raises the broker's count of hand-outs, a message that is given back again and again would
 /// look like one that kills its process: a copy starts the broker's count anew, and carries ours.
 fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
-    let capabilities = planning.capabilities;
+    let facts = planning.facts;
     let counted_before = delivery.handed_out() - 1;
-    if !(capabilities.release_counts && capabilities.counts_hand_outs) || counted_before == 0 {
+    if !(facts.counting.releases && facts.counting.hand_outs) || counted_before == 0 {
         return Settlement::Release;
     }
     let mut copy = next_copy(delivery);
@@ -221,7 +218,7 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
 }
 
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
-    let hop = planning.capabilities.hops.as_deref().map_or(wait, |hops| next_hop(wait, hops));
+    let hop = planning.facts.delays.hops.as_deref().map_or(wait, |hops| next_hop(wait, hops));
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
@@ -231,7 +228,7 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
         copy.headers_mut().insert_own(names::DUE_AT, due);
     }
     let fits = into_budget(&mut copy, planning);
-    if !fits && planning.capabilities.native_dead_letter {
+    if !fits && planning.facts.dead_letter.is_possible() {
         return Settlement::Reject;
     }
     Settlement::Reschedule { wait: hop, copy }
@@ -253,7 +250,7 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
     let mut copy = failed_copy(delivery, failure, None, planning.now);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.handed_out()));
     let fits = into_budget(&mut copy, planning);
-    if !fits && planning.capabilities.native_dead_letter {
+    if !fits && planning.facts.dead_letter.is_possible() {
         return Settlement::Reject;
     }
     Settlement::Move { shelf, copy }
@@ -358,7 +355,7 @@ fn history_entry(attempt: u32, at: Option<Value>, reason: &str, error: &str, wai
 }
 
 fn fits(copy: &Message, planning: &Planning<'_>) -> bool {
-    planning.capabilities.max_header_bytes.is_none_or(|max| copy.encoded_header_len() <= max)
+    planning.facts.limits.headers.is_none_or(|limit| limit.has_room_for(copy))
 }
 
 #[cfg(test)]

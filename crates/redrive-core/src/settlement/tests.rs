@@ -9,8 +9,8 @@ fn failed(message: Message, in_place: u32) -> Delivery {
         .failed_in_place(in_place)
 }
 
-fn planned(capabilities: &Capabilities, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let planning = Planning { now: SystemTime::UNIX_EPOCH, capabilities, header_budget: 4096 };
+fn planned(facts: &Facts, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let planning = Planning { now: SystemTime::UNIX_EPOCH, facts, header_budget: 4096 };
     Settlement::plan(delivery, disposition, &planning)
 }
 
@@ -21,32 +21,30 @@ fn failure() -> Failure {
 #[test]
 fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
     const SECOND: Duration = Duration::from_secs(1);
-    let mut capabilities = Capabilities::new("test", "q");
-    let retry = |capabilities: &Capabilities, delivery: &Delivery, wait| {
-        planned(capabilities, delivery, Disposition::Retry(wait, failure()))
+    let mut facts = Facts::new("test");
+    let retry = |facts: &Facts, delivery: &Delivery, wait| {
+        planned(facts, delivery, Disposition::Retry(wait, failure()))
     };
-    assert!(retry(&capabilities, &failed(Message::new("").with_id("a"), 0), SECOND).stores_copy());
-    capabilities.in_place = Some(crate::InPlace::linear(SECOND, SECOND * 3));
+    assert!(retry(&facts, &failed(Message::new("").with_id("a"), 0), SECOND).stores_copy());
+    facts.delays.in_place = Some(crate::InPlace::Linear { shortest: SECOND, longest: SECOND * 3 });
     for (failures, wait, in_place) in
         [(0, 0, true), (0, 1, true), (0, 2, false), (1, 2, true), (9, 3, true), (9, 4, false)]
     {
         let wait = SECOND * wait;
-        let settlement = retry(&capabilities, &failed(Message::new("").with_id("a"), failures), wait);
+        let settlement = retry(&facts, &failed(Message::new("").with_id("a"), failures), wait);
         assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{failures}: {settlement:?}");
     }
-    let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
-    assert!(retry(&capabilities, &nameless, SECOND).stores_copy(), "only a copy carries its id");
+    let nameless =
+        Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
+    assert!(retry(&facts, &nameless, SECOND).stores_copy(), "only a copy carries its id");
     let mut expiring = Message::new("").with_id("a");
     expiring.properties_mut().expiration = Some(SECOND * 60);
-    assert!(
-        retry(&capabilities, &failed(expiring, 0), SECOND).stores_copy(),
-        "only a copy carries its deadline"
-    );
+    assert!(retry(&facts, &failed(expiring, 0), SECOND).stores_copy(), "only a copy carries its deadline");
 }
 
 #[test]
 fn every_copy_carries_the_failures_that_the_broker_counted() {
-    let capabilities = Capabilities::new("test", "q");
+    let facts = Facts::new("test");
     let delivery = failed(Message::new("").with_header(names::ATTEMPT, 2_i64), 3);
     assert_eq!(delivery.attempt(), 6);
     for (disposition, failures) in [
@@ -56,7 +54,7 @@ fn every_copy_carries_the_failures_that_the_broker_counted() {
         (Disposition::Park(failure()), 6),
     ] {
         let (Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. }) =
-            planned(&capabilities, &delivery, disposition)
+            planned(&facts, &delivery, disposition)
         else {
             panic!("no copy")
         };
@@ -67,24 +65,24 @@ fn every_copy_carries_the_failures_that_the_broker_counted() {
 #[test]
 fn dead_letters_go_by_the_broker_where_it_is_asked_to_and_can() {
     let delivery = failed(Message::new("").with_id("a"), 0);
-    let dead_letter = |native, preferred| {
-        let mut capabilities = Capabilities::new("test", "q");
-        (capabilities.native_dead_letter, capabilities.prefers_native_dead_letter) = (native, preferred);
-        let park = planned(&capabilities, &delivery, Disposition::Park(failure()));
+    let dead_letter = |native| {
+        let mut facts = Facts::new("test");
+        facts.dead_letter = native;
+        let park = planned(&facts, &delivery, Disposition::Park(failure()));
         assert!(park.stores_copy(), "parking is always a copy");
-        planned(&capabilities, &delivery, Disposition::DeadLetter(failure())).name()
+        planned(&facts, &delivery, Disposition::DeadLetter(failure())).name()
     };
-    assert_eq!(dead_letter(true, true), "reject");
-    assert_eq!(dead_letter(false, true), "move", "rejected, it would be gone");
-    assert_eq!(dead_letter(true, false), "move");
+    assert_eq!(dead_letter(NativeDeadLetter::Preferred), "reject");
+    assert_eq!(dead_letter(NativeDeadLetter::No), "move", "rejected, it would be gone");
+    assert_eq!(dead_letter(NativeDeadLetter::LastResort), "move");
 }
 
 #[test]
 fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     const DAY: Duration = Duration::from_secs(86_400);
-    let mut capabilities = Capabilities::new("test", "q");
-    capabilities.longest_wait = Some(10 * DAY);
-    let planning = Planning { now: SystemTime::UNIX_EPOCH, capabilities: &capabilities, header_budget: 4096 };
+    let mut facts = Facts::new("test");
+    facts.delays.longest = Some(10 * DAY);
+    let planning = Planning { now: SystemTime::UNIX_EPOCH, facts: &facts, header_budget: 4096 };
     let waits = |until: Value| {
         let message = Message::new("").with_header(names::NOT_BEFORE, until);
         let delivery = Delivery::new(message, "q", planning.now);
@@ -97,10 +95,10 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
 
 /// A wait of several hops, on hosts whose clocks differ: `ahead` of the one before when each hop is over.
 fn hops_of(wait: Duration, ahead: &[i64]) -> Vec<u64> {
-    let mut capabilities = Capabilities::new("test", "q");
-    capabilities.hops = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
+    let mut facts = Facts::new("test");
+    facts.delays.hops = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
     let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let mut planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let mut planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
     let mut settlement = Settlement::plan(&first, Disposition::Retry(wait, failure()), &planning);
     let mut hops = Vec::new();
@@ -135,10 +133,10 @@ fn the_time_that_a_message_lay_in_its_queue_is_not_waited_for_again() {
 
 #[test]
 fn what_was_left_of_another_wait_ends_none_early() {
-    let mut capabilities = Capabilities::new("test", "q");
-    capabilities.hops = Some(vec![Duration::from_secs(10)]);
+    let mut facts = Facts::new("test");
+    facts.delays.hops = Some(vec![Duration::from_secs(10)]);
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
     let retry = Disposition::Retry(Duration::from_secs(12), failure());
     let Settlement::Reschedule { mut copy, .. } = Settlement::plan(&first, retry, &planning) else {
@@ -158,15 +156,15 @@ fn what_was_left_of_another_wait_ends_none_early() {
 
 #[test]
 fn what_is_left_of_a_wait_outlives_a_release_by_a_copy() {
-    let mut capabilities = Capabilities::new("test", "q");
-    capabilities.hops = Some(vec![Duration::from_secs(10)]);
-    (capabilities.release_counts, capabilities.counts_hand_outs) = (true, true);
+    let mut facts = Facts::new("test");
+    facts.delays.hops = Some(vec![Duration::from_secs(10)]);
+    (facts.counting.releases, facts.counting.hand_outs) = (true, true);
     let first = failed(Message::new("").with_id("a"), 0);
     let wait = Disposition::Retry(Duration::from_secs(60), failure());
-    let Settlement::Reschedule { copy, .. } = planned(&capabilities, &first, wait) else { panic!() };
+    let Settlement::Reschedule { copy, .. } = planned(&facts, &first, wait) else { panic!() };
     let early = failed(copy, 1);
     assert_eq!(early.story().wait_left, Some(Duration::from_secs(50)));
-    let released = planned(&capabilities, &early, Disposition::Release);
+    let released = planned(&facts, &early, Disposition::Release);
     let Settlement::Reschedule { copy, .. } = released else { panic!("{released:?}") };
     assert_eq!(Story::read(&copy).wait_left, Some(Duration::from_secs(50)));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::arbitrary::{message, now};
 use proptest::prelude::*;
 use redrive_core::{
-    Capabilities, Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Headers, Message, Planning,
-    Reason, Settlement, Shelf, Story, Value, header_names as names, redriven,
+    Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Facts, Failure, HeaderLimit, Headers, Message,
+    NativeDeadLetter, Planning, Reason, Settlement, Shelf, Story, Value, header_names as names, redriven,
 };
 
 fn durations() -> impl Strategy<Value = Duration> {
@@ -37,18 +37,18 @@ fn disposition() -> impl Strategy<Value = Disposition> {
 }
 
 prop_compose! {
-    fn capabilities()(
+    fn facts()(
         hops in proptest::option::of(proptest::collection::btree_set(durations(), 0..5)), native_dead_letter in any::<bool>(),
         counts_hand_outs in any::<bool>(), release_counts in any::<bool>(),
         max_header_bytes in proptest::option::of(2_000..100_000_usize),
-    ) -> Capabilities {
-        let mut capabilities = Capabilities::new("test", "orders");
-        capabilities.hops = hops.map(|hops| hops.into_iter().collect());
-        capabilities.native_dead_letter = native_dead_letter;
-        capabilities.counts_hand_outs = counts_hand_outs;
-        capabilities.release_counts = release_counts;
-        capabilities.max_header_bytes = max_header_bytes;
-        capabilities
+    ) -> Facts {
+        let mut facts = Facts::new("test");
+        facts.delays.hops = hops.map(|hops| hops.into_iter().collect());
+        facts.dead_letter = if native_dead_letter { NativeDeadLetter::LastResort } else { NativeDeadLetter::No };
+        facts.counting.hand_outs = counts_hand_outs;
+        facts.counting.releases = release_counts;
+        facts.limits.headers = max_header_bytes.map(HeaderLimit::bytes);
+        facts
     }
 }
 
@@ -58,8 +58,8 @@ prop_compose! {
     }
 }
 
-fn planning(capabilities: &Capabilities) -> Planning<'_> {
-    Planning { now: now(), capabilities, header_budget: DEFAULT_HEADER_BUDGET }
+fn planning(facts: &Facts) -> Planning<'_> {
+    Planning { now: now(), facts, header_budget: DEFAULT_HEADER_BUDGET }
 }
 
 fn copy_of(settlement: &Settlement) -> Option<&Message> {
@@ -89,9 +89,9 @@ proptest! {
 
     #[test]
     fn the_kind_of_plan_follows_from_the_disposition(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        delivery in delivery(), disposition in disposition(), facts in facts(),
     ) {
-        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&capabilities));
+        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&facts));
         let fits = match (&disposition, &plan) {
             (Disposition::Ack | Disposition::Discard(_), Settlement::Complete) => true,
             (Disposition::Release, Settlement::Release) => true,
@@ -100,7 +100,7 @@ proptest! {
             (Disposition::DeadLetter(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::DeadLetter,
             (Disposition::Park(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::Parking,
             (Disposition::Release, Settlement::Reject) => false,
-            (_, Settlement::Reject) => capabilities.native_dead_letter && capabilities.max_header_bytes.is_some(),
+            (_, Settlement::Reject) => facts.dead_letter.is_possible() && facts.limits.headers.is_some(),
             _ => false,
         };
         prop_assert!(fits, "{disposition:?} became {plan:?}");
@@ -108,9 +108,9 @@ proptest! {
 
     #[test]
     fn a_failure_counts_one_attempt_and_nothing_else_does(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        delivery in delivery(), disposition in disposition(), facts in facts(),
     ) {
-        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&capabilities));
+        let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&facts));
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
         let expected = match (delivery.story().attempt, disposition.failure()) {
             (Count::Known(before), Some(_)) => Count::Known(before.saturating_add(1)),
@@ -122,9 +122,9 @@ proptest! {
 
     #[test]
     fn a_copy_is_never_taken_for_its_original(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        delivery in delivery(), disposition in disposition(), facts in facts(),
     ) {
-        let plan = Settlement::plan(&delivery, disposition, &planning(&capabilities));
+        let plan = Settlement::plan(&delivery, disposition, &planning(&facts));
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
         prop_assert!(Story::read(copy).hop != delivery.story().hop);
         prop_assert!(Story::read(&redriven(copy)).hop != Story::read(copy).hop);
@@ -132,9 +132,9 @@ proptest! {
 
     #[test]
     fn what_is_not_redrives_own_stays_as_it_came(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        delivery in delivery(), disposition in disposition(), facts in facts(),
     ) {
-        let plan = Settlement::plan(&delivery, disposition, &planning(&capabilities));
+        let plan = Settlement::plan(&delivery, disposition, &planning(&facts));
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
         let original = delivery.message();
         prop_assert_eq!(copy.body(), original.body());
@@ -150,26 +150,26 @@ proptest! {
 
     #[test]
     fn what_redrive_adds_is_bounded(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(),
+        delivery in delivery(), disposition in disposition(), facts in facts(),
         header_budget in 4096..8192_usize,
     ) {
-        let planning = Planning { header_budget, ..planning(&capabilities) };
+        let planning = Planning { header_budget, ..planning(&facts) };
         let plan = Settlement::plan(&delivery, disposition, &planning);
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
         prop_assert!(own_bytes(copy.headers()) <= header_budget, "{:?}", copy.headers());
-        if let (Some(max), true) = (capabilities.max_header_bytes, capabilities.native_dead_letter) {
-            prop_assert!(copy.encoded_header_len() <= max);
+        if let (Some(limit), true) = (facts.limits.headers, facts.dead_letter.is_possible()) {
+            prop_assert!(limit.has_room_for(copy));
         }
     }
 
     #[test]
     fn a_wait_is_split_into_hops_and_never_cut_short(
-        delivery in delivery(), wait in durations(), capabilities in capabilities(),
+        delivery in delivery(), wait in durations(), facts in facts(),
     ) {
-        let plan = Settlement::plan(&delivery, Disposition::Snooze(wait), &planning(&capabilities));
+        let plan = Settlement::plan(&delivery, Disposition::Snooze(wait), &planning(&facts));
         let Settlement::Reschedule { wait: hop, copy } = plan else { return Ok(()) };
         let not_before = Story::read(&copy).not_before;
-        let hops = capabilities.hops.clone().unwrap_or_default();
+        let hops = facts.delays.hops.clone().unwrap_or_default();
         prop_assert!(hop <= wait);
         match hop < wait {
             true => {
@@ -197,9 +197,9 @@ proptest! {
 
     #[test]
     fn a_planned_copy_is_read_back_and_planned_again(
-        delivery in delivery(), disposition in disposition(), capabilities in capabilities(), text in "[a-z ]{1,40}",
+        delivery in delivery(), disposition in disposition(), facts in facts(), text in "[a-z ]{1,40}",
     ) {
-        let planning = planning(&capabilities);
+        let planning = planning(&facts);
         let plan = Settlement::plan(&delivery, disposition, &planning);
         let Some(first) = copy_of(&plan) else { return Ok(()) };
         let again = Delivery::new(first.clone(), "orders", now()).published_to("", "orders");

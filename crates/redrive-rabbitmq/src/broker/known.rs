@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tracing::warn;
 
@@ -23,7 +23,6 @@ pub(super) struct Known {
     sized: u16,
     /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
     narrowed: u16,
-    interrupted_at: Option<Instant>,
     interruptions: u64,
     sessions: Vec<Weak<Session>>,
     pub(super) told: Told,
@@ -39,9 +38,12 @@ pub(crate) struct Told {
 impl Broker {
     /// Takes in what a connection tells of the broker; it may be another version after each restart.
     pub(crate) fn note_connection(&self, live: &Live) {
-        let mut known = self.known();
-        known.version = live.version;
-        known.frame_max = live.frame_max();
+        {
+            let mut known = self.known();
+            known.version = live.version;
+            known.frame_max = live.frame_max();
+        }
+        self.tell_facts();
     }
 
     pub(super) fn note_prefetch(&self, prefetch: u32) {
@@ -76,18 +78,13 @@ impl Broker {
         self.known().sized = in_hand;
     }
 
-    pub(crate) fn narrow(&self, most: Option<u32>) {
-        let most = most.map_or(0, |most| u16::try_from(most.max(1)).unwrap_or(u16::MAX));
-        self.known().narrowed = most;
-    }
-
-    /// What was in hand when the last subscription was cut comes again from now on.
-    pub(crate) fn note_interruption(&self) {
-        self.known().interrupted_at = Some(Instant::now());
-    }
-
-    pub(crate) fn since_interruption(&self) -> Option<Duration> {
-        self.known().interrupted_at.map(|at| at.elapsed())
+    /// How many the consumer allows, from the next subscription on. Answers how many that are here.
+    pub(crate) fn set_limit(&self, limit: u32) -> u16 {
+        let mut known = self.known();
+        let prefetch = known.prefetch.max(1);
+        let limit = u16::try_from(limit.max(1)).unwrap_or(u16::MAX).min(prefetch);
+        known.narrowed = if limit < prefetch { limit } else { 0 };
+        limit
     }
 
     /// How many there were, with those that were not counted yet.
@@ -127,6 +124,7 @@ impl Broker {
     #[cfg(feature = "management")]
     pub(crate) fn note_told(&self, told: Told) {
         self.known().told = told;
+        self.tell_facts();
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {

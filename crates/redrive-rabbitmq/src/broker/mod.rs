@@ -4,12 +4,13 @@ mod known;
 mod preparing;
 mod publishing;
 mod storing;
+mod telling;
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use redrive_core::{Capabilities, Needs, TransportError};
+use redrive_core::{Facts, HeaderLimit, NativeDeadLetter, Needs, TransportError};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::connection::Live;
@@ -27,6 +28,8 @@ use known::Known;
 pub(crate) use known::Told;
 use storing::is_missing;
 pub(crate) use storing::stored;
+use telling::Listener;
+pub(crate) use telling::tell_recoveries;
 
 /// A quorum queue without a limit of its own hands a message out this often, from 4.0 on.
 const DEFAULT_HAND_OUTS_FROM_4_0: u32 = 21;
@@ -52,6 +55,8 @@ pub(crate) struct Broker {
     declaring: tokio::sync::Mutex<()>,
     /// Until then a queue is younger than [`Options::new_queue_wait`], and nothing is entrusted to it.
     young_until: Mutex<Option<Instant>>,
+    /// Who is told what happens beside the deliveries, from the time when the transport is open.
+    listener: Mutex<Option<Listener>>,
 }
 
 impl Broker {
@@ -72,6 +77,7 @@ impl Broker {
             prepared_in: AtomicU64::new(0),
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
+            listener: Mutex::default(),
         }
     }
 
@@ -100,9 +106,9 @@ impl Broker {
         Ok(self.connections.publisher())
     }
 
-    /// Resolves when the broker takes messages again: after an alarm, or on a new connection.
-    pub(crate) fn recovered(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.connections.publisher().link().recovered()
+    /// Changes when the broker takes messages again: after an alarm, or on a new connection.
+    pub(crate) fn recoveries(&self) -> watch::Receiver<u64> {
+        self.connections.publisher().link().recoveries()
     }
 
     /// The first address.
@@ -126,17 +132,18 @@ impl Broker {
         }
     }
 
-    pub(crate) fn capabilities(&self) -> Capabilities {
+    /// What is known of the broker now.
+    pub(crate) fn facts(&self) -> Facts {
         let known = self.known();
         let quorum = self.options.queue_type == QueueType::Quorum;
         let declares = self.options.topology == Topology::Declare;
-        let mut capabilities = Capabilities::new("rabbitmq", self.queue());
-        capabilities.longest_wait = Some(LONGEST);
-        capabilities.hops = self.is_started().then(|| self.mode().hops());
-        capabilities.counts_hand_outs = quorum;
+        let mut facts = Facts::new("rabbitmq");
+        facts.delays.longest = Some(LONGEST);
+        facts.delays.hops = self.is_started().then(|| self.mode().hops());
+        facts.counting.hand_outs = quorum;
         // Unknown counts as old: a copy in place of a return is right on every version.
-        capabilities.release_counts = quorum && known.version.is_none_or(|version| version < Version::V4_3);
-        capabilities.hand_out_limit = match self.options.delivery_limit {
+        facts.counting.releases = quorum && known.version.is_none_or(|version| version < Version::V4_3);
+        facts.limits.hand_outs = match self.options.delivery_limit {
             _ if !quorum => None,
             None if declares => {
                 let limit = known.told.delivery_limit.unwrap_or(u32::MAX).min(self.plan.delivery_limit);
@@ -151,23 +158,25 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
-        capabilities.most_in_hand = self.grows_to(&known).map(u32::from);
-        capabilities.hold_limit = hold_limit(&self.options, known.version, known.told.consumer_timeout);
-        capabilities.native_dead_letter = self.options.broker_dead_letters();
-        capabilities.prefers_native_dead_letter = self.options.dead_letters == DeadLetters::Broker;
+        facts.limits.in_hand = self.grows_to(&known).map(u32::from);
+        facts.limits.hold = hold_limit(&self.options, known.version, known.told.consumer_timeout);
+        facts.dead_letter = match self.options.dead_letters {
+            _ if !self.options.broker_dead_letters() => NativeDeadLetter::No,
+            DeadLetters::Broker => NativeDeadLetter::Preferred,
+            _ => NativeDeadLetter::LastResort,
+        };
         // A classic delay queue does not wait until what expired is on the disk of the queue that it goes to. Queues that
         // others declared may be classic, as long as nobody says that they are not.
-        capabilities.keeps_delayed_copies = match self.options.retry_queue_type {
+        facts.delays.survive_crashes = match self.options.retry_queue_type {
             Some(queue_type) => queue_type == QueueType::Quorum,
             None => {
                 let declared = self.options.delay.is_declared(self.options.topology);
                 declared && self.plan.retry_queue_type == QueueType::Quorum
             }
         };
-        capabilities.max_header_bytes = max_header_bytes(known.frame_max);
-        capabilities.keeps_order = false;
-        self.mode().describe(&mut capabilities);
-        capabilities
+        facts.limits.headers = max_header_bytes(known.frame_max).map(HeaderLimit::bytes);
+        self.mode().describe(&mut facts);
+        facts
     }
 
     pub(crate) fn set_needs(&self, needs: &Needs) {
@@ -211,8 +220,8 @@ mod tests {
             needs.prefetch = prefetch;
             broker.set_needs(&needs);
             // As it is when a consumer asks.
-            broker.narrow(Some(1));
-            broker.capabilities().most_in_hand
+            broker.set_limit(1);
+            broker.facts().limits.in_hand
         };
         assert_eq!(most(Options::new("orders"), 10), None);
         assert_eq!(most(Options::new("orders").prefetch_up_to(200), 10), Some(200));
@@ -222,7 +231,7 @@ mod tests {
 
     #[test]
     fn dead_letters_that_were_led_elsewhere_are_not_relied_on() {
-        let native = |options| broker(options).capabilities().native_dead_letter;
+        let native = |options| broker(options).facts().dead_letter.is_possible();
         assert!(native(Options::new("orders")));
         assert!(native(Options::new("orders").argument("x-max-length", 7_i64)));
         for name in ["x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow"] {

@@ -97,11 +97,11 @@ impl Broker {
             let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
             message.headers_mut().insert(header_names::EXPIRATION, millis);
         }
-        let mut capabilities = self.capabilities();
-        capabilities.hops = Some(mode.hops());
+        let mut facts = self.facts();
+        facts.delays.hops = Some(mode.hops());
         let planning = Planning {
             now: SystemTime::now(),
-            capabilities: &capabilities,
+            facts: &facts,
             header_budget: DEFAULT_HEADER_BUDGET,
         };
         let Settlement::Reschedule { wait: hop, mut copy } = Settlement::moved(&message, wait, &planning)

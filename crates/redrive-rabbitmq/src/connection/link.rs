@@ -1,7 +1,6 @@
 //! Connections that are made anew when they are lost. Each has an epoch: what belongs to an earlier one is stale.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -167,14 +166,9 @@ impl Link {
         Arc::clone(&self.user.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Resolves when the broker takes messages again: after an alarm, or on a new connection.
-    pub(crate) fn recovered(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut recoveries = self.recoveries.subscribe();
-        async move {
-            if recoveries.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+    /// Changes when the broker takes messages again: after an alarm, or on a new connection.
+    pub(crate) fn recoveries(&self) -> watch::Receiver<u64> {
+        self.recoveries.subscribe()
     }
 
     /// Tries each address once, beginning with the one after that of the last connection.

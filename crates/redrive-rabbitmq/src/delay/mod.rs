@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Capabilities, Message, Needs, Origin, Value, header_names};
+use redrive_core::{Facts, Message, Needs, Origin, Value, header_names};
 
 use crate::topology::{Part, Plan, QueueType, Topology};
 use crate::version::Version;
@@ -146,7 +146,7 @@ impl Delay {
 
 /// A delay mode at work: plain values that answer.
 pub(crate) trait Mode: fmt::Debug + Send + Sync {
-    /// The waits that take one hop, shortest first; see [`Capabilities::hops`].
+    /// The waits that take one hop, shortest first; see [`Delays::hops`](redrive_core::Delays::hops).
     fn hops(&self) -> Vec<Duration>;
 
     /// Where a copy goes to wait at least this long (never zero); `None` when nothing holds it that long. Writes on the
@@ -184,8 +184,8 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync {
     }
 
     /// What else the mode says of itself.
-    fn describe(&self, capabilities: &mut Capabilities) {
-        let _ = capabilities;
+    fn describe(&self, facts: &mut Facts) {
+        let _ = facts;
     }
 
     /// What people should know when they start it: logged.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{Capabilities, InPlace, Message, Needs};
+use redrive_core::{Facts, InPlace, Message, Needs};
 
 use super::ladder::{self, Ladder};
 use super::{Mode, Way};
@@ -110,7 +110,7 @@ impl AtWork {
     }
 
     fn in_place(&self) -> InPlace {
-        InPlace::linear(self.native.min, self.native.max)
+        InPlace::Linear { shortest: self.native.min, longest: self.native.max }
     }
 }
 
@@ -131,8 +131,8 @@ impl Mode for AtWork {
         self.copies.spare(way)
     }
 
-    fn describe(&self, capabilities: &mut Capabilities) {
-        capabilities.in_place = Some(self.in_place());
+    fn describe(&self, facts: &mut Facts) {
+        facts.delays.in_place = Some(self.in_place());
     }
 
     fn caveats(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Capabilities, Count, Exponential, Message, Story, header_names};
+use redrive_core::{Count, Exponential, Facts, Message, Story, header_names};
 
 use super::{Mode, Way, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
@@ -309,9 +309,8 @@ impl Mode for AtWork {
         self.single_queue.loses_what_waits()
     }
 
-    fn describe(&self, capabilities: &mut Capabilities) {
-        capabilities.waits_in_line = true;
-        capabilities.keeps_delayed_copies &= !self.single_queue.loses_what_waits();
+    fn describe(&self, facts: &mut Facts) {
+        facts.delays.survive_crashes &= !self.single_queue.loses_what_waits();
     }
 
     fn caveats(&self) -> Vec<String> {

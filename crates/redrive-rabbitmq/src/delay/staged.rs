@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Capabilities, Message, Origin};
+use redrive_core::{Facts, Message, Origin};
 
 use super::{Mode, Way, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
@@ -197,8 +197,8 @@ impl Mode for AtWork {
         parts
     }
 
-    fn describe(&self, capabilities: &mut Capabilities) {
-        capabilities.keeps_delayed_copies &= self.plan.retry_queue_type == QueueType::Quorum;
+    fn describe(&self, facts: &mut Facts) {
+        facts.delays.survive_crashes &= self.plan.retry_queue_type == QueueType::Quorum;
     }
 
     fn caveats(&self) -> Vec<String> {

@@ -55,12 +55,12 @@ fn copy() -> Message {
 /// How long a message is kept from its handler for a retry that asks for `wait`, hop by hop, as the core plans them and the
 /// mode carries them out.
 fn kept_for(mode: &dyn Mode, wait: Duration) -> (Duration, u32) {
-    let mut capabilities = Capabilities::new("rabbitmq", "orders");
-    capabilities.hops = Some(mode.hops());
-    capabilities.longest_wait = Some(LONGEST);
+    let mut facts = Facts::new("rabbitmq");
+    facts.delays.hops = Some(mode.hops());
+    facts.delays.longest = Some(LONGEST);
     let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let (mut now, mut hops) = (begun, 0);
-    let planning = |now| Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = |now| Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let failure = Failure::new(Reason::RetryableError, "throttled");
     let mut next = Some(Settlement::plan(
         &Delivery::new(Message::new("").with_id("a"), "orders", now),
@@ -131,9 +131,9 @@ fn native_declares_nothing_but_keeps_a_ladder_for_what_must_be_copied() {
     let way = mode.way(millis(60), &mut copy()).expect("a snooze finds a queue");
     assert_eq!(way, Way::queue("orders--retry-75ms"));
     assert!(mode.spare(&way).is_some(), "it is declared when it is needed");
-    let mut capabilities = Capabilities::new("rabbitmq", "orders");
-    mode.describe(&mut capabilities);
-    assert_eq!(capabilities.in_place, Some(InPlace::linear(millis(100), millis(400))));
+    let mut facts = Facts::new("rabbitmq");
+    mode.describe(&mut facts);
+    assert_eq!(facts.delays.in_place, Some(InPlace::Linear { shortest: millis(100), longest: millis(400) }));
 }
 
 #[test]
@@ -226,10 +226,10 @@ fn a_single_queue_that_cannot_be_is_refused() {
 
 #[test]
 fn what_can_be_gone_with_a_connection_says_so() {
-    let mut capabilities = Capabilities::new("rabbitmq", "orders");
+    let mut facts = Facts::new("rabbitmq");
     let mode = at_work(SingleQueue::transient(), &[]);
-    mode.describe(&mut capabilities);
-    assert!(mode.is_transient() && capabilities.waits_in_line && !capabilities.keeps_delayed_copies);
+    mode.describe(&mut facts);
+    assert!(mode.is_transient() && !facts.delays.survive_crashes);
     assert_eq!(mode.caveats().len(), 2);
     let durable = at_work(SingleQueue::durable(), &[]);
     assert!(!durable.is_transient());

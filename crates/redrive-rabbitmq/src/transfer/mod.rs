@@ -269,8 +269,8 @@ impl Transfer {
         let remaining = remaining(&message, source.ttl, now);
         // What the old mode understands, the new one may not.
         old.arrived(&mut message);
-        let capabilities = self.broker.capabilities();
-        let planning = Planning { now, capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+        let facts = self.broker.facts();
+        let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
         let Settlement::Reschedule { wait, mut copy } =
             Settlement::moved(&message, remaining.wait(), &planning)
         else {

@@ -13,7 +13,8 @@ use redrive_core::{
     Delivery, Disposition, Failure, Message, Needs, Planning, Reason, Received, Settlement, Transport,
     TransportErrorKind,
 };
-use redrive_rabbitmq::{Options, QueueType, RabbitMq, Receipt};
+use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
+use redrive_testkit::Started;
 
 /// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.
 pub const ARRIVAL: Duration = Duration::from_secs(180);
@@ -50,10 +51,9 @@ impl Scene {
         RabbitMq::options(&self.queue).queue_type(self.queue_type)
     }
 
-    pub async fn started(&self, needs: &Needs) -> RabbitMq {
+    pub async fn started(&self, needs: &Needs) -> Started<RabbitMq> {
         let transport = self.options().connect(&self.url).await.expect("connected");
-        transport.start(needs).await.expect("started");
-        transport
+        Started::open(transport, needs).await.expect("started")
     }
 
     /// Publishes as any client does, with properties of its own making.
@@ -111,10 +111,9 @@ pub fn with_short_wait(scene: &Scene) -> Options {
     scene.options().new_queue_wait(Duration::from_millis(300))
 }
 
-pub async fn started(options: Options, scene: &Scene, needs: &Needs) -> RabbitMq {
+pub async fn started(options: Options, scene: &Scene, needs: &Needs) -> Started<RabbitMq> {
     let transport = options.connect(&scene.url).await.expect("connected");
-    transport.start(needs).await.expect("started");
-    transport
+    Started::open(transport, needs).await.expect("started")
 }
 
 /// Publishes to an exchange as any client does; it must lead into a queue.
@@ -163,7 +162,7 @@ pub async fn publish(transport: &RabbitMq, message: Message) {
 }
 
 /// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and comes again.
-pub async fn settles(transport: &RabbitMq, mut receipt: Receipt, settlement: Settlement) -> bool {
+pub async fn settles(transport: &Started<RabbitMq>, mut receipt: Receipt, settlement: Settlement) -> bool {
     let again = async {
         loop {
             let Err(refused) = transport.settle(receipt, settlement.clone()).await else { return true };
@@ -181,7 +180,7 @@ pub async fn settles(transport: &RabbitMq, mut receipt: Receipt, settlement: Set
 }
 
 /// The same where nothing ends the connection.
-pub async fn settle(transport: &RabbitMq, receipt: Receipt, settlement: Settlement) {
+pub async fn settle(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) {
     assert!(settles(transport, receipt, settlement).await, "lost, and nothing ended the connection");
 }
 
@@ -208,7 +207,7 @@ pub fn text(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
-pub async fn complete(transport: &RabbitMq, receipt: Receipt) {
+pub async fn complete(transport: &Started<RabbitMq>, receipt: Receipt) {
     transport.settle(receipt, Settlement::Complete).await.expect("completed");
 }
 
@@ -245,27 +244,24 @@ pub fn needs(waits: &[u64], prefetch: u32) -> Needs {
 }
 
 /// The next delivery; fails when none comes in time.
-pub async fn next(transport: &RabbitMq) -> Received<Receipt> {
+pub async fn next<T: Transport<Receiver = RabbitMqReceiver>>(transport: &Started<T>) -> Received<Receipt> {
     let received = tokio::time::timeout(ARRIVAL, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving works").expect("a delivery")
 }
 
 /// What the consumer would have done about a failure.
-pub fn planned(transport: &RabbitMq, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning = Planning {
-        now: transport.now(),
-        capabilities: &capabilities,
-        header_budget: redrive_core::DEFAULT_HEADER_BUDGET,
-    };
+pub fn planned(transport: &Started<RabbitMq>, delivery: &Delivery, disposition: Disposition) -> Settlement {
+    let facts = transport.facts();
+    let planning =
+        Planning { now: transport.now(), facts: &facts, header_budget: redrive_core::DEFAULT_HEADER_BUDGET };
     Settlement::plan(delivery, disposition, &planning)
 }
 
-pub fn retry(transport: &RabbitMq, delivery: &Delivery, wait: Duration) -> Settlement {
+pub fn retry(transport: &Started<RabbitMq>, delivery: &Delivery, wait: Duration) -> Settlement {
     planned(transport, delivery, Disposition::Retry(wait, failure()))
 }
 
-pub fn dead_letter(transport: &RabbitMq, delivery: &Delivery) -> Settlement {
+pub fn dead_letter(transport: &Started<RabbitMq>, delivery: &Delivery) -> Settlement {
     planned(transport, delivery, Disposition::DeadLetter(failure()))
 }
 

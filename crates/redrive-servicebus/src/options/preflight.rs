@@ -1,6 +1,8 @@
 //! What a transport can do with its options, and what is refused before the first message is taken.
 
-use redrive_core::{Capabilities, InPlace, Needs, TransportError, TransportErrorKind};
+use redrive_core::{
+    Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError, TransportError, TransportErrorKind,
+};
 
 use super::{Options, ReceiveMode};
 use crate::address::Address;
@@ -67,8 +69,8 @@ impl Options {
     }
 
     /// Refuses what cannot be done for these needs.
-    pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), TransportError> {
-        let mut unmet = needs.unmet(&self.capabilities());
+    pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), OpenError> {
+        let mut unmet = needs.unmet(&self.entity.path(), &self.facts());
         unmet.extend(self.unmet_in_sessions(needs));
         unmet.extend(self.unmet_by_delivery_count(needs));
         let retries = needs.attempts.is_some() || !needs.waits.is_empty();
@@ -84,7 +86,7 @@ impl Options {
         }
         #[cfg(feature = "rest")]
         unmet.extend(self.unmet_by_rest());
-        if unmet.is_empty() { Ok(()) } else { Err(refused(unmet.join("; "))) }
+        if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
     /// In a session each attempt is a hand-out of the same message, and one must be left for the death of a process.
@@ -126,24 +128,23 @@ impl Options {
         })
     }
 
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("servicebus", self.entity.path());
-        capabilities.hand_out_limit = Some(self.max_delivery_count);
-        capabilities.hold_limit = Some(self.max_lock_renewal);
-        capabilities.native_dead_letter = true;
-        capabilities.max_header_bytes = Some(MAX_HEADER_BYTES);
+    pub(crate) fn facts(&self) -> Facts {
+        let mut facts = Facts::new("servicebus");
+        facts.limits.hand_outs = Some(self.max_delivery_count);
+        facts.limits.hold = Some(self.max_lock_renewal);
+        facts.dead_letter = NativeDeadLetter::LastResort;
+        facts.limits.headers = Some(HeaderLimit::bytes(MAX_HEADER_BYTES));
         if self.holds_locks() {
-            capabilities.in_place = self.hold_lock_up_to.map(|longest| InPlace::linear(longest, longest));
+            facts.delays.in_place = self.hold_lock_up_to.map(|longest| InPlace::Any { longest });
         }
         if self.sessions.is_some() {
-            capabilities.longest_wait = Some(self.longest_rest());
-            capabilities.keeps_order = true;
+            facts.delays.longest = Some(self.longest_rest());
             // A session that ends with its connection, as with that of a dead process, counts nothing.
-            capabilities.counts_hand_outs = false;
+            facts.counting.hand_outs = false;
         }
         #[cfg(feature = "rest")]
-        self.limit_to_rest(&mut capabilities);
-        capabilities
+        self.limit_to_rest(&mut facts);
+        facts
     }
 }
 

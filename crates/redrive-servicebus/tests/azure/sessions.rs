@@ -8,6 +8,7 @@ use redrive_core::{
     Transport,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 use crate::namespace::Place;
@@ -24,12 +25,8 @@ async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), B
         let delivery = &received.delivery;
         assert_eq!((delivery.id(), delivery.attempt(), delivery.handed_out()), ("a1", attempt, 1));
         assert_eq!(delivery.story().history.len(), attempt as usize - 1);
-        let capabilities = transport.capabilities();
-        let planning = Planning {
-            now: transport.now(),
-            capabilities: &capabilities,
-            header_budget: DEFAULT_HEADER_BUDGET,
-        };
+        let facts = transport.facts();
+        let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
         let retry = Disposition::Retry(Duration::from_millis(100), Failure::custom("Broken", "it fails"));
         let settlement = Settlement::plan(delivery, retry, &planning);
         settle(&transport, received.receipt, settlement).await?;
@@ -85,10 +82,10 @@ async fn a_session_of_a_dead_process_comes_again() -> Result<(), BoxError> {
     Ok(())
 }
 
-async fn started(place: &Place) -> Result<ServiceBus, BoxError> {
+async fn started(place: &Place) -> Result<Started<ServiceBus>, BoxError> {
     let options = ServiceBus::options(&*place.name).sessions(Sessions::concurrent(2));
     let transport = options.connect(&place.namespace.connection_string).await?;
-    transport.start(&Needs::none()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
     Ok(transport)
 }
 
@@ -101,15 +98,19 @@ async fn publish(transport: &ServiceBus, ids: &[&str]) -> Result<(), BoxError> {
     Ok(())
 }
 
-async fn next(transport: &ServiceBus) -> Result<Received<Receipt>, BoxError> {
+async fn next(transport: &Started<ServiceBus>) -> Result<Received<Receipt>, BoxError> {
     Ok(timeout(PATIENCE, transport.receive()).await??.ok_or("there is no more")?)
 }
 
-async fn settle(transport: &ServiceBus, receipt: Receipt, settlement: Settlement) -> Result<(), BoxError> {
+async fn settle(
+    transport: &Started<ServiceBus>,
+    receipt: Receipt,
+    settlement: Settlement,
+) -> Result<(), BoxError> {
     Ok(transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?)
 }
 
-async fn end(place: &Place, transports: &[ServiceBus]) {
+async fn end(place: &Place, transports: &[Started<ServiceBus>]) {
     for transport in transports {
         transport.close().await;
     }

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
-use redrive_core::{BoxError, Needs, Transport as _, TransportErrorKind};
+use redrive_core::{BoxError, Needs, Signals, Transport as _, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
+use redrive_testkit::Started;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::secured::{PATIENCE, QUEUE, Secured, a_message_goes_round};
+use crate::secured::{PATIENCE, QUEUE, Secured, a_message_goes_round, opened};
 
 /// What every token of these tests has in it.
 const TOKEN: &str = "eyJhbGciOiJub25lIn0";
@@ -67,6 +68,7 @@ async fn an_identity_consumes() -> Result<(), BoxError> {
     let secured = secured().await?;
     let identity = Identity::new(Duration::from_secs(3600), true);
     let transport = secured.options().connect_with(&secured.host(), identity.clone()).await?;
+    let transport = opened(transport).await?;
     a_message_goes_round(&transport, "of an identity").await?;
     assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
     let scopes = identity.scopes.lock().expect("not poisoned").clone();
@@ -83,13 +85,13 @@ async fn a_token_is_renewed_before_it_runs_out() -> Result<(), BoxError> {
     let secured = secured().await?;
     let identity = Identity::new(Duration::from_secs(4), true);
     let transport = secured.options().connect_with(&secured.host(), identity.clone()).await?;
-    transport.start(&Needs::none()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
     let before = *identity.given.borrow();
     identity.has_given(before + 2).await;
     // That it is shown to the broker: it is told to drop the connection at the next one.
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::DropConnection));
     let dropped = timeout(PATIENCE, async {
-        while transport.since_interruption().is_none() {
+        while transport.interruptions() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
@@ -105,7 +107,7 @@ async fn a_token_that_is_refused_says_what_to_do() -> Result<(), BoxError> {
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::unauthorized()).times(u32::MAX));
     let identity = Identity::new(Duration::from_secs(3600), true);
     let transport = secured.options().connect_with(&secured.host(), identity).await?;
-    let error = transport.start(&Needs::none()).await.expect_err("the token is refused");
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("the token is refused");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized);
     assert!(error.to_string().contains("Azure Service Bus Data Receiver"), "{error}");
     shows_no_token(&error.to_string());
@@ -117,7 +119,7 @@ async fn an_identity_that_gives_no_token_says_why() -> Result<(), BoxError> {
     let secured = secured().await?;
     let transport =
         secured.options().connect_with(&secured.host(), Identity::new(Duration::ZERO, false)).await?;
-    let error = transport.start(&Needs::none()).await.expect_err("there is no token");
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("there is no token");
     assert_eq!(error.kind(), TransportErrorKind::Unauthorized);
     assert!(error.to_string().contains("no managed identity endpoint was found"), "{error}");
     Ok(())

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use redrive_core::{BoxError, Message, Needs, Received, Settlement, Transport as _};
+use redrive_core::{BoxError, Message, Needs, Received, Settlement};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
@@ -64,17 +65,25 @@ pub(crate) fn authority(name: &str) -> Result<CertifiedIssuer<'static, KeyPair>,
     Ok(CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?)
 }
 
-/// A message is sent, fails, comes again and is completed: every kind of link there is.
-pub(crate) async fn a_message_goes_round(transport: &ServiceBus, body: &str) -> Result<(), BoxError> {
-    let wait = Duration::from_millis(100);
+/// Opened, for [`a_message_goes_round`].
+pub(crate) async fn opened(transport: ServiceBus) -> Result<Started<ServiceBus>, BoxError> {
     let mut needs = Needs::none();
-    needs.waits.insert(wait);
+    needs.waits.insert(WAIT);
     needs.prefetch = 1;
-    transport.start(&needs).await?;
+    Ok(Started::open(transport, &needs).await?)
+}
+
+const WAIT: Duration = Duration::from_millis(100);
+
+/// A message is sent, fails, comes again and is completed: every kind of link there is.
+pub(crate) async fn a_message_goes_round(
+    transport: &Started<ServiceBus>,
+    body: &str,
+) -> Result<(), BoxError> {
     transport.publish(Message::new(body.to_owned()).with_id("m")).await?;
     let first = next(transport).await;
     let copy = first.delivery.message().clone();
-    let rescheduled = transport.settle(first.receipt, Settlement::Reschedule { wait, copy }).await;
+    let rescheduled = transport.settle(first.receipt, Settlement::Reschedule { wait: WAIT, copy }).await;
     rescheduled.map_err(|refused| refused.error)?;
     let again = next(transport).await;
     assert_eq!(again.delivery.message().body(), body);
@@ -82,7 +91,7 @@ pub(crate) async fn a_message_goes_round(transport: &ServiceBus, body: &str) -> 
     Ok(())
 }
 
-pub(crate) async fn next(transport: &ServiceBus) -> Received<Receipt> {
+pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }

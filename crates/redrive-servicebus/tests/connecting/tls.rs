@@ -2,13 +2,13 @@
 
 use redrive_core::{BoxError, TransportError, TransportErrorKind};
 
-use crate::secured::{KEY, QUEUE, Secured, a_message_goes_round, authority};
+use crate::secured::{KEY, QUEUE, Secured, a_message_goes_round, authority, opened};
 use redrive_servicebus::ServiceBus;
 
 #[tokio::test]
 async fn messages_go_round_over_tls() -> Result<(), BoxError> {
     let secured = Secured::named("localhost").await?;
-    let transport = secured.options().connect(&secured.connection_string()).await?;
+    let transport = opened(secured.options().connect(&secured.connection_string()).await?).await?;
     a_message_goes_round(&transport, "over TLS").await?;
     assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
     Ok(())

@@ -8,13 +8,13 @@ use redrive_servicebus_emulator::{Emulator, Settings};
 
 use tokio::time::timeout;
 
-use crate::secured::{KEY, PATIENCE, QUEUE, Secured, a_message_goes_round};
+use crate::secured::{KEY, PATIENCE, QUEUE, Secured, a_message_goes_round, opened};
 
 #[tokio::test]
 async fn messages_go_round_in_websockets_on_tls() -> Result<(), BoxError> {
     let secured = Secured::named("localhost").await?;
     let options = secured.options().transport(TransportType::AmqpWebSockets);
-    let transport = options.connect(&secured.connection_string()).await?;
+    let transport = opened(options.connect(&secured.connection_string()).await?).await?;
     // More than one frame of AMQP, and more than is read or written at once.
     a_message_goes_round(&transport, &"0123456789abcdef".repeat(64 * 1024)).await?;
     assert!(secured.emulator.entity(QUEUE)?.messages().is_empty());
@@ -25,12 +25,12 @@ async fn messages_go_round_in_websockets_on_tls() -> Result<(), BoxError> {
 async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue(QUEUE, Settings::default()).websockets().start().await?;
     let asked = format!("{};TransportType=AmqpWebSockets", emulator.connection_string());
-    let transport = ServiceBus::connect(&asked, QUEUE).await?;
+    let transport = opened(ServiceBus::connect(&asked, QUEUE).await?).await?;
     a_message_goes_round(&transport, "in a WebSocket").await?;
     // Lost, and had again.
     emulator.drop_connections();
     let noticed = timeout(PATIENCE, async {
-        while transport.since_interruption().is_none() {
+        while transport.interruptions() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
@@ -58,5 +58,5 @@ async fn an_option_goes_before_the_connection_string() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;
     let asked = format!("{};TransportType=AmqpWebSockets", emulator.connection_string());
     let options = ServiceBus::options(QUEUE).transport(TransportType::AmqpTcp);
-    a_message_goes_round(&options.connect(&asked).await?, "on plain TCP").await
+    a_message_goes_round(&opened(options.connect(&asked).await?).await?, "on plain TCP").await
 }

@@ -8,6 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
@@ -24,15 +25,17 @@ pub(crate) fn detecting_duplicates() -> Settings {
     settings
 }
 
-pub(crate) async fn started(connection_string: &str, options: Options) -> Result<ServiceBus, BoxError> {
+pub(crate) async fn started(
+    connection_string: &str,
+    options: Options,
+) -> Result<Started<ServiceBus>, BoxError> {
     let transport = options.connect(connection_string).await?;
     let mut needs = Needs::none();
     needs.prefetch = 10;
-    transport.start(&needs).await?;
-    Ok(transport)
+    Ok(Started::open(transport, &needs).await?)
 }
 
-pub(crate) async fn next(transport: &ServiceBus) -> Received<Receipt> {
+pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
@@ -41,16 +44,19 @@ pub(crate) fn broken() -> Failure {
     Failure::custom("Broken", "it does not work")
 }
 
-pub(crate) fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+pub(crate) fn plan(
+    transport: &Started<ServiceBus>,
+    delivery: &Delivery,
+    disposition: Disposition,
+) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::plan(delivery, disposition, &planning)
 }
 
 /// Receives the next one, and settles it so.
 pub(crate) async fn settle_next(
-    transport: &ServiceBus,
+    transport: &Started<ServiceBus>,
     disposition: Disposition,
 ) -> Result<Delivery, BoxError> {
     let received = next(transport).await;
@@ -59,6 +65,6 @@ pub(crate) async fn settle_next(
     Ok(received.delivery)
 }
 
-pub(crate) async fn retry_next(transport: &ServiceBus) -> Result<Delivery, BoxError> {
+pub(crate) async fn retry_next(transport: &Started<ServiceBus>) -> Result<Delivery, BoxError> {
     settle_next(transport, Disposition::Retry(Duration::ZERO, broken())).await
 }

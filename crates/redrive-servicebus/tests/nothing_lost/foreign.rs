@@ -9,7 +9,7 @@ use fe2o3_amqp_types::messaging::{
     ApplicationProperties, Body, Data, Header, Message as Wire, MessageAnnotations, Priority, Properties,
 };
 use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
-use redrive_core::{BoxError, Disposition, Selection, Settlement, Shelf, Shelves as _, Transport};
+use redrive_core::{BoxError, Disposition, Selection, Settlement, Shelf, Shelves as _};
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};

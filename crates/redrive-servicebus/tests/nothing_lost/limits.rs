@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Message, Received, Settlement, Shelf, Shelves as _, Transport,
+    BoxError, Consumer, Delivery, Disposition, Message, Received, Settlement, Shelf, Shelves as _,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};

@@ -1,14 +1,19 @@
 //! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
 
+use redrive_testkit::Started;
 use std::time::Duration;
 
-use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _, Transport};
+use redrive_core::{BoxError, Disposition, Message, Selection, Settlement, Shelf, Shelves as _};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
 
 use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
 
-async fn dead_lettered(address: &str, options: Options, count: usize) -> Result<ServiceBus, BoxError> {
+async fn dead_lettered(
+    address: &str,
+    options: Options,
+    count: usize,
+) -> Result<Started<ServiceBus>, BoxError> {
     let transport = started(address, options).await?;
     for number in 0..count {
         transport.publish(Message::new("").with_id(number.to_string())).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{BoxError, Disposition, Settlement, Transport, TransportErrorKind};
+use redrive_core::{BoxError, Disposition, Settlement, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Fault, Step};
 
 use crate::steps::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Needs, Transport};
 use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
+use redrive_testkit::Started;
 
 use crate::steps::{
     FAR, QUEUE, complete, complete_is, concurrent, emulator, eventually, in_turns, next, next_is,
@@ -182,7 +183,7 @@ async fn a_refusal_at_once_is_followed_by_another_try() -> Result<(), BoxError> 
         let refusal = Effect::Refuse { condition: condition.to_owned() };
         emulator.inject(Fault::new(Step::Attach, refusal).on(QUEUE).after(1).times(2));
     }
-    transport.start(&Needs::none()).await?;
+    let transport = Started::open(transport, &Needs::none()).await?;
     for id in ["a1", "a2"] {
         complete_is(&transport, id, 1).await?;
     }

@@ -8,6 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
+use redrive_testkit::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";
@@ -43,12 +44,11 @@ pub(crate) fn with(sessions: Sessions) -> Options {
     ServiceBus::options(QUEUE).sessions(sessions).max_wait_time(PATIENCE)
 }
 
-pub(crate) async fn started(emulator: &Emulator, options: Options) -> Result<ServiceBus, BoxError> {
+pub(crate) async fn started(emulator: &Emulator, options: Options) -> Result<Started<ServiceBus>, BoxError> {
     let transport = options.connect(&emulator.connection_string()).await?;
     let mut needs = Needs::none();
     needs.prefetch = 10;
-    transport.start(&needs).await?;
-    Ok(transport)
+    Ok(Started::open(transport, &needs).await?)
 }
 
 /// Publishes messages in this order; the first letter of each id is its session.
@@ -65,24 +65,28 @@ pub(crate) fn message(id: &str) -> Message {
     message
 }
 
-pub(crate) async fn next(transport: &ServiceBus) -> Received<Receipt> {
+pub(crate) async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
     received.expect("receiving goes on").expect("there is one")
 }
 
-pub(crate) async fn next_is(transport: &ServiceBus, id: &str, attempt: u32) -> Received<Receipt> {
+pub(crate) async fn next_is(transport: &Started<ServiceBus>, id: &str, attempt: u32) -> Received<Receipt> {
     let received = next(transport).await;
     assert_eq!((received.delivery.id(), received.delivery.attempt()), (id, attempt));
     received
 }
 
 /// The next one, which must be this one, and completes it.
-pub(crate) async fn complete_is(transport: &ServiceBus, id: &str, attempt: u32) -> Result<(), BoxError> {
+pub(crate) async fn complete_is(
+    transport: &Started<ServiceBus>,
+    id: &str,
+    attempt: u32,
+) -> Result<(), BoxError> {
     let received = next_is(transport, id, attempt).await;
     complete(transport, received).await
 }
 
-pub(crate) async fn nothing_comes(transport: &ServiceBus) {
+pub(crate) async fn nothing_comes(transport: &Started<ServiceBus>) {
     if let Ok(received) = timeout(QUIET, transport.receive()).await {
         let id = received.map(|received| received.map(|received| received.delivery.id().to_owned()));
         panic!("something came: {id:?}");
@@ -90,7 +94,7 @@ pub(crate) async fn nothing_comes(transport: &ServiceBus) {
 }
 
 pub(crate) async fn settle(
-    transport: &ServiceBus,
+    transport: &Started<ServiceBus>,
     receipt: Receipt,
     settlement: Settlement,
 ) -> Result<(), BoxError> {
@@ -98,24 +102,31 @@ pub(crate) async fn settle(
 }
 
 /// Waits until the transport tells that this is no longer in hand.
-pub(crate) async fn until_lost(transport: &ServiceBus, receipt: &Receipt) {
+pub(crate) async fn until_lost(transport: &Started<ServiceBus>, receipt: &Receipt) {
     timeout(PATIENCE, transport.lost(receipt)).await.expect("the loss is told in time");
 }
 
 /// Settles, which must be answered with the loss of the delivery.
-pub(crate) async fn settle_is_lost(transport: &ServiceBus, receipt: Receipt, settlement: Settlement) {
+pub(crate) async fn settle_is_lost(
+    transport: &Started<ServiceBus>,
+    receipt: Receipt,
+    settlement: Settlement,
+) {
     let refused = transport.settle(receipt, settlement).await.expect_err("the session is lost");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
     assert!(refused.receipt.is_none(), "a lost delivery's receipt is given back");
 }
 
-pub(crate) async fn complete(transport: &ServiceBus, received: Received<Receipt>) -> Result<(), BoxError> {
+pub(crate) async fn complete(
+    transport: &Started<ServiceBus>,
+    received: Received<Receipt>,
+) -> Result<(), BoxError> {
     settle(transport, received.receipt, Settlement::Complete).await
 }
 
 /// Lets it come again after this wait.
 pub(crate) async fn retry(
-    transport: &ServiceBus,
+    transport: &Started<ServiceBus>,
     received: Received<Receipt>,
     wait: Duration,
 ) -> Result<(), BoxError> {
@@ -127,10 +138,13 @@ pub(crate) fn failure() -> Failure {
     Failure::custom("Broken", "it does not work")
 }
 
-pub(crate) fn plan(transport: &ServiceBus, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+pub(crate) fn plan(
+    transport: &Started<ServiceBus>,
+    delivery: &Delivery,
+    disposition: Disposition,
+) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::plan(delivery, disposition, &planning)
 }
 

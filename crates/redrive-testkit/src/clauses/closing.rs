@@ -50,7 +50,7 @@ pub async fn close_costs_no_attempt<H: Harness>(case: &Case<H>) {
     assert_eq!(case.complete_is(&second, "a").await.attempt(), 2);
 }
 
-/// After `close`, `receive` answers `None`, also when there are messages, and every time.
+/// After `close`, `receive` answers that there is none to come, also when there are messages, and every time.
 pub async fn receive_after_close_answers_none<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
@@ -60,7 +60,7 @@ pub async fn receive_after_close_answers_none<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// A `receive` that waits when the transport is closed ends with `None`.
+/// A `receive` that waits when the transport is closed ends: there is none to come.
 pub async fn close_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let waiting = tokio::spawn({
@@ -89,13 +89,13 @@ pub async fn settling_after_close_answers_lost<H: Harness>(case: &Case<H>) {
     case.complete_is(&second, "a").await;
 }
 
-/// Closing twice, and closing what never was started, does no harm.
+/// Closing twice, and closing what never was opened, does no harm.
 pub async fn closing_twice_is_closing_once<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     transport.close().await;
     transport.close().await;
-    case.unstarted().await.close().await;
+    case.unopened().await.close().await;
     let other = case.started().await;
     case.complete_is(&other, "a").await;
     case.nothing_is_left(&other).await;

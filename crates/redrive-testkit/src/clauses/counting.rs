@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{Disposition, Settlement, Shelf, Transport};
+use redrive_core::{Disposition, Settlement, Shelf};
 
 use crate::case::Case;
 use crate::harness::Harness;
@@ -37,8 +37,8 @@ pub async fn attempt_and_hop_grow_with_every_retry<H: Harness>(case: &Case<H>) {
 /// or copied; neither giving back nor a snooze makes it grow, and nothing takes it back.
 pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    if transport.capabilities().in_place.is_none() {
-        return case.does_not_apply("the capabilities say `in_place: None`");
+    if transport.facts().delays.in_place.is_none() {
+        return case.does_not_apply("the facts say `delays.in_place: None`");
     }
     case.publish_ids(&["a"]).await;
     let copied = copied(&*transport);
@@ -70,7 +70,7 @@ pub async fn hand_outs_start_anew_with_a_copy<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let wait = copied(&*transport);
-    let none = if transport.capabilities().in_place.is_some() { wait } else { Duration::ZERO };
+    let none = if transport.facts().delays.in_place.is_some() { wait } else { Duration::ZERO };
     drop(case.next(&transport).await);
     for _ in 0..3 {
         let received = case.next_is(&transport, "a").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{Settlement, Shelf, Transport};
+use redrive_core::{Settlement, Shelf};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
@@ -24,7 +24,7 @@ pub async fn process_death_brings_messages_back<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&second).await;
 }
 
-/// Where the capabilities say that the broker counts hand-outs, each death of a process that held a message counts
+/// Where the facts say that the broker counts hand-outs, each death of a process that held a message counts
 /// as one; where it does not count, the message is marked as handed out before.
 pub async fn process_death_counts_as_declared<H: Harness>(case: &Case<H>) {
     let mut transport = case.started().await;
@@ -33,7 +33,7 @@ pub async fn process_death_counts_as_declared<H: Harness>(case: &Case<H>) {
         let received = case.next_is(&transport, "a").await;
         let handed_out = received.delivery.handed_out();
         assert_eq!(received.delivery.redelivered(), deaths > 0);
-        if transport.capabilities().counts_hand_outs {
+        if transport.facts().counting.hand_outs {
             assert_eq!(handed_out, deaths + 1, "after {deaths} deaths");
         } else {
             assert_eq!(handed_out, (deaths + 1).min(2), "after {deaths} deaths");
@@ -55,7 +55,7 @@ pub async fn process_death_costs_no_attempt<H: Harness>(case: &Case<H>) {
     assert_eq!(held.delivery.attempt(), 2);
     case.kill(&first).await;
     let second = case.started().await;
-    let charged = u32::from(second.capabilities().in_place.is_some());
+    let charged = u32::from(second.facts().delays.in_place.is_some());
     assert_eq!(case.complete_is(&second, "a").await.attempt(), 2 + charged);
 }
 
@@ -112,8 +112,8 @@ pub async fn a_dead_receipt_harms_no_other<H: Harness>(case: &Case<H>) {
 pub async fn a_message_at_the_hand_out_limit_is_shelved<H: Harness>(case: &Case<H>) {
     const MOST: u32 = 50;
     let mut transport = case.started().await;
-    let Some(limit) = transport.capabilities().hand_out_limit.filter(|&limit| limit <= MOST) else {
-        return case.does_not_apply(format!("the capabilities name no `hand_out_limit` of at most {MOST}"));
+    let Some(limit) = transport.facts().limits.hand_outs.filter(|&limit| limit <= MOST) else {
+        return case.does_not_apply(format!("the facts name no `limits.hand_outs` of at most {MOST}"));
     };
     case.publish_ids(&["killer"]).await;
     // Brokers differ by one in whether the limit itself is still handed out.
@@ -130,7 +130,7 @@ pub async fn a_message_at_the_hand_out_limit_is_shelved<H: Harness>(case: &Case<
 
 async fn next_or_shelved<H: Harness>(
     case: &Case<H>,
-    transport: &crate::TransportOf<H>,
+    transport: &crate::StartedOf<H>,
 ) -> Option<redrive_core::Received<crate::ReceiptOf<H>>> {
     let looked = timeout(ARRIVAL, async {
         loop {

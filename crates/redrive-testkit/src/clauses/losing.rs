@@ -1,6 +1,6 @@
 //! Deliveries that are lost while the connection lives.
 
-use redrive_core::{Settlement, Transport};
+use redrive_core::Settlement;
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case, QUIET};

@@ -4,7 +4,7 @@ use redrive_core::{Count, Disposition, Failure, Reason, Selection, Settlement, S
 use tokio::time::timeout;
 
 use crate::case::{Case, QUIET};
-use crate::harness::{Bench, Harness, TransportOf};
+use crate::harness::{Bench, Harness, StartedOf};
 use crate::planning::plan;
 use crate::samples;
 
@@ -168,7 +168,7 @@ pub async fn discard_removes_for_good<H: Harness>(case: &Case<H>) {
 
 async fn with_shelves<H: Harness>(
     case: &Case<H>,
-) -> Option<(Box<dyn Shelves>, std::sync::Arc<TransportOf<H>>)> {
+) -> Option<(Box<dyn Shelves>, std::sync::Arc<StartedOf<H>>)> {
     let transport = case.started().await;
     let shelves = case.bench.shelves().await;
     let shelves = shelves.unwrap_or_else(|error| panic!("the harness makes no shelves: {error}"));
@@ -181,7 +181,7 @@ async fn with_shelves<H: Harness>(
 /// Publishes messages and moves them onto a shelf, for this reason.
 async fn set_aside<H: Harness>(
     case: &Case<H>,
-    transport: &TransportOf<H>,
+    transport: &StartedOf<H>,
     ids: &[&str],
     shelf: Shelf,
     reason: &str,
@@ -197,7 +197,7 @@ async fn set_aside<H: Harness>(
 
 async fn move_to<H: Harness>(
     case: &Case<H>,
-    transport: &TransportOf<H>,
+    transport: &StartedOf<H>,
     received: redrive_core::Received<crate::ReceiptOf<H>>,
     shelf: Shelf,
     reason: &str,

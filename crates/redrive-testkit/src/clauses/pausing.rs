@@ -1,15 +1,15 @@
-//! Pausing and resuming.
+//! Limits: 0 is a pause.
 
 use std::sync::Arc;
 
-use redrive_core::{Settlement, Transport};
+use redrive_core::{Settlement, Transport, TransportErrorKind};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
 use crate::planning::needs;
 
-/// After `pause`, what was handed out before still arrives, then `receive` answers `None`; what was not handed out
+/// After the limit became 0, what was handed out before still arrives, then `receive` answers that there is none to come; what was not handed out
 /// is free for others.
 pub async fn pause_lets_finish_what_was_handed_out<H: Harness>(case: &Case<H>) {
     const MESSAGES: usize = 10;
@@ -44,7 +44,7 @@ pub async fn pause_takes_nothing_new<H: Harness>(case: &Case<H>) {
     case.complete_is(&other, "a").await;
 }
 
-/// A `receive` that waits when the transport is paused ends with `None`.
+/// A `receive` that waits when the limit becomes 0 ends: there is none to come.
 pub async fn pause_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let waiting = tokio::spawn({
@@ -62,7 +62,7 @@ pub async fn pause_ends_a_waiting_receive<H: Harness>(case: &Case<H>) {
     }
 }
 
-/// Settling goes on while the transport is paused, and what is rescheduled comes after `resume`.
+/// Settling goes on while the transport is paused, and what is rescheduled comes when it is resumed.
 pub async fn settling_goes_on_while_paused<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a", "b", "c"]).await;
@@ -80,7 +80,7 @@ pub async fn settling_goes_on_while_paused<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// After `resume` deliveries come again, those published during the pause included, any number of times.
+/// With a limit again, deliveries come again, those published during the pause included, any number of times.
 pub async fn resume_goes_on<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     for id in ["a", "b", "c"] {
@@ -105,25 +105,42 @@ pub async fn pausing_twice_is_pausing_once<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// Narrowed before the start, a transport has no more in hand than that; widened it has more from the next `resume` on.
-/// What was in hand before can still be settled.
-pub async fn narrowed_it_holds_less_and_widened_it_holds_more<H: Harness>(case: &Case<H>) {
-    let mut few = needs();
-    few.prefetch = 3;
-    let transport = case.unstarted().await;
-    transport.narrow(Some(1));
-    transport.start(&few).await.unwrap_or_else(|error| panic!("the transport does not start: {error}"));
-    case.publish_ids(&["a", "b", "c"]).await;
-    let a = case.next_is(&transport, "a").await;
-    case.nothing_comes(&transport).await;
+/// With a limit of 1 a transport has one in hand, and with a higher one more from then on, whether it was paused in between
+/// or not. What was in hand before can still be settled.
+pub async fn a_higher_limit_holds_more<H: Harness>(case: &Case<H>) {
+    for paused in [true, false] {
+        let mut few = needs();
+        few.prefetch = 3;
+        let transport = case.opened_with(few).await;
+        case.set_limit(&transport, 1).await;
+        case.publish_ids(&["a", "b", "c"]).await;
+        let a = case.next_is(&transport, "a").await;
+        case.nothing_comes(&transport).await;
+        if paused {
+            case.pause(&transport).await;
+            assert!(
+                case.drain(&transport).await.is_empty(),
+                "with a limit of 1, it had a second one in hand"
+            );
+        }
+        case.set_limit(&transport, 3).await;
+        let b = case.next_is(&transport, "b").await;
+        let c = case.next_is(&transport, "c").await;
+        case.settle(&transport, b.receipt, Settlement::Complete).await;
+        case.settle(&transport, a.receipt, Settlement::Complete).await;
+        case.settle(&transport, c.receipt, Settlement::Complete).await;
+        case.nothing_is_left(&transport).await;
+        transport.close().await;
+    }
+}
+
+/// A limit that is set after the end is refused as [`Closed`](TransportErrorKind::Closed); to stop what has ended is
+/// harmless.
+pub async fn a_limit_after_close_is_refused<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    transport.close().await;
     case.pause(&transport).await;
-    assert!(case.drain(&transport).await.is_empty(), "narrowed to one, it had a second one in hand");
-    transport.narrow(None);
-    case.resume(&transport).await;
-    let b = case.next_is(&transport, "b").await;
-    let c = case.next_is(&transport, "c").await;
-    case.settle(&transport, b.receipt, Settlement::Complete).await;
-    case.settle(&transport, a.receipt, Settlement::Complete).await;
-    case.settle(&transport, c.receipt, Settlement::Complete).await;
-    case.nothing_is_left(&transport).await;
+    let refused = transport.set_limit(1).await.err();
+    assert_eq!(refused.map(|error| error.kind()), Some(TransportErrorKind::Closed));
+    assert!(case.drain(&transport).await.is_empty(), "a closed transport takes a message");
 }

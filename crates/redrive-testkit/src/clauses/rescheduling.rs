@@ -6,7 +6,7 @@ use redrive_core::{DEFAULT_HEADER_BUDGET, Delivery, Disposition, Needs, Planning
 use tokio::time::Instant;
 
 use crate::case::Case;
-use crate::harness::{Harness, TransportOf};
+use crate::harness::{Harness, StartedOf};
 use crate::planning::{CLOCK_ERROR, FAR, LONG, SHORT, failure, plan, retry};
 use crate::samples;
 
@@ -77,9 +77,6 @@ pub async fn reschedule_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
 pub async fn a_shorter_wait_is_not_held_up_by_a_longer_one<H: Harness>(case: &Case<H>) {
     const ROUNDS: u32 = 20;
     let transport = case.started().await;
-    if transport.capabilities().waits_in_line {
-        return case.does_not_apply("the capabilities say `waits_in_line: true`");
-    }
     case.publish_ids(&["minute"]).await;
     let received = case.next(&transport).await;
     case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, FAR)).await;
@@ -140,9 +137,8 @@ pub async fn what_waits_survives_its_transport<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&second).await;
 }
 
-fn wait_on<H: Harness>(transport: &TransportOf<H>, delivery: &Delivery) -> Option<Settlement> {
-    let capabilities = transport.capabilities();
-    let planning =
-        Planning { now: transport.now(), capabilities: &capabilities, header_budget: DEFAULT_HEADER_BUDGET };
+fn wait_on<H: Harness>(transport: &StartedOf<H>, delivery: &Delivery) -> Option<Settlement> {
+    let facts = transport.facts();
+    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     Settlement::wait_on(delivery, &planning)
 }

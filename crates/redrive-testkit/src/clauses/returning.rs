@@ -20,17 +20,17 @@ pub async fn release_gives_back<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// Releasing a message raises the broker's count of hand-outs only where the capabilities say so.
+/// Releasing a message raises the broker's count of hand-outs only where the facts say so.
 pub async fn release_counts_as_declared<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    let capabilities = transport.capabilities();
-    if !capabilities.counts_hand_outs {
-        return case.does_not_apply("the capabilities say `counts_hand_outs: false`");
+    let facts = transport.facts();
+    if !facts.counting.hand_outs {
+        return case.does_not_apply("the facts say `counting.hand_outs: false`");
     }
     case.publish_ids(&["a"]).await;
     for released_before in 0..3 {
         let received = case.next_is(&transport, "a").await;
-        let expected = if capabilities.release_counts { released_before + 1 } else { 1 };
+        let expected = if facts.counting.releases { released_before + 1 } else { 1 };
         assert_eq!(received.delivery.handed_out(), expected, "after {released_before} releases");
         case.settle(&transport, received.receipt, Settlement::Release).await;
     }

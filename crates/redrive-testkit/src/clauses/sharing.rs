@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use redrive_core::{Settlement, Shelf, Transport};
+use redrive_core::{Settlement, Shelf};
 use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};

@@ -68,12 +68,12 @@ pub async fn a_shelf_keeps_the_order<H: Harness>(case: &Case<H>) {
     assert_eq!(ids, ["a", "b", "c", "d"]);
 }
 
-/// Where the capabilities say that the broker can dead-letter by itself, a rejected message rests on the dead-letter
+/// Where the facts say that the broker can dead-letter by itself, a rejected message rests on the dead-letter
 /// shelf with its body and its own headers.
 pub async fn reject_reaches_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    if !transport.capabilities().native_dead_letter {
-        return case.does_not_apply("the capabilities say `native_dead_letter: false`");
+    if !transport.facts().dead_letter.is_possible() {
+        return case.does_not_apply("the facts say `dead_letter: No`");
     }
     case.publish(samples::full(&case.harness)).await;
     let received = case.next(&transport).await;

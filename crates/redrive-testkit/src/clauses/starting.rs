@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Needs, Settlement, Transport, TransportErrorKind};
+use redrive_core::{Needs, OpenError, Settlement, Signals, Transport, TransportErrorKind};
 
 use crate::case::Case;
 use crate::harness::Harness;
 use crate::planning::needs;
 
-/// A transport can be started on a queue where messages are waiting already: they arrive.
+/// A transport can be opened on a queue where messages are waiting already: they arrive.
 pub async fn start_takes_what_is_there<H: Harness>(case: &Case<H>) {
     // The first one only sees to it that the queue exists.
     case.started().await.close().await;
@@ -18,12 +18,15 @@ pub async fn start_takes_what_is_there<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// Starting twice is either harmless or refused with an error; in both cases the transport goes on, and no message
-/// comes twice.
-pub async fn starting_twice_does_no_harm<H: Harness>(case: &Case<H>) {
+/// A transport has one receiver: opening it a second time is refused in words that say what to do, and the first one goes
+/// on.
+pub async fn opening_twice_is_refused<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    if let Err(error) = transport.start(&needs()).await {
-        assert!(error.to_string().len() > 20, "the refusal does not say what is wrong: {error}");
+    match transport.open(&needs(), Signals::ignored()).await {
+        Ok(_) => panic!("the transport has two receivers"),
+        Err(error) => {
+            assert!(error.to_string().len() > 20, "the refusal does not say what is wrong: {error}")
+        }
     }
     case.publish_ids(&["a", "b"]).await;
     let a = case.next_is(&transport, "a").await;
@@ -34,59 +37,80 @@ pub async fn starting_twice_does_no_harm<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// A start that asks for what the capabilities rule out is refused as
-/// [`Unsupported`](TransportErrorKind::Unsupported), in words that say what to do.
-pub async fn start_refuses_needs_that_it_cannot_meet<H: Harness>(case: &Case<H>) {
-    let transport = case.unstarted().await;
-    let capabilities = transport.capabilities();
+/// A transport that is opened with needs that the facts rule out refuses them ([`OpenError::Refused`]), in words that say
+/// what to do; it can be opened with others afterwards.
+pub async fn open_refuses_needs_that_it_cannot_meet<H: Harness>(case: &Case<H>) {
+    let first = case.opened_with(needs()).await;
+    let facts = first.facts();
+    first.close().await;
     let mut impossible = Vec::new();
-    if let Some(longest) = capabilities.longest_wait {
+    if let Some(longest) = facts.delays.longest {
         let mut needs = Needs::none();
         needs.waits.insert(longest.saturating_add(Duration::from_secs(1)));
         impossible.push(needs);
     }
-    if let Some(limit) = capabilities.hand_out_limit {
+    if let Some(limit) = facts.limits.hand_outs {
         let mut needs = Needs::none();
         needs.hand_outs = Some(limit);
         impossible.push(needs);
     }
     if impossible.is_empty() {
-        return case.does_not_apply("the capabilities rule nothing out that can be asked for");
+        return case.does_not_apply("the facts rule nothing out that can be asked for");
     }
+    let transport = case.unopened().await;
     for needs in impossible {
-        match transport.start(&needs).await {
-            Ok(()) => panic!("started with {needs:?}, which {capabilities:?} rules out"),
+        match transport.open(&needs, Signals::ignored()).await {
+            Ok(_) => panic!("opened with {needs:?}, which {facts:?} rules out"),
+            Err(OpenError::Failed(error)) => panic!("{needs:?} fail instead of being refused: {error}"),
             Err(error) => {
                 assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
                 assert!(error.to_string().len() > 20, "the refusal does not say what is wrong: {error}");
             }
         }
     }
+    let opened = transport.open(&needs(), Signals::ignored()).await;
+    assert!(opened.is_ok(), "after a refusal it cannot be opened");
 }
 
-/// The capabilities name the broker's system and the queue that deliveries come from; those known before the start
-/// do not change by it.
-pub async fn capabilities_name_system_and_queue<H: Harness>(case: &Case<H>) {
-    let transport = case.unstarted().await;
-    let before = transport.capabilities();
-    transport.start(&needs()).await.unwrap_or_else(|error| panic!("the transport does not start: {error}"));
-    let after = transport.capabilities();
-    assert!(!after.system.is_empty() && !after.queue.is_empty());
-    assert_eq!((before.system, before.queue), (after.system, after.queue.clone()));
+/// After it was closed a transport cannot be opened: that answers [`Closed`](TransportErrorKind::Closed).
+pub async fn opening_after_close_is_refused<H: Harness>(case: &Case<H>) {
+    let transport = case.unopened().await;
+    transport.close().await;
+    let opened = transport.open(&needs(), Signals::ignored()).await;
+    assert_eq!(opened.err().map(|error| error.kind()), Some(TransportErrorKind::Closed));
+}
+
+/// The facts name the broker's system, and the transport names the queue that deliveries come from.
+pub async fn system_and_queue_have_names<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    assert!(!transport.facts().system.is_empty() && !transport.queue().is_empty());
     case.publish_ids(&["a"]).await;
-    assert_eq!(case.complete_next(&transport).await.queue(), after.queue);
+    assert_eq!(case.complete_next(&transport).await.queue(), transport.queue());
 }
 
-/// Every wait that was asked for at the start can be used: the longest hop is not shorter than the longest of them,
+/// Before the first limit is set nothing is received: `receive` answers at once that there is none to come. From the first
+/// limit on what is there comes.
+pub async fn nothing_comes_before_the_first_limit<H: Harness>(case: &Case<H>) {
+    let transport = case.opened_with(needs()).await;
+    case.publish_ids(&["a"]).await;
+    assert!(case.drain(&transport).await.is_empty(), "a message came, and no limit was set");
+    // To stop what does not take anything is harmless.
+    case.pause(&transport).await;
+    case.resume(&transport).await;
+    case.complete_is(&transport, "a").await;
+    case.nothing_is_left(&transport).await;
+}
+
+/// Every wait that was asked for when it was opened can be used: the longest hop is not shorter than the longest of them,
 /// up to the longest wait that the broker knows.
 pub async fn the_longest_hop_covers_the_waits_asked_for<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
-    let capabilities = transport.capabilities();
-    let Some(hops) = capabilities.hops else { return };
+    let facts = transport.facts();
+    let Some(hops) = facts.delays.hops else { return };
     assert!(hops.is_sorted(), "{hops:?}");
     let hop = hops.last().copied().unwrap_or_default();
     let asked = needs().waits.last().copied().unwrap_or_default();
-    let expected = asked.min(capabilities.longest_wait.unwrap_or(asked));
+    let expected = asked.min(facts.delays.longest.unwrap_or(asked));
     assert!(hop >= expected, "the longest hop is {hop:?}, and a wait of {expected:?} was asked for");
 }
 

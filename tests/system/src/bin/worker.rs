@@ -103,7 +103,7 @@ async fn connect(
             if operate(mode, &transport.shelves()).await? {
                 return Ok(());
             }
-            serve(mode, transport, path, log, leash).await
+            serve((mode, false), transport, path, log, leash).await
         }
         Broker::ServiceBus(options) => {
             let transport = options.connect(url).await?;
@@ -111,7 +111,7 @@ async fn connect(
                 transport.close().await;
                 return Ok(());
             }
-            serve(mode, transport, path, log, leash).await
+            serve((mode, true), transport, path, log, leash).await
         }
     }
 }
@@ -129,13 +129,12 @@ async fn operate(mode: &str, shelves: &dyn Shelves) -> anyhow::Result<bool> {
 }
 
 async fn serve<T: Transport>(
-    mode: &str,
+    (mode, on_servicebus): (&str, bool),
     transport: T,
     path: &Path,
     log: Arc<LogWriter>,
     leash: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let on_servicebus = transport.capabilities().system == "servicebus";
     let consumer = Consumer::new(transport).observer(observer(&log));
     let runner = match mode {
         "killer" | "killers" | "killer-with-ledger" | "killer-in-company" => {

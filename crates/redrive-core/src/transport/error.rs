@@ -1,0 +1,124 @@
+//! Why a transport could not do what was asked.
+
+/// Why a transport was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The broker cannot honour the [needs](crate::Needs): one sentence each, with what to do. Nothing was declared for
+    /// them, as far as the broker told before that.
+    #[error("{}", .0.join("; "))]
+    Refused(Vec<String>),
+    /// It failed for another reason.
+    #[error(transparent)]
+    Failed(#[from] TransportError),
+}
+
+impl OpenError {
+    /// What kind of error this is; a refusal is [`Unsupported`](TransportErrorKind::Unsupported).
+    #[must_use]
+    pub fn kind(&self) -> TransportErrorKind {
+        match self {
+            Self::Refused(_) => TransportErrorKind::Unsupported,
+            Self::Failed(error) => error.kind(),
+        }
+    }
+}
+
+/// Why a transport could not do what was asked: what was tried, on what, and what to do next. Never
+/// contains a password.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct TransportError {
+    kind: TransportErrorKind,
+    message: String,
+    #[source]
+    source: Option<crate::BoxError>,
+}
+
+impl TransportError {
+    /// An error of this kind; `message` says what was tried, on what, and what to do next.
+    #[must_use]
+    pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The transport of this queue was opened before: it has one receiver.
+    #[must_use]
+    pub fn opened_before(queue: &str) -> Self {
+        let message =
+            format!("the transport of `{queue}` was opened before: make another one for another consumer");
+        Self::new(TransportErrorKind::Other, message)
+    }
+
+    /// The same error with the one that caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<crate::BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> TransportErrorKind {
+        self.kind
+    }
+}
+
+/// The kinds of [`TransportError`], as far as callers act on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TransportErrorKind {
+    /// The broker does not answer. Trying again later may help.
+    Unreachable,
+    /// The broker refuses the credentials, or the right to do this.
+    Unauthorized,
+    /// Something else stands under a name that is needed, or it is missing.
+    Topology,
+    /// The configuration asks for what this broker cannot do.
+    Unsupported,
+    /// The copy was not stored: target missing, or no confirmation in time. The consumer pauses its intake and tries
+    /// again.
+    NotStored,
+    /// The copy was not stored: its target has no room. Where it was to come back, the consumer keeps the delivery in hand,
+    /// goes on with others, which makes room, and handles it again when its wait is over.
+    Full,
+    /// The copy will never be stored as it is: too large for the broker.
+    TooLarge,
+    /// The delivery is no longer ours to settle; it comes again.
+    Lost,
+    /// The transport was closed.
+    Closed,
+    /// Anything else.
+    Other,
+}
+
+/// Why a delivery was not settled.
+#[derive(Debug)]
+pub struct SettleError<R> {
+    /// What happened.
+    pub error: TransportError,
+    /// The right to settle the delivery, when it is still in hand. Dropping it gives the delivery back.
+    pub receipt: Option<R>,
+    /// True when the copy is known to be stored, and only the removal of the original is in doubt. When the original
+    /// comes again it must not be copied again.
+    pub copy_stored: bool,
+}
+
+impl<R> SettleError<R> {
+    /// The delivery is no longer in hand.
+    #[must_use]
+    pub fn lost(error: TransportError) -> Self {
+        Self { error, receipt: None, copy_stored: false }
+    }
+
+    /// The delivery is no longer in hand, but its copy is stored: only the removal of the original is in doubt.
+    #[must_use]
+    pub fn lost_after_copy(error: TransportError) -> Self {
+        Self { error, receipt: None, copy_stored: true }
+    }
+
+    /// The delivery is still in hand: its settlement can be tried again.
+    #[must_use]
+    pub fn held(error: TransportError, receipt: R) -> Self {
+        Self { error, receipt: Some(receipt), copy_stored: false }
+    }
+}

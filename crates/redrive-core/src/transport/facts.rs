@@ -1,0 +1,158 @@
+//! What a broker can do, as it is configured.
+
+use std::fmt;
+use std::ptr::fn_addr_eq;
+use std::time::Duration;
+
+use crate::in_place::InPlace;
+use crate::message::Message;
+
+/// What is known of a broker and of the queue that is consumed: the answer of
+/// [`Transport::open`](super::Transport::open), and of [`Signal::FactsChanged`](super::Signal::FactsChanged) later.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The broker's name as OpenTelemetry spells it (`messaging.system`): `rabbitmq`, `servicebus`, …
+    pub system: &'static str,
+    /// How it holds messages back.
+    pub delays: Delays,
+    /// What it counts.
+    pub counting: Counting,
+    /// What is too much for it.
+    pub limits: Limits,
+    /// Whether it moves messages onto the dead-letter shelf itself. The plan of a settlement acts on it.
+    pub dead_letter: NativeDeadLetter,
+}
+
+/// How a broker holds messages back.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Delays {
+    /// The longest wait; `None`: any. The preflight refuses a policy that asks for a longer one.
+    pub longest: Option<Duration>,
+    /// The waits of one hop, shortest first; a wait in between takes the next longer one. The plan of a settlement makes longer
+    /// waits of several hops, so that none is cut short. `None`: any.
+    pub hops: Option<Vec<Duration>>,
+    /// What the broker does about retries by itself, without copies; `None`: every retry is a copy. The plan of a settlement
+    /// acts on it.
+    pub in_place: Option<InPlace>,
+    /// Whether a copy that was stored to come back after a wait is never lost, even when the broker crashes just as it
+    /// comes back. Where it may be, the consumer handles a delivery that comes again, although its copy was stored.
+    pub survive_crashes: bool,
+}
+
+/// What a broker counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counting {
+    /// Whether it counts how often it handed a message out. Without it the consumer finds no suspects by count.
+    pub hand_outs: bool,
+    /// Whether giving a delivery back raises that count. The plan of a settlement then gives back by copies.
+    pub releases: bool,
+}
+
+/// What is too much for a broker.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known. The layers turn a message
+    /// away before that.
+    pub hand_outs: Option<u32>,
+    /// How many deliveries the transport may have in hand, where it takes more than [`Needs::prefetch`](crate::Needs::prefetch)
+    /// by itself; `None`: never more than that. The consumer remembers as many.
+    pub in_hand: Option<u32>,
+    /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known. The consumer warns of
+    /// handlers that may take longer.
+    pub hold: Option<Duration>,
+    /// How large properties and headers of a copy may be; `None`: any size. The plan of a settlement leaves out of the story
+    /// what does not fit.
+    pub headers: Option<HeaderLimit>,
+}
+
+/// Whether a broker moves messages onto the dead-letter shelf itself ([`Settlement::Reject`](crate::Settlement::Reject)),
+/// without a copy and hence without their story.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NativeDeadLetter {
+    /// It does not, or not onto the shelf.
+    No,
+    /// It does, and is asked to only for what cannot be copied.
+    LastResort,
+    /// It does, and is asked to for all that is dead-lettered.
+    Preferred,
+}
+
+/// How large properties and headers of a copy may be, as this transport writes them.
+#[derive(Clone, Copy)]
+pub struct HeaderLimit {
+    bytes: usize,
+    measure: fn(&Message) -> usize,
+}
+
+impl Facts {
+    /// The facts of a broker without limits that counts hand-outs: a start to change from.
+    #[must_use]
+    pub fn new(system: &'static str) -> Self {
+        Self {
+            system,
+            delays: Delays { longest: None, hops: None, in_place: None, survive_crashes: true },
+            counting: Counting { hand_outs: true, releases: false },
+            limits: Limits { hand_outs: None, in_hand: None, hold: None, headers: None },
+            dead_letter: NativeDeadLetter::No,
+        }
+    }
+}
+
+impl NativeDeadLetter {
+    /// Whether [`Settlement::Reject`](crate::Settlement::Reject) reaches the dead-letter shelf.
+    #[must_use]
+    pub fn is_possible(self) -> bool {
+        self != Self::No
+    }
+}
+
+impl HeaderLimit {
+    /// This many bytes, by [`Message::encoded_header_len`].
+    #[must_use]
+    pub fn bytes(bytes: usize) -> Self {
+        Self { bytes, measure: Message::encoded_header_len }
+    }
+
+    /// The same number of bytes, as this function counts them.
+    #[must_use]
+    pub fn measured_by(self, measure: fn(&Message) -> usize) -> Self {
+        Self { measure, ..self }
+    }
+
+    /// Whether properties and headers of this message keep to the limit.
+    #[must_use]
+    pub fn has_room_for(&self, message: &Message) -> bool {
+        (self.measure)(message) <= self.bytes
+    }
+}
+
+impl PartialEq for HeaderLimit {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes && fn_addr_eq(self.measure, other.measure)
+    }
+}
+
+impl fmt::Debug for HeaderLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeaderLimit").field(&self.bytes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_measured_as_the_transport_writes_them() {
+        let message = Message::new("").with_header("a", "b");
+        let limit = HeaderLimit::bytes(message.encoded_header_len());
+        assert!(limit.has_room_for(&message));
+        let doubled = limit.measured_by(|message| 2 * message.encoded_header_len());
+        assert!(!doubled.has_room_for(&message) && doubled != limit);
+    }
+}
