@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Message, header_names};
+use crate::{Message, Origin, header_names};
 
 fn key(id: &str) -> Key {
     Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH))
@@ -82,16 +82,17 @@ fn what_redrive_does_not_write_is_no_ledger() {
 
 #[test]
 fn a_message_without_an_id_is_known_by_its_content() {
+    let counting = Origin::new("q", "", "").with_counting_headers(&["count"]);
     let nameless = |body: &'static str, tenant: &str| {
-        let message = Message::new(body).with_header("tenant", tenant).with_header("x-delivery-count", 1_i64);
-        Delivery::new(message, "q", UNIX_EPOCH)
+        let message = Message::new(body).with_header("tenant", tenant).with_header("count", 1_i64);
+        Delivery::from_origin(message, &counting, UNIX_EPOCH)
     };
     let mut book = Book::default();
     book.begin(&Key::of(&nameless("a", "blue")));
     let book = Book::read(&book.write()).unwrap();
     let mut again = nameless("a", "blue").message().clone();
-    again.headers_mut().insert("x-delivery-count", 2_i64);
-    let again = Delivery::new(again, "q", UNIX_EPOCH).with_assigned_id(|| "assigned".into());
+    again.headers_mut().insert("count", 2_i64);
+    let again = Delivery::from_origin(again, &counting, UNIX_EPOCH).with_assigned_id(|| "assigned".into());
     assert_eq!(book.deaths(&Key::of(&again)), 1);
     for other in [nameless("b", "blue"), nameless("a", "green")] {
         assert_eq!(book.deaths(&Key::of(&other)), 0);
