@@ -70,6 +70,12 @@ impl Delivery {
         }
     }
 
+    /// The headers that are the same with each hand-out of this message.
+    pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let counting = self.origin.names.counting_headers;
+        self.message.headers().iter().filter(|(name, _)| !counting.contains(name))
+    }
+
     /// The same delivery, as published to this exchange with this routing key.
     #[must_use]
     pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
@@ -324,6 +330,7 @@ struct Names {
     queue: Arc<str>,
     exchange: Arc<str>,
     routing_key: Arc<str>,
+    counting_headers: &'static [&'static str],
 }
 
 impl Origin {
@@ -335,7 +342,15 @@ impl Origin {
         routing_key: impl Into<Arc<str>>,
     ) -> Self {
         let (queue, exchange, routing_key) = (queue.into(), exchange.into(), routing_key.into());
-        Self { names: Arc::new(Names { queue, exchange, routing_key }) }
+        Self { names: Arc::new(Names { queue, exchange, routing_key, counting_headers: &[] }) }
+    }
+
+    /// The same place, of a broker that writes its counts into these headers: they are other ones with each hand-out of one
+    /// message, and do not make another message of it.
+    #[must_use]
+    pub fn with_counting_headers(mut self, names: &'static [&'static str]) -> Self {
+        Arc::make_mut(&mut self.names).counting_headers = names;
+        self
     }
 
     /// The queue (or subscription).

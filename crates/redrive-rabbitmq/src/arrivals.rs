@@ -7,6 +7,7 @@ use redrive_core::Origin;
 use crate::broker::Broker;
 use crate::convert;
 use crate::delay::Mode;
+use crate::hand_outs;
 use crate::inbox::Arrived;
 use crate::session::Session;
 
@@ -20,13 +21,13 @@ pub(crate) struct Arrivals<'a> {
 
 impl<'a> Arrivals<'a> {
     pub(crate) fn on(broker: &Broker, session: &'a Arc<Session>) -> Self {
-        Self { session, mode: broker.mode(), origin: Origin::new(broker.queue(), "", "") }
+        Self { session, mode: broker.mode(), origin: from(broker.queue(), "", "") }
     }
 
     pub(crate) fn take_in(&mut self, delivery: lapin::message::Delivery) -> Arrived {
         let (exchange, routing_key) = (delivery.exchange.as_str(), delivery.routing_key.as_str());
         if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
-            self.origin = Origin::new(self.origin.queue(), exchange, routing_key);
+            self.origin = from(self.origin.queue(), exchange, routing_key);
         }
         let left_out = convert::left_out(&delivery.properties);
         let mut message = convert::message(&delivery.properties, delivery.data);
@@ -40,4 +41,8 @@ impl<'a> Arrivals<'a> {
             session: Arc::clone(self.session),
         }
     }
+}
+
+fn from(queue: &str, exchange: &str, routing_key: &str) -> Origin {
+    Origin::new(queue, exchange, routing_key).with_counting_headers(&hand_outs::COUNTS)
 }

@@ -5,6 +5,9 @@ use redrive_core::{Headers, Value};
 use crate::topology::QueueType;
 use crate::version::Version;
 
+/// The headers that a quorum queue changes with each hand-out of one message.
+pub(crate) const COUNTS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+
 /// How often this copy was handed out, this time included.
 ///
 /// A quorum queue counts returns in `x-delivery-count` (absent is zero) and, from 4.3 on, apart from them in

@@ -30,8 +30,7 @@ async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
     let start = async || {
         let transport =
             scene.options().single_active_consumer().connect(&scene.url).await.expect("connected");
-        let transport = Started::open(transport, &needs).await.expect("started");
-        transport
+        Started::open(transport, &needs).await.expect("started")
     };
     let first = start().await;
     publish(&first, message("before")).await;
@@ -55,8 +54,7 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
     let start = async |priority| {
         let transport =
             scene.options().consumer_priority(priority).connect(&scene.url).await.expect("connected");
-        let transport = Started::open(transport, &needs).await.expect("started");
-        transport
+        Started::open(transport, &needs).await.expect("started")
     };
     let low = start(1).await;
     publish(&low, message("first")).await;

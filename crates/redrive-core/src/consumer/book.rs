@@ -13,7 +13,6 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use super::recent::COUNTED_BY_THE_BROKER;
 use crate::delivery::Delivery;
 use crate::text::fnv1a;
 
@@ -58,7 +57,7 @@ impl Key {
 fn content_hash(delivery: &Delivery) -> u64 {
     let message = delivery.message();
     let mut others = format!("{}\n{}\n", delivery.exchange(), delivery.routing_key());
-    for (name, value) in message.headers().iter().filter(|(name, _)| !COUNTED_BY_THE_BROKER.contains(name)) {
+    for (name, value) in delivery.lasting_headers() {
         // A String takes everything.
         let _ = writeln!(others, "{name}={value:?}");
     }

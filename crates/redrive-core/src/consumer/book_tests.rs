@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Message, header_names};
+use crate::{Message, Origin, header_names};
 
 fn key(id: &str) -> Key {
     Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH))
@@ -82,9 +82,10 @@ fn what_redrive_does_not_write_is_no_ledger() {
 
 #[test]
 fn a_message_without_an_id_is_known_by_its_content() {
+    let counting = Origin::new("q", "", "").with_counting_headers(&["count"]);
     let counted = |body: &'static str, tenant: &str, times: i64| {
-        let message = Message::new(body).with_header("tenant", tenant).with_header("x-delivery-count", times);
-        Delivery::new(message, "q", UNIX_EPOCH)
+        let message = Message::new(body).with_header("tenant", tenant).with_header("count", times);
+        Delivery::from_origin(message, &counting, UNIX_EPOCH)
     };
     let nameless = |body, tenant| counted(body, tenant, 1);
     let mut book = Book::default();

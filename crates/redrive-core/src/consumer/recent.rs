@@ -23,9 +23,6 @@ use tokio::time::{Duration, Instant};
 use crate::delivery::Delivery;
 use crate::headers::Value;
 
-/// Headers that the broker changes with every hand-out of the same copy.
-pub(crate) const COUNTED_BY_THE_BROKER: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
-
 /// An acknowledgement that was sent longer than this before the connection is back has arrived: a connection that is dead is noticed
 /// after two heartbeats, and then made again.
 const IN_DOUBT_FOR: Duration = Duration::from_secs(180);
@@ -235,11 +232,9 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     let of_handling = (properties.priority, properties.expiration, properties.persistent);
     (of_content, of_conversation, of_sender, of_handling).hash(&mut key);
     (&properties.session_id, &properties.timestamp).hash(&mut key);
-    for (name, value) in message.headers().iter() {
-        if !COUNTED_BY_THE_BROKER.contains(&name) {
-            name.hash(&mut key);
-            hash_value(value, &mut key);
-        }
+    for (name, value) in delivery.lasting_headers() {
+        name.hash(&mut key);
+        hash_value(value, &mut key);
     }
     Some(key.finish())
 }

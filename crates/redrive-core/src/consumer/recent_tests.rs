@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Message, header_names};
+use crate::{Message, Origin, header_names};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -295,11 +295,17 @@ fn everything_that_a_publisher_may_change_tells_messages_apart() {
 
 #[test]
 fn the_count_of_the_broker_makes_no_other_message() {
-    let counted = |times: i64| of(Message::new("body").with_id("a").with_header("x-delivery-count", times));
-    let mut cache = cache(2);
-    settle(&mut cache, &counted(0));
-    cache.interrupted(2, Some(&[]));
-    assert!(cache.knows(&again(counted(1), 2)));
+    let counted = |times: i64, counting: &'static [&'static str]| {
+        let message = Message::new("body").with_id("a").with_header("count", times);
+        let origin = Origin::new("q", "", "").with_counting_headers(counting);
+        Delivery::from_origin(message, &origin, UNIX_EPOCH).after_interruptions(1)
+    };
+    for (counting, knows) in [(&["count"] as &'static [&'static str], true), (&[], false)] {
+        let mut cache = cache(2);
+        settle(&mut cache, &counted(0, counting));
+        cache.interrupted(2, Some(&[]));
+        assert_eq!(cache.knows(&again(counted(1, counting), 2)), knows, "{counting:?}");
+    }
 }
 
 #[test]

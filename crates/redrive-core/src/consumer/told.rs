@@ -17,7 +17,7 @@ pub(crate) struct Told {
     /// `None`: not opened yet, and nothing has changed.
     facts: RwLock<Option<Arc<Facts>>>,
     interruption: Mutex<Interruption>,
-    recoveries: watch::Sender<()>,
+    recoveries: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Told {
         let told = Arc::new(Self {
             facts: RwLock::default(),
             interruption: Mutex::default(),
-            recoveries: watch::Sender::new(()),
+            recoveries: watch::Sender::new(0),
         });
         let listener = Arc::clone(&told);
         let signals = Signals::to(move |signal| match signal {
@@ -46,7 +46,7 @@ impl Told {
                     interruption.unreceived.keep(unreceived);
                 }
             }
-            Signal::Recovered => drop(listener.recoveries.send_replace(())),
+            Signal::Recovered => listener.recoveries.send_modify(|times| *times += 1),
             Signal::FactsChanged(facts) => {
                 *listener.facts.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
             }

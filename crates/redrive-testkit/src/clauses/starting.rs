@@ -25,7 +25,7 @@ pub async fn opening_twice_is_refused<H: Harness>(case: &Case<H>) {
     match transport.open(&needs(), Signals::ignored()).await {
         Ok(_) => panic!("the transport has two receivers"),
         Err(error) => {
-            assert!(error.to_string().len() > 20, "the refusal does not say what is wrong: {error}")
+            assert!(error.to_string().len() > 20, "the refusal does not say what is wrong: {error}");
         }
     }
     case.publish_ids(&["a", "b"]).await;

@@ -1,9 +1,9 @@
 //! A receipt is moved into its settlement.
-use redrive::{Settlement, Transport};
+use redrive::{Receiver, Settlement};
 
-async fn settle_twice<T: Transport>(transport: T, receipt: T::Receipt) {
-    let _ = transport.settle(receipt, Settlement::Complete).await;
-    let _ = transport.settle(receipt, Settlement::Complete).await;
+async fn settle_twice<R: Receiver>(receiver: R, receipt: R::Receipt) {
+    let _ = receiver.settle(receipt, Settlement::Complete).await;
+    let _ = receiver.settle(receipt, Settlement::Complete).await;
 }
 
 fn main() {}
