@@ -76,11 +76,12 @@ async fn each_message_has_its_result_in_its_place() {
 async fn many_messages_go_in_bounded_batches() {
     let broker = Remembering::default();
     let publisher = Publisher::new(broker.clone());
-    let results = publisher.publish_all((0..2 * BATCH + 1).map(|n| Message::new(n.to_string()))).await;
-    assert_eq!(results.len(), 2 * BATCH + 1);
+    let body = |n: usize| if n == BATCH + 7 { "refused".to_owned() } else { n.to_string() };
+    let results = publisher.publish_all((0..2 * BATCH + 1).map(|n| Message::new(body(n)))).await;
     assert_eq!(*broker.batches.lock().unwrap(), [BATCH, BATCH, 1]);
-    let bodies: Vec<_> = broker.taken().into_iter().map(|(_, outgoing)| outgoing.message).collect();
-    assert!(bodies.iter().enumerate().all(|(n, message)| message.body() == &n.to_string()), "out of order");
+    assert_eq!(results.len(), 2 * BATCH + 1);
+    assert!(results.iter().enumerate().all(|(n, result)| result.is_err() == (n == BATCH + 7)));
+    assert_eq!(broker.taken().len(), 2 * BATCH);
     assert!(publisher.publish_all([]).await.is_empty());
 }
 
