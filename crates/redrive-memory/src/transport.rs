@@ -112,7 +112,7 @@ impl Memory {
     /// For tests: what the death of the process does. Everything in hand goes back, counted; its receipts are
     /// worth nothing; there is nothing more to receive. Another transport on the same queue is the next process.
     pub fn crash(&self) {
-        self.end(Queue::give_back);
+        self.end(|queue, tag| queue.give_back(tag, Instant::now()));
     }
 
     /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth
@@ -121,7 +121,7 @@ impl Memory {
         *self.interrupted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.broker.change(&self.queue, |queue| {
             for tag in queue.held_by(self.owner) {
-                queue.give_back(tag);
+                queue.give_back(tag, Instant::now());
             }
         });
     }
@@ -283,7 +283,7 @@ impl Transport for Memory {
 impl Drop for MemoryReceipt {
     fn drop(&mut self) {
         if !self.spent {
-            self.broker.change(&self.queue, |queue| queue.give_back(self.tag));
+            self.broker.change(&self.queue, |queue| queue.give_back(self.tag, Instant::now()));
         }
     }
 }

@@ -64,7 +64,7 @@ impl Proxied {
     /// Asks the broker something on the connection that the deliveries come on. Each connection notices its end by itself, and
     /// where it is shared the shelves are counted on another.
     async fn asks_where_it_consumes(&self) -> Result<(), TransportError> {
-        self.transport.shelves().browse(Shelf::DeadLetter, 0).await.map(drop)
+        self.transport.shelves().browse(Shelf::DeadLetter, None, 0).await.map(drop)
     }
 }
 
@@ -204,7 +204,7 @@ impl Bench for Queue {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.producer.shelves().browse(shelf, usize::MAX).await?;
+        let shelved = self.producer.shelves().browse(shelf, None, usize::MAX).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 

@@ -19,6 +19,7 @@ use crate::error;
 use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::publish::{Publisher, max_header_bytes};
+use crate::shelves::Taken;
 use crate::topology::{Plan, QueueType, Topology};
 use crate::version::Version;
 use known::Known;
@@ -50,6 +51,8 @@ pub(crate) struct Broker {
     declaring: tokio::sync::Mutex<()>,
     /// Until then a queue is younger than [`Options::new_queue_wait`], and nothing is entrusted to it.
     young_until: Mutex<Option<Instant>>,
+    /// What operators took off the shelves.
+    pub(crate) taken: Taken,
 }
 
 impl Broker {
@@ -70,6 +73,7 @@ impl Broker {
             prepared_in: AtomicU64::new(0),
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
+            taken: Taken::default(),
         }
     }
 

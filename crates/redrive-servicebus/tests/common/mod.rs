@@ -135,6 +135,9 @@ impl Harness for OnEmulator {
                     "a session that ends with the connection of a dead process counts no hand-out".to_owned(),
                 )
             }
+            "replace_removes_exactly_its_entry" => {
+                Some("nobody can send to a dead-letter queue of Service Bus".to_owned())
+            }
             "a_message_without_an_id_gets_one" => {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }
@@ -194,7 +197,7 @@ impl Bench for Place {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.publisher.shelves().browse(shelf, 10_000).await?;
+        let shelved = self.publisher.shelves().browse(shelf, None, 10_000).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 
