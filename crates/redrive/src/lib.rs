@@ -102,6 +102,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../../docs/layers.md")]
     mod layers {}
+    #[doc = include_str!("../../../docs/operating.md")]
+    mod operating {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}
