@@ -56,11 +56,16 @@ async fn run() -> Result<(), BoxError> {
 /// now, and sends it back. It fails again, and is parked.
 async fn operate(screen: &Screen, shelves: impl Shelves) -> Result<(), BoxError> {
     screen.dead_lettered(service::KEEPS_COMING_BACK).await;
-    let which = redrive::Selection::Ids(vec![service::KEEPS_COMING_BACK.to_owned()]);
     // The shelf shows a message a moment after it was put there, by the broker's count.
-    while shelves.redrive(Shelf::DeadLetter, &which).await? == 0 {
+    let entry = loop {
+        let page = shelves.browse(Shelf::DeadLetter, None, 100).await?;
+        let mut entries = page.entries.into_iter();
+        if let Some(entry) = entries.find(|entry| entry.message.id() == Some(service::KEEPS_COMING_BACK)) {
+            break entry;
+        }
         tokio::time::sleep(millis(50)).await;
-    }
+    };
+    shelves.redrive(Shelf::DeadLetter, &entry.handle.into()).await?.into_result()?;
     screen.say(service::KEEPS_COMING_BACK, "redriven by the operator: a first attempt again");
     Ok(())
 }

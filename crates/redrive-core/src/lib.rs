@@ -49,7 +49,10 @@ pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Pois
 pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};
 pub use needs::Needs;
-pub use operate::{Selection, Shelved, Shelves};
+pub use operate::{
+    EntryHandle, EntryOutcome, EntryResult, ParseHandleError, Selection, ShelfCursor, ShelfPage, ShelfReport,
+    Shelved, Shelves, edited,
+};
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};

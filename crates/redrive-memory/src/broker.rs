@@ -98,7 +98,7 @@ impl MemoryBroker {
     /// What rests on a shelf, oldest first.
     #[must_use]
     pub fn shelf(&self, queue: &str, shelf: Shelf) -> Vec<Message> {
-        self.look(queue, |state| state.shelf(shelf).iter().cloned().collect())
+        self.look(queue, |state| state.shelf(shelf).iter().map(|entry| entry.message.clone()).collect())
     }
 
     /// For tests: an unwritable shelf refuses whatever should be stored there, as a broker does whose disk is full.
@@ -109,8 +109,12 @@ impl MemoryBroker {
     /// The time on this broker's clock: tokio's, which a test can pause.
     #[must_use]
     pub fn now(&self) -> SystemTime {
+        self.time_of(Instant::now())
+    }
+
+    pub(crate) fn time_of(&self, moment: Instant) -> SystemTime {
         let (instant, time) = self.shared.began;
-        time + Instant::now().saturating_duration_since(instant)
+        time + moment.saturating_duration_since(instant)
     }
 
     pub(crate) fn options(&self) -> &MemoryOptions {

@@ -47,10 +47,19 @@ struct Held {
     resting: Resting,
 }
 
-/// A shelf: the messages, oldest first.
+/// A message on a shelf.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// No other entry of the queue ever has it.
+    pub(crate) number: u64,
+    pub(crate) shelved_at: Instant,
+    pub(crate) message: Message,
+}
+
+/// A shelf: its entries, oldest first, hence ordered by number.
 #[derive(Debug, Default)]
 struct Rest {
-    messages: VecDeque<Message>,
+    entries: VecDeque<Entry>,
     refuses: bool,
 }
 
@@ -117,10 +126,10 @@ impl Queue {
         match settlement {
             Settlement::Complete => {}
             Settlement::Reschedule { wait, copy } => self.store_for_later(copy, wait, now),
-            Settlement::Move { shelf, copy } => self.store_on_shelf(shelf, copy)?,
+            Settlement::Move { shelf, copy } => self.store_on_shelf(shelf, copy, now)?,
             Settlement::Reject => {
                 let original = held.resting.message.clone();
-                self.store_on_shelf(Shelf::DeadLetter, original)?;
+                self.store_on_shelf(Shelf::DeadLetter, original, now)?;
             }
             Settlement::Release => self.release(tag),
             Settlement::HoldBack { .. } => return Err(Refusal::CannotHoldBack),
@@ -130,11 +139,11 @@ impl Queue {
     }
 
     /// A delivery comes back without having been settled: that counts. At the limit it goes to the shelf.
-    pub(crate) fn give_back(&mut self, tag: Tag) {
+    pub(crate) fn give_back(&mut self, tag: Tag, now: Instant) {
         let Some(held) = self.take(tag) else { return };
         let at_limit = self.options.hand_out_limit.is_some_and(|limit| held.resting.handed_out >= limit);
         // A shelf that cannot take it must not make it disappear: it stays in line, and is tried again.
-        if at_limit && self.store_on_shelf(Shelf::DeadLetter, held.resting.message.clone()).is_ok() {
+        if at_limit && self.store_on_shelf(Shelf::DeadLetter, held.resting.message.clone(), now).is_ok() {
             return;
         }
         self.ready.insert(held.place, held.resting);
@@ -153,22 +162,44 @@ impl Queue {
     }
 
     /// Stores a message on a shelf, unless that is full.
-    pub(crate) fn store_on_shelf(&mut self, shelf: Shelf, message: Message) -> Result<(), Refusal> {
+    pub(crate) fn store_on_shelf(
+        &mut self,
+        shelf: Shelf,
+        message: Message,
+        now: Instant,
+    ) -> Result<(), Refusal> {
         let capacity = self.options.shelf_capacity;
-        let rest = self.rest_mut(shelf);
-        if rest.refuses {
-            return Err(Refusal::ShelfUnwritable(shelf));
-        }
-        if capacity.is_some_and(|capacity| rest.messages.len() >= capacity) {
+        if capacity.is_some_and(|capacity| self.shelf(shelf).len() >= capacity) {
             return Err(Refusal::ShelfFull(shelf));
         }
-        rest.messages.push_back(message);
-        Ok(())
+        self.shelve(shelf, message, now).map(|_| ())
     }
 
-    /// Takes the message at this place off a shelf.
+    /// Stores a message on a shelf that takes the place of one of its entries. Answers the number of the new entry.
+    pub(crate) fn replace_on_shelf(
+        &mut self,
+        shelf: Shelf,
+        index: usize,
+        message: Message,
+        now: Instant,
+    ) -> Result<u64, Refusal> {
+        let number = self.shelve(shelf, message, now)?;
+        self.take_from_shelf(shelf, index);
+        Ok(number)
+    }
+
+    fn shelve(&mut self, shelf: Shelf, message: Message, now: Instant) -> Result<u64, Refusal> {
+        if self.rest_mut(shelf).refuses {
+            return Err(Refusal::ShelfUnwritable(shelf));
+        }
+        let number = self.number();
+        self.rest_mut(shelf).entries.push_back(Entry { number, shelved_at: now, message });
+        Ok(number)
+    }
+
+    /// Takes the entry at this place off a shelf.
     pub(crate) fn take_from_shelf(&mut self, shelf: Shelf, index: usize) {
-        self.rest_mut(shelf).messages.remove(index);
+        self.rest_mut(shelf).entries.remove(index);
     }
 
     pub(crate) fn set_shelf_writable(&mut self, shelf: Shelf, writable: bool) {
@@ -176,10 +207,10 @@ impl Queue {
     }
 
     /// What rests on a shelf, oldest first.
-    pub(crate) fn shelf(&self, shelf: Shelf) -> &VecDeque<Message> {
+    pub(crate) fn shelf(&self, shelf: Shelf) -> &VecDeque<Entry> {
         match shelf {
-            Shelf::Parking => &self.parking.messages,
-            _ => &self.dead_letters.messages,
+            Shelf::Parking => &self.parking.entries,
+            _ => &self.dead_letters.entries,
         }
     }
 

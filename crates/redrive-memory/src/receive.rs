@@ -122,7 +122,14 @@ impl Receiver for MemoryReceiver {
 impl Intake {
     pub(crate) fn new(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
         let origin = Origin::new(&*queue, "", &*queue);
-        Self { broker, origin, queue: queue.into(), owner, life: Mutex::new(Life::New), closed: Arc::default() }
+        Self {
+            broker,
+            origin,
+            queue: queue.into(),
+            owner,
+            life: Mutex::new(Life::New),
+            closed: Arc::default(),
+        }
     }
 
     pub(crate) fn open(&self, prefetch: u32, signals: Signals) -> Result<(), TransportError> {
@@ -145,7 +152,7 @@ impl Intake {
     pub(crate) fn give_back_all(&self) {
         self.broker.change(&self.queue, |queue| {
             for tag in queue.held_by(self.owner) {
-                queue.give_back(tag);
+                queue.give_back(tag, Instant::now());
             }
         });
     }
@@ -209,7 +216,7 @@ impl Intake {
 impl Drop for MemoryReceipt {
     fn drop(&mut self) {
         if !self.spent {
-            self.broker.change(&self.queue, |queue| queue.give_back(self.tag));
+            self.broker.change(&self.queue, |queue| queue.give_back(self.tag, Instant::now()));
         }
     }
 }

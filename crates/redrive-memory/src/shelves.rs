@@ -1,13 +1,19 @@
 //! The operators' side of a queue.
 
 use async_trait::async_trait;
-use redrive_core::{Message, Selection, Shelf, Shelved, Shelves, TransportError};
+use redrive_core::{
+    EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
+    Shelves, TransportError, edited,
+};
+use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;
-use crate::error::Refusal;
+use crate::error::{self, Refusal};
+use crate::queue::Entry;
 use crate::state::State;
 
-/// The shelves of one queue on a [`MemoryBroker`].
+/// The shelves of one queue on a [`MemoryBroker`]. A handle is the number of an entry, which no other entry of the queue ever
+/// has.
 #[derive(Clone, Debug)]
 pub struct MemoryShelves {
     broker: MemoryBroker,
@@ -25,12 +31,54 @@ impl MemoryShelves {
         shelf: Shelf,
         which: &Selection,
         store: impl FnMut(&mut State, &Message) -> Result<(), Refusal>,
-    ) -> Result<u64, TransportError> {
+    ) -> ShelfReport {
         let options = self.broker.options();
-        let cleared = self.broker.lock().clear_shelf((&self.queue, shelf), which, options, store);
+        let is_meant = |entry: &Entry| which.includes(&self.shown(shelf, entry));
+        let worked = self.broker.lock().clear_shelf((&self.queue, shelf), is_meant, options, store);
         self.broker.changed().notify_waiters();
-        cleared.map_err(|refusal| refusal.on(&self.queue))
+        let mut report = ShelfReport::default();
+        for (entry, stored) in worked {
+            let outcome = match stored {
+                Ok(()) => EntryOutcome::Done,
+                Err(refusal) => EntryOutcome::Failed(refusal.on(&self.queue)),
+            };
+            report.note(handle(shelf, entry.number), entry.message.id(), outcome);
+        }
+        report.complete(which);
+        report
     }
+
+    fn shown(&self, shelf: Shelf, entry: &Entry) -> Shelved {
+        let mut shown = Shelved::new(handle(shelf, entry.number), entry.message.clone());
+        shown.shelved_at = Some(self.broker.time_of(entry.shelved_at));
+        shown
+    }
+
+    /// Does something with one entry, given its place on the shelf.
+    fn with_entry<T>(
+        &self,
+        entry: &EntryHandle,
+        work: impl FnOnce(&mut State, usize, Message) -> Result<T, Refusal>,
+    ) -> Result<T, TransportError> {
+        let mut state = self.broker.lock();
+        let queue = state.queue(&self.queue, self.broker.options());
+        let on_shelf = queue.shelf(entry.shelf());
+        let index = entry.entry().parse().ok().and_then(|number: u64| {
+            // Printed as it was made: `017` names nothing.
+            let index = on_shelf.binary_search_by_key(&number, |entry| entry.number).ok()?;
+            (entry.entry() == number.to_string()).then_some(index)
+        });
+        let index = index.ok_or_else(|| error::not_found(entry))?;
+        let message = on_shelf[index].message.clone();
+        let worked = work(&mut state, index, message);
+        drop(state);
+        self.broker.changed().notify_waiters();
+        worked.map_err(|refusal| refusal.on(&self.queue))
+    }
+}
+
+fn handle(shelf: Shelf, number: u64) -> EntryHandle {
+    EntryHandle::new(shelf, number.to_string())
 }
 
 #[async_trait]
@@ -40,25 +88,62 @@ impl Shelves for MemoryShelves {
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
-    async fn browse(&self, shelf: Shelf, limit: usize) -> Result<Vec<Shelved>, TransportError> {
-        let first: Vec<Message> =
-            self.broker.look(&self.queue, |queue| queue.shelf(shelf).iter().take(limit).cloned().collect());
-        Ok(first.into_iter().map(Shelved::new).collect())
+    async fn browse(
+        &self,
+        shelf: Shelf,
+        after: Option<&ShelfCursor>,
+        limit: usize,
+    ) -> Result<ShelfPage, TransportError> {
+        let after = after.map(|cursor| cursor.as_str().parse::<u64>().map_err(|_| error::no_cursor()));
+        let after = after.transpose()?.unwrap_or(0);
+        let (page, is_last) = self.broker.look(&self.queue, |queue| {
+            let entries = queue.shelf(shelf);
+            let begin = entries.partition_point(|entry| entry.number <= after);
+            let page: Vec<Entry> = entries.iter().skip(begin).take(limit).cloned().collect();
+            let is_last = begin + page.len() == entries.len();
+            (page, is_last)
+        });
+        let last = page.last().map_or(after, |entry| entry.number);
+        let next = (!is_last).then(|| ShelfCursor::new(last.to_string()));
+        Ok(ShelfPage::new(page.iter().map(|entry| self.shown(shelf, entry)).collect(), next))
     }
 
-    async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {
+    async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        self.clear(shelf, which, |state, message| state.send_back(&self.queue, message, options))
+        Ok(self.clear(shelf, which, |state, message| state.send_back(&self.queue, message, options)))
     }
 
-    async fn park(&self, which: &Selection) -> Result<u64, TransportError> {
+    async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        self.clear(Shelf::DeadLetter, which, |state, message| {
-            state.queue(&self.queue, options).store_on_shelf(Shelf::Parking, message.clone())
+        Ok(self.clear(Shelf::DeadLetter, which, |state, message| {
+            let queue = state.queue(&self.queue, options);
+            queue.store_on_shelf(Shelf::Parking, message.clone(), Instant::now())
+        }))
+    }
+
+    async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
+        Ok(self.clear(shelf, which, |_, _| Ok(())))
+    }
+
+    async fn replace(
+        &self,
+        entry: &EntryHandle,
+        message: Message,
+    ) -> Result<Option<EntryHandle>, TransportError> {
+        let (shelf, options) = (entry.shelf(), self.broker.options());
+        let number = self.with_entry(entry, |state, index, original| {
+            let queue = state.queue(&self.queue, options);
+            queue.replace_on_shelf(shelf, index, edited(&original, message), Instant::now())
+        });
+        Ok(Some(handle(shelf, number?)))
+    }
+
+    async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
+        let options = self.broker.options();
+        self.with_entry(entry, |state, index, original| {
+            state.send_back(&self.queue, &edited(&original, message), options)?;
+            state.queue(&self.queue, options).take_from_shelf(entry.shelf(), index);
+            Ok(())
         })
-    }
-
-    async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<u64, TransportError> {
-        self.clear(shelf, which, |_, _| Ok(()))
     }
 }

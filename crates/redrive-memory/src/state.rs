@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use redrive_core::{Message, Selection, Shelf, Shelved, redriven};
+use redrive_core::{Message, Shelf, redriven};
 
 use crate::error::Refusal;
 use crate::options::MemoryOptions;
-use crate::queue::{Owner, Queue};
+use crate::queue::{Entry, Owner, Queue};
 
 /// The queues by name.
 #[derive(Debug, Default)]
@@ -43,28 +43,31 @@ impl State {
         self.queue(queue, options).publish(redriven(message))
     }
 
-    /// Offers every selected message of a shelf to `store`, oldest first, and takes it off the shelf once it is
-    /// stored. Ends with the first that is refused. Answers how many left.
+    /// Offers every entry of a shelf that is meant to `store`, oldest first, and takes it off the shelf once it is stored.
+    /// Answers what became of each.
     pub(crate) fn clear_shelf(
         &mut self,
         (queue, shelf): (&str, Shelf),
-        which: &Selection,
+        is_meant: impl Fn(&Entry) -> bool,
         options: &MemoryOptions,
         mut store: impl FnMut(&mut Self, &Message) -> Result<(), Refusal>,
-    ) -> Result<u64, Refusal> {
-        let mut left = 0;
+    ) -> Vec<(Entry, Result<(), Refusal>)> {
+        let mut worked = Vec::new();
         let mut index = 0;
         // What comes onto the shelf meanwhile is not meant: it stands behind these.
         for _ in 0..self.queue(queue, options).shelf(shelf).len() {
-            let message = self.queue(queue, options).shelf(shelf)[index].clone();
-            if !which.includes(&Shelved::new(message.clone())) {
+            let entry = self.queue(queue, options).shelf(shelf)[index].clone();
+            if !is_meant(&entry) {
                 index += 1;
                 continue;
             }
-            store(self, &message)?;
-            self.queue(queue, options).take_from_shelf(shelf, index);
-            left += 1;
+            let stored = store(self, &entry.message);
+            match stored {
+                Ok(()) => self.queue(queue, options).take_from_shelf(shelf, index),
+                Err(_) => index += 1,
+            }
+            worked.push((entry, stored));
         }
-        Ok(left)
+        worked
     }
 }

@@ -7,6 +7,8 @@ use redrive_core::{
     Facts, Message, NativeDeadLetter, Needs, OpenError, Publisher, Signal, Signals, Transport, TransportError,
 };
 
+use tokio::time::Instant;
+
 use crate::broker::MemoryBroker;
 use crate::options::MemoryOptions;
 use crate::publisher::QueuePublisher;
@@ -72,7 +74,11 @@ impl Memory {
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         let closed = Arc::clone(&self.intake.closed);
-        Publisher::new(QueuePublisher::new(self.intake.broker.clone(), Arc::clone(&self.intake.queue), closed))
+        Publisher::new(QueuePublisher::new(
+            self.intake.broker.clone(),
+            Arc::clone(&self.intake.queue),
+            closed,
+        ))
     }
 
     /// Publishes a message to this queue: [`publisher`](Self::publisher), then [`Publisher::publish`].
@@ -93,7 +99,7 @@ impl Memory {
     /// For tests: what the death of the process does. Everything in hand goes back, counted; its receipts are
     /// worth nothing; there is nothing more to receive. Another transport on the same queue is the next process.
     pub fn crash(&self) {
-        self.intake.end(Queue::give_back);
+        self.intake.end(|queue, tag| queue.give_back(tag, Instant::now()));
     }
 
     /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth

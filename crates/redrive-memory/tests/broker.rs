@@ -56,7 +56,8 @@ async fn a_redrive_into_a_full_queue_leaves_the_rest_on_the_shelf() {
         orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
     }
     orders.publish(Message::new("c")).await.unwrap();
-    let refused = orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap_err();
+    let report = orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+    let refused = report.into_result().unwrap_err();
     assert_eq!(refused.kind(), TransportErrorKind::Full);
     assert_eq!(orders.broker().shelf("orders", Shelf::DeadLetter)[0].id(), Some("b"));
     assert_eq!(orders.broker().depth("orders"), 2);
@@ -72,7 +73,9 @@ async fn no_header_names_the_queue_of_a_redrive() {
     orders.publish(forged).await.unwrap();
     let received = orders.receive().await.unwrap().unwrap();
     orders.settle(received.receipt, moved(received.delivery.message())).await.unwrap();
-    assert_eq!(orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap(), 1);
+    let redriven =
+        orders.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.unwrap().into_result().unwrap();
+    assert_eq!(redriven, 1);
     assert_eq!((broker.depth("orders"), broker.depth("invoices")), (1, 1));
 }
 

@@ -2,7 +2,7 @@
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
-use redrive_core::{BoxError, TransportError, TransportErrorKind};
+use redrive_core::{BoxError, EntryHandle, TransportError, TransportErrorKind};
 
 /// Connecting failed. `shown` is the address without its password; `provided` says that a provider gave the credentials.
 pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) -> TransportError {
@@ -194,6 +194,16 @@ pub(crate) fn read_in_part() -> TransportError {
     let message =
         "the headers do not fit a frame, and a copy would lose some: only the broker can move the message";
     TransportError::new(TransportErrorKind::TooLarge, message)
+}
+
+/// An entry of a shelf that is not there any more, or in the hand of somebody else.
+pub(crate) fn no_entry(entry: &EntryHandle) -> TransportError {
+    TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
+}
+
+/// A cursor that was not made here.
+pub(crate) fn no_cursor() -> TransportError {
+    TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on RabbitMQ")
 }
 
 /// True when a copy was not stored because of what the message is: others may be.

@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::{
-    Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError,
-};
+use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};

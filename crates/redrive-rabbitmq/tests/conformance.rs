@@ -13,8 +13,8 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Proxy, Version};
 use redrive_core::{
-    BoxError, Facts, Message, Needs, OpenError, Publisher, Shelf, Shelves, Signals, Transport, TransportError,
-    TransportErrorKind, Value,
+    BoxError, Facts, Message, Needs, OpenError, Publisher, Shelf, Shelves, Signals, Transport,
+    TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
 use redrive_testkit::{Bench, Harness, conformance};
@@ -64,7 +64,7 @@ impl Proxied {
     /// Asks the broker something on the connection that the deliveries come on. Each connection notices its end by itself, and
     /// where it is shared the shelves are counted on another.
     async fn asks_where_it_consumes(&self) -> Result<(), TransportError> {
-        self.transport.shelves().browse(Shelf::DeadLetter, 0).await.map(drop)
+        self.transport.shelves().browse(Shelf::DeadLetter, None, 0).await.map(drop)
     }
 }
 
@@ -227,7 +227,7 @@ impl Bench for Queue {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.producer.shelves().browse(shelf, usize::MAX).await?;
+        let shelved = self.producer.shelves().browse(shelf, None, usize::MAX).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 

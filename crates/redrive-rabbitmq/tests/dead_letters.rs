@@ -43,13 +43,24 @@ async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     while shelves.count(Shelf::DeadLetter).await.expect("counted") == 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed").remove(0);
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries.remove(0);
     let deaths = shelved.deaths();
     assert_eq!(deaths.count_in(&scene.queue), 1);
     assert_eq!((&*deaths.deaths[0].queue, &*deaths.deaths[0].reason), (&*scene.queue, "rejected"));
+    assert_eq!(shelved.broker_reason.as_deref(), Some("rejected"));
+    assert_eq!(shelved.shelved_at, deaths.deaths[0].time);
+    assert!(shelved.shelved_at.is_some());
     // Of the failure that led here nothing is written; of the one before what its copy carries.
     assert_eq!((shelved.message.id(), shelved.story.attempt), (Some("a"), Count::Known(1)));
-    assert_eq!(shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven"), 1);
+    assert_eq!(
+        shelves
+            .redrive(Shelf::DeadLetter, &Selection::All)
+            .await
+            .expect("redriven")
+            .into_result()
+            .expect("redriven"),
+        1
+    );
     let again = next(transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
     complete(transport, again.receipt).await;

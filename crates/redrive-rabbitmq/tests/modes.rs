@@ -71,13 +71,21 @@ async fn single_queue_goes_on_from_what_another_consumer_counted(scene: Scene) {
     let settlement = dead_letter(&transport, &received.delivery);
     settle(&transport, received.receipt, settlement).await;
     let shelves = transport.shelves();
-    let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed");
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
     assert_eq!(
         shelved[0].story.attempt,
         Count::Known(8),
         "the shelf is the end of it, and tells how often it failed"
     );
-    assert_eq!(shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven"), 1);
+    assert_eq!(
+        shelves
+            .redrive(Shelf::DeadLetter, &Selection::All)
+            .await
+            .expect("redriven")
+            .into_result()
+            .expect("redriven"),
+        1
+    );
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("c", 1));
     complete(&transport, again.receipt).await;

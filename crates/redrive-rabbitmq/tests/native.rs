@@ -77,7 +77,7 @@ mod v4_3 {
         while shelves.count(Shelf::DeadLetter).await.unwrap_or(0) == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed").remove(0);
+        let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries.remove(0);
         handle.stop();
         running.await.expect("no panic").expect("it ran");
         assert_eq!(*attempts.lock().unwrap(), [(1, 0), (2, 0), (3, 0), (4, 0)]);

@@ -236,7 +236,7 @@ async fn headers_that_fit_no_frame_leave_the_connection_alone(scene: Scene) {
     transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
     let shelves = transport.shelves();
     until("on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") > 0).await;
-    let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed");
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
     assert_eq!(shelved.iter().map(|shelved| shelved.message.id()).collect::<Vec<_>>(), [Some("large")]);
     let far_too_large = transport.publish(Message::new("x").with_header("large", "l".repeat(200_000))).await;
     assert_eq!(far_too_large.expect_err("too large").kind(), TransportErrorKind::TooLarge);
@@ -382,7 +382,7 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     }
     let shelves = transport.shelves();
     for _ in 0..30 {
-        let shelved = shelves.browse(Shelf::DeadLetter, 10).await.expect("browsed");
+        let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
         let found: Vec<_> = shelved.iter().filter_map(|shelved| shelved.message.id()).collect();
         assert_eq!(found, ids, "all are there, and in order");
     }

@@ -69,7 +69,7 @@ fn with_suffix(original: &str, suffix: &str) -> String {
 }
 
 /// The first bytes of the SHA-256 hash.
-fn hex(of: &[u8], bytes: usize) -> String {
+pub(crate) fn hex(of: &[u8], bytes: usize) -> String {
     let hash = digest::digest(&digest::SHA256, of);
     hash.as_ref().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
 //! What goes wrong, and in which words.
 
-use redrive_core::{TransportError, TransportErrorKind as Kind};
+use redrive_core::{EntryHandle, TransportError, TransportErrorKind as Kind};
 
 /// Why the broker did not do what was asked, as far as anybody acts on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +148,33 @@ pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
             "`{entity}` does not require sessions: leave `Options::sessions` away, or create it anew with `RequiresSession`"
         ),
     )
+}
+
+/// An entry of a shelf that is not there any more.
+pub(crate) fn no_entry(entry: &EntryHandle) -> TransportError {
+    TransportError::new(Kind::NotFound, format!("no entry has the handle `{entry}` any more"))
+}
+
+/// An entry that was seen, and did not come.
+pub(crate) fn in_other_hands(place: &str) -> TransportError {
+    let message = format!(
+        "the message is in the hand of somebody else, or was just taken from `{place}`: look again later"
+    );
+    TransportError::new(Kind::Lost, message)
+}
+
+/// A cursor that was not made here.
+pub(crate) fn no_cursor() -> TransportError {
+    TransportError::new(Kind::Unsupported, "this is no cursor of this shelf on Service Bus")
+}
+
+/// Nobody but the broker writes there.
+pub(crate) fn dead_letter_queue_takes_none(place: &str) -> TransportError {
+    let message = format!(
+        "Service Bus lets nobody send to `{place}`: send the edited message back at once with `Shelves::redrive_as`, or let \
+         messages rest in a queue of their own (`Options::parking_queue`)"
+    );
+    TransportError::new(Kind::Unsupported, message)
 }
 
 /// Settling what is in nobody's hand any more.

@@ -210,7 +210,7 @@ async fn duplicate_detection_swallows_no_retry_and_no_redrive() -> Result<(), Bo
         plan(&transport, &received.delivery, Disposition::DeadLetter(Failure::custom("Broken", "text")));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     let all = redrive_core::Selection::All;
-    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &all).await?, 1);
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &all).await?.into_result()?, 1);
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
     Ok(())
@@ -282,7 +282,7 @@ async fn a_description_is_as_long_as_it_may_be() -> Result<(), BoxError> {
     let failure = Failure::custom("Reason 👋".repeat(1000), "text 👋".repeat(5000));
     let settlement = plan(&transport, &received.delivery, Disposition::DeadLetter(failure));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
-    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert!(shelved[0].story.error.as_ref().is_some_and(|error| error.contains("👋")));
     Ok(())
 }
@@ -298,10 +298,10 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     let dead = emulator.entity("orders/$DeadLetterQueue")?;
     eventually("it is dead-lettered", || !dead.messages().is_empty()).await;
     let shelves = transport.shelves();
-    let shelved = shelves.browse(Shelf::DeadLetter, 10).await?;
-    assert_eq!(shelved[0].deaths().deaths[0].reason, "MaxDeliveryCountExceeded");
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
+    assert_eq!(shelved[0].broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
     let which = redrive_core::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
-    assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?, 1);
+    assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a", 1));
     assert!(again.delivery.deaths().is_empty(), "what it died of before is not carried on");

@@ -66,7 +66,7 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
 
     check_table(&emulator, &orders)?;
     let shelves = publisher.shelves();
-    let shelved = shelves.browse(Shelf::DeadLetter, 10).await?;
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
     let with = |reason: &str| {
         let reason = Selection::Reason(reason.to_owned());
         shelved.iter().filter(|shelved| reason.includes(shelved)).count()
@@ -78,7 +78,7 @@ async fn every_message_ends_where_it_should() -> Result<(), BoxError> {
     // Sent back once the fault is mended.
     orders.mended.store(true, Ordering::SeqCst);
     let which = Selection::Reason("NonRetryableError".to_owned());
-    assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?, 1);
+    assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
     let consumer = Running::start(&emulator, &orders).await?;
     settled(&emulator, "it is handled", |_| orders.times("permanent") == 2).await;
     assert_eq!(consumer.stop().await?.acknowledged, 1);

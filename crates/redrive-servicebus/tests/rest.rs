@@ -184,7 +184,7 @@ async fn where_the_copy_is_not_stored_the_original_stays_in_hand() -> Result<(),
     let receipt = refused.receipt.expect("it is still in hand");
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
     assert_eq!(emulator.entity(QUEUE)?.messages().len(), 0);
-    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert_eq!(shelved.len(), 1);
     Ok(())
 }
@@ -225,7 +225,7 @@ async fn what_the_broker_dead_lettered_is_read_and_redriven() -> Result<(), BoxE
     emulator.entity(QUEUE)?.expire_locks();
     drop(held);
     let reason = Selection::Reason("MaxDeliveryCountExceeded".into());
-    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &reason).await?, 1);
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &reason).await?.into_result()?, 1);
     assert_eq!(next(&transport).await.delivery.id(), "a");
     assert_eq!(emulator.entity(&format!("{QUEUE}/$DeadLetterQueue"))?.messages().len(), 0);
     Ok(())

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Delivery, Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals, Transport,
-    TransportError, TransportErrorKind,
+    Delivery, Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals,
+    Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::Notify;
 

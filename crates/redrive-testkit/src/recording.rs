@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use redrive_core::{
-    Delivery, Facts, Message, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals,
-    Transport, TransportError, TransportErrorKind,
+    Delivery, Facts, Message, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement,
+    Signals, Transport, TransportError, TransportErrorKind,
 };
 
 /// A transport that does what the one inside does, and records every settlement, for tests to look at.

@@ -110,7 +110,7 @@ macro_rules! __with_clauses {
             browsing_leaves_everything
             browsing_keeps_to_its_limit
             redrive_brings_everything_back
-            redrive_by_id_leaves_the_others
+            redrive_by_handle_leaves_the_others
             redrive_by_reason_leaves_the_others
             redrive_starts_the_attempts_anew
             redrive_keeps_the_whole_message
@@ -118,6 +118,18 @@ macro_rules! __with_clauses {
             redrive_of_nothing_answers_zero
             park_moves_to_the_parking_shelf
             discard_removes_for_good
+            entries_of_one_id_are_acted_on_one_at_a_time
+            entries_without_an_id_have_handles
+            entries_alike_in_everything_are_acted_on_one_at_a_time
+            a_handle_means_the_same_to_another_operator
+            a_handle_of_an_entry_that_is_gone_is_not_found
+            a_report_names_every_entry
+            what_is_refused_stays_and_is_reported
+            pages_show_every_entry_once
+            pages_leave_nothing_out_when_entries_go
+            the_oldest_entry_tells_since_when_it_rests
+            replace_removes_exactly_its_entry
+            redrive_as_sends_the_edited_message
         }
     };
 }

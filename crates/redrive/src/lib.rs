@@ -105,6 +105,8 @@ mod pages {
     mod layers {}
     #[doc = include_str!("../../../docs/publishing.md")]
     mod publishing {}
+    #[doc = include_str!("../../../docs/operating.md")]
+    mod operating {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}

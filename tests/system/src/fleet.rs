@@ -42,6 +42,8 @@ pub enum Mode {
     Park,
     /// The same, discards it.
     Discard,
+    /// The same, replaces the first entry by an edited message.
+    Replace,
 }
 
 impl Mode {
@@ -56,6 +58,7 @@ impl Mode {
             Self::Redrive => "redrive",
             Self::Park => "park",
             Self::Discard => "discard",
+            Self::Replace => "replace",
         }
     }
 }

@@ -178,8 +178,12 @@ impl Service {
         // Not so many as these: it may have handled others before.
         self.handled_until(|times| acked.iter().all(|id| times.contains_key(*id))).await;
         let shelf = loop {
-            let shelf =
-                operator.shelves().browse(Shelf::DeadLetter, usize::MAX).await.expect("the shelf is there");
+            let shelf = operator
+                .shelves()
+                .browse(Shelf::DeadLetter, None, usize::MAX)
+                .await
+                .expect("the shelf is there")
+                .entries;
             if dead.iter().all(|id| shelf.iter().any(|found| found.message.id() == Some(id.as_str()))) {
                 break shelf;
             }

@@ -70,7 +70,7 @@ pub async fn to_the_end(
 ) -> Vec<Shelved> {
     let shelves = transport.shelves();
     loop {
-        let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+        let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap_or_default().entries;
         workers[0].log.catch_up();
         let unended = unended(ids, &workers[0].log, &rests);
         if unended.is_empty() {
@@ -81,7 +81,7 @@ pub async fn to_the_end(
             workers[0].log.catch_up();
             if is_empty(queue, delays, url).await {
                 assert_eq!(shelves.count(Shelf::Parking).await.unwrap(), 0, "nothing is parked here");
-                return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+                return shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;
             }
             workers.iter_mut().for_each(Fleet::start);
         }

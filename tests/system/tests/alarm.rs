@@ -273,7 +273,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
     assert!(error.to_string().contains("memory or disk is full"), "{error}");
     let redriving = operator.shelves();
-    let redrive = redriving.redrive(Shelf::DeadLetter, &Selection::All);
+    let redrive = async { redriving.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result() };
     let error = timeout(ANSWER, redrive).await.expect("an answer").expect_err("not stored");
     assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
     // What is given back is there a moment later.

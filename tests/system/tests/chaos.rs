@@ -113,7 +113,7 @@ async fn to_the_end(
         // Duplicates are under way as long as anything is left, ready or in hand.
         let left = node.aside(|node| node.ctl(&["list_queues", "name", "messages"])).await.unwrap();
         let shelves = transport.shelves();
-        let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+        let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;
         fleet.log.catch_up();
         let unended = unended(ids, &fleet.log, &rests);
         let idle = empty(&left).then(|| *idle_since.get_or_insert_with(Instant::now));
@@ -123,7 +123,7 @@ async fn to_the_end(
             // The worker may have given something back.
             if empty_after_all(node).await {
                 assert_eq!(shelves.count(Shelf::Parking).await.unwrap(), 0, "nothing is parked here");
-                return shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
+                return shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;
             }
             fleet.start();
         }

@@ -255,8 +255,8 @@ impl<'a> Scene<'a> {
         loop {
             self.look();
             if looked.elapsed() > Duration::from_millis(500) {
-                let browsed = shelves.browse(Shelf::DeadLetter, usize::MAX);
-                rests = self.during("the shelf is browsed", browsed).await.unwrap_or_default();
+                let browsed = shelves.browse(Shelf::DeadLetter, None, usize::MAX);
+                rests = self.during("the shelf is browsed", browsed).await.unwrap_or_default().entries;
                 looked = Instant::now();
             }
             let left = unended(&ids, &self.workers[0].log, &rests);
@@ -269,7 +269,7 @@ impl<'a> Scene<'a> {
         self.empty(&addresses).await;
         let rests = loop {
             // Not what was seen before: something may have come again meanwhile.
-            let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+            let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap_or_default().entries;
             if unended(&ids, &self.workers[0].log, &rests).is_empty() {
                 break rests;
             }

@@ -105,7 +105,7 @@ async fn a_redriven_message_has_its_expiration_anew() {
     consumer().run_until(diary.ended(1)).await.unwrap();
     assert_eq!(diary.names(), ["retry", "dead-letter"]);
     sleep(secs(500)).await;
-    broker.shelves(QUEUE).redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+    broker.shelves(QUEUE).redrive(Shelf::DeadLetter, &Selection::All).await.unwrap().into_result().unwrap();
     consumer().run_until(diary.ended(2)).await.unwrap();
     assert_eq!(diary.names(), ["retry", "dead-letter", "retry", "dead-letter"]);
 }
@@ -130,7 +130,7 @@ async fn an_expired_message_is_not_retried(on: Combination) {
     consumer.run_until(diary.ended(1)).await.unwrap();
     let names = diary.names();
     assert!(names.len() <= 5 && names.last() == Some(&"dead-letter"), "{names:?}");
-    let shelved = operator.shelves().browse(Shelf::DeadLetter, 2).await.unwrap();
+    let shelved = operator.shelves().browse(Shelf::DeadLetter, None, 2).await.unwrap().entries;
     let [shelved] = &shelved[..] else { panic!("{shelved:?}") };
     assert_eq!(reason(&shelved.message), "Expired");
     assert_eq!(header(&shelved.message, header_names::EXPIRATION), "61000");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use lapin::options::QueuePurgeOptions;
 use redrive::rabbitmq::RabbitMq;
+use redrive::{Shelf, Shelves as _};
 use redrive_brokers::{broker, report};
 use redrive_core::fail_point::FailPoint;
 use redrive_system_tests::fate;
@@ -19,6 +20,7 @@ use redrive_system_tests::{Combination, Delays, QueueType, Version, on_four_comb
 on_four_combinations!(1500;
     nothing_is_lost_wherever_the_process_dies,
     nothing_is_lost_when_it_dies_with_its_hands_full,
+    an_edited_message_is_stored_before_its_entry_leaves,
 );
 
 /// The other delay modes, on 4.3. Native moves nothing where others copy; the others differ from the ladder only in where the
@@ -242,6 +244,35 @@ impl Scene {
         self.rabbit.delete(own.into_iter().chain(waiting)).await;
         self.rabbit.delete_exchanges(delays.exchanges(&self.queue)).await;
     }
+}
+
+/// An operator's process dies between every two steps of a replacement: the entry, the edited message, or both are on the shelf.
+async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
+    let mut scene = Scene::set(on).await;
+    scene.operator = Fleet::new(WORKER, Mode::Replace, on, &broker(on.version).url, &scene.queue);
+    let channel = scene.rabbit.channel().await;
+    let mut row = Vec::new();
+    for point in FailPoint::ALL {
+        // Its copy goes to the shelf, and not to the queue; else it is what a redrive is.
+        let Some(may_be_left) = Flow::Redrive.left(point, on) else { continue };
+        let what = format!("replace dying at {} on {on}", point.name());
+        scene.die(Flow::Redrive, point, &what).await;
+        let left = scene.left(*may_be_left.start(), &what).await;
+        let entries = scene.transport.shelves().browse(Shelf::DeadLetter, None, 10).await.unwrap().entries;
+        let (edited, as_it_was): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| &entry.message.body()[..] == b"edited");
+        let count = (as_it_was.len(), edited.len());
+        assert_eq!(count.0 + count.1, left.total(), "{what}: on the shelf, and nowhere else");
+        assert!(
+            may_be_left.contains(&left.total()) && count.0 <= 1 && count.1 <= 1,
+            "{what}: left {count:?}"
+        );
+        assert!(point != FailPoint::CopyConfirmed || count == (1, 1), "{what}: left {count:?}");
+        row.push(format!("{} → {} as it was + {} edited", point.name(), count.0, count.1));
+        channel.queue_purge(scene.shelf().into(), QueuePurgeOptions::default()).await.unwrap();
+    }
+    scene.clear().await;
+    report(&format!("replace killed between two steps on {on}: {}", row.join(", ")));
 }
 
 /// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.

@@ -39,7 +39,7 @@ async fn headers_of_megabytes_stop_nobody(on: Combination) {
     assert_eq!(failure.reason(), &Reason::MalformedHeaders);
     // By the broker, hence whole.
     let shelved = loop {
-        let shelved = operator.shelves().browse(Shelf::DeadLetter, 10).await.unwrap();
+        let shelved = operator.shelves().browse(Shelf::DeadLetter, None, 10).await.unwrap().entries;
         if !shelved.is_empty() {
             break shelved;
         }

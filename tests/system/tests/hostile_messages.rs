@@ -99,8 +99,8 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     // What the broker itself moves there is under way a while longer.
     let rests = loop {
         let shelves = operator.shelves();
-        let mut rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap();
-        rests.extend(shelves.browse(Shelf::Parking, usize::MAX).await.unwrap());
+        let mut rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;
+        rests.extend(shelves.browse(Shelf::Parking, None, usize::MAX).await.unwrap().entries);
         if rests.len() >= must_rest.len() {
             break rests;
         }
@@ -224,7 +224,7 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
         }
     }
     let shelved = loop {
-        let shelved = operator.shelves().browse(Shelf::DeadLetter, 10).await.unwrap();
+        let shelved = operator.shelves().browse(Shelf::DeadLetter, None, 10).await.unwrap().entries;
         if !shelved.is_empty() {
             break shelved;
         }

@@ -139,7 +139,8 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
         fleet.stop().await;
     }
 
-    let shelf = transport.shelves().browse(Shelf::DeadLetter, 2 * messages.len()).await.unwrap();
+    let shelf =
+        transport.shelves().browse(Shelf::DeadLetter, None, 2 * messages.len()).await.unwrap().entries;
     for shelved in &shelf {
         let reason = shelved.story.reason.as_ref().map(redrive::Reason::as_str);
         assert_eq!(reason, Some("PoisonMessage"), "{:?}", shelved.message.id());

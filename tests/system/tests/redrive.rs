@@ -47,7 +47,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
             proxy.refuse(true);
             proxy.cut();
         };
-        let redriving = shelves.redrive(Shelf::DeadLetter, &Selection::All);
+        let redriving = async { shelves.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result() };
         tokio::pin!(redriving);
         let redriven = tokio::select! {
             () = cutting => redriving.await,
@@ -55,7 +55,8 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
             redriven = &mut redriving => redriven,
         };
         if redriven.is_ok() {
-            let left = direct.shelves().browse(Shelf::DeadLetter, MESSAGES).await.unwrap().len();
+            let left =
+                direct.shelves().browse(Shelf::DeadLetter, None, MESSAGES).await.unwrap().entries.len();
             // What was in the hand of those who were cut off may have come back since: one message each.
             assert!(left <= cut, "cut off with {left} to go, and said to be done: {redriven:?}");
         }
@@ -67,7 +68,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
     let (mut done, mut found) = (0, Vec::new());
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
-        done += shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+        done += shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap().into_result().unwrap();
         while let Some(message) =
             channel.basic_get(queue.as_str().into(), BasicGetOptions { no_ack: true }).await.unwrap()
         {
@@ -77,7 +78,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
             assert!(!headers.contains_key(header_names::ATTEMPT), "a redrive is a first attempt again");
         }
         let all = ids.iter().all(|id| found.contains(id));
-        let left = shelves.browse(Shelf::DeadLetter, MESSAGES).await.unwrap();
+        let left = shelves.browse(Shelf::DeadLetter, None, MESSAGES).await.unwrap().entries;
         if all && left.is_empty() || Instant::now() > deadline {
             break;
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use redrive::prelude::*;
 use redrive::{
-    Delivery, Event, Facts, NativeDeadLetter, Needs, NoRetry, OpenError, Planning, Publisher, Received, Receiver,
-    SettleError, Settlement, Signals, Transport, TransportError, TransportErrorKind, header_names,
+    Delivery, Event, Facts, NativeDeadLetter, Needs, NoRetry, OpenError, Planning, Publisher, Received,
+    Receiver, SettleError, Settlement, Signals, Transport, TransportError, TransportErrorKind, header_names,
 };
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};

@@ -152,8 +152,8 @@ async fn to_the_end(
                 assert_eq!(left.parked, 0, "nothing is parked here");
                 // The operator's connection may be one that was dropped, and not know it yet.
                 loop {
-                    match shelves.browse(Shelf::DeadLetter, usize::MAX).await {
-                        Ok(rests) => return rests,
+                    match shelves.browse(Shelf::DeadLetter, None, usize::MAX).await {
+                        Ok(rests) => return rests.entries,
                         Err(error) => {
                             assert!(Instant::now() < deadline, "the shelf cannot be looked at: {error}");
                         }
@@ -164,7 +164,7 @@ async fn to_the_end(
             fleet.start();
         }
         if Instant::now() > deadline {
-            let rests = shelves.browse(Shelf::DeadLetter, usize::MAX).await.unwrap_or_default();
+            let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap_or_default().entries;
             let unended = unended(ids, &fleet.log, &rests);
             panic!("not all messages ended in time: {left}; not ended: {unended:?}; {}", fleet.state());
         }

@@ -34,8 +34,7 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
         let settlement = retry(&facts, &failed(Message::new("").with_id("a"), failures), wait);
         assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{failures}: {settlement:?}");
     }
-    let nameless =
-        Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
+    let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
     assert!(retry(&facts, &nameless, SECOND).stores_copy(), "only a copy carries its id");
     let mut expiring = Message::new("").with_id("a");
     expiring.properties_mut().expiration = Some(SECOND * 60);

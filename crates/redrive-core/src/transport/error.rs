@@ -85,6 +85,8 @@ pub enum TransportErrorKind {
     TooLarge,
     /// The delivery is no longer ours to settle; it comes again.
     Lost,
+    /// What was named is not there any more: an entry of a shelf, by its handle.
+    NotFound,
     /// The transport was closed.
     Closed,
     /// Anything else.

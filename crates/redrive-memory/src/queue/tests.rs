@@ -51,7 +51,7 @@ fn what_is_given_back_takes_its_old_place() {
     let (b, ..) = next(&mut queue, ME, now);
     let (c, ..) = next(&mut queue, ME, now);
     queue.release(b);
-    queue.give_back(c);
+    queue.give_back(c, now);
     queue.release(a);
     let order: Vec<_> = (0..4).map(|_| next(&mut queue, ME, now).1).collect();
     assert_eq!(order, ["a", "b", "c", "d"]);
@@ -66,7 +66,7 @@ fn only_what_is_not_released_counts() {
     queue.release(tag);
     let (tag, _, count) = next(&mut queue, ME, now);
     assert_eq!(count, 1);
-    queue.give_back(tag);
+    queue.give_back(tag, now);
     let (tag, _, count) = next(&mut queue, ME, now);
     assert_eq!(count, 2);
     assert_eq!(queue.settle(tag, Settlement::Release, now), Ok(()));
@@ -141,12 +141,12 @@ fn at_the_limit_the_broker_shelves_what_comes_back() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new().hand_out_limit(2), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
-    queue.give_back(tag);
+    queue.give_back(tag, now);
     let (tag, ..) = next(&mut queue, ME, now);
     queue.release(tag);
     assert_eq!(queue.shelf(Shelf::DeadLetter).len(), 0, "a release is no hand-out");
     let (tag, ..) = next(&mut queue, ME, now);
-    queue.give_back(tag);
+    queue.give_back(tag, now);
     assert_eq!((queue.depth(), queue.shelf(Shelf::DeadLetter).len()), (0, 1));
 }
 
@@ -156,7 +156,7 @@ fn at_the_limit_a_full_shelf_loses_nothing() {
     let mut queue = filled(MemoryOptions::new().hand_out_limit(1).shelf_capacity(0), &["a"]);
     for _ in 0..3 {
         let (tag, ..) = next(&mut queue, ME, now);
-        queue.give_back(tag);
+        queue.give_back(tag, now);
         assert_eq!((queue.depth(), queue.shelf(Shelf::DeadLetter).len()), (1, 0));
     }
 }
@@ -168,7 +168,7 @@ fn a_receipt_settles_once() {
     let (tag, ..) = next(&mut queue, ME, now);
     assert_eq!(queue.settle(tag, Settlement::Complete, now), Ok(()));
     assert_eq!(queue.settle(tag, later(1, "a"), now), Err(Refusal::Lost));
-    queue.give_back(tag);
+    queue.give_back(tag, now);
     assert_eq!(queue.depth(), 0);
 }
 
@@ -236,12 +236,12 @@ impl World {
             Step::Release(n) => drop(self.settle(n, &Settlement::Release)),
             Step::Drop(n) => {
                 if let Some(tag) = self.any_tag(n) {
-                    self.queue.give_back(tag);
+                    self.queue.give_back(tag, self.now);
                 }
             }
             Step::Crash(owner) => {
                 for tag in self.queue.held_by(owner) {
-                    self.queue.give_back(tag);
+                    self.queue.give_back(tag, self.now);
                 }
             }
             Step::Wait(seconds) => self.now += Duration::from_secs(seconds),

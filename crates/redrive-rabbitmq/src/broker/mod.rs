@@ -21,6 +21,7 @@ use crate::error;
 use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::publish::{PublishPool, max_header_bytes};
+use crate::shelves::Taken;
 use crate::topology::{Plan, QueueType, Topology};
 use crate::version::Version;
 use known::Known;
@@ -57,6 +58,8 @@ pub(crate) struct Broker {
     young_until: Mutex<Option<Instant>>,
     /// Who is told what happens beside the deliveries, from the time when the transport is open.
     listener: Mutex<Option<Listener>>,
+    /// What operators took off the shelves.
+    pub(crate) taken: Taken,
 }
 
 impl Broker {
@@ -78,6 +81,7 @@ impl Broker {
             declaring: tokio::sync::Mutex::default(),
             young_until: Mutex::default(),
             listener: Mutex::default(),
+            taken: Taken::default(),
         }
     }
 

@@ -99,11 +99,8 @@ impl Broker {
         }
         let mut facts = self.facts();
         facts.delays.hops = Some(mode.hops());
-        let planning = Planning {
-            now: SystemTime::now(),
-            facts: &facts,
-            header_budget: DEFAULT_HEADER_BUDGET,
-        };
+        let planning =
+            Planning { now: SystemTime::now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
         let Settlement::Reschedule { wait: hop, mut copy } = Settlement::moved(&message, wait, &planning)
         else {
             let message = "the headers leave no room for the time when the message is due";

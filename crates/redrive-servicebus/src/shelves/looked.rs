@@ -1,94 +1,78 @@
 //! A message that was looked at, and what is shown of it.
 
-use redrive_core::{Headers, Selection, Shelved, Value};
+use redrive_core::{Shelf, Shelved};
 
+use super::place::{Marks, Place};
 use crate::convert::Incoming;
-
-/// Where the header stands in which other brokers tell of dead-lettering.
-const DEATHS: &str = "x-death";
 
 pub(super) struct Looked {
     pub(super) sequence_number: i64,
     pub(super) shelved: Shelved,
-    /// The reason, where it was not redrive that dead-lettered the message.
-    reason: Option<String>,
 }
 
 impl Looked {
-    pub(super) fn new(incoming: &Incoming, place: &str) -> Self {
-        let mut message = incoming.message.clone();
-        let description = incoming.dead_letter_description.as_deref();
-        let reason = incoming.dead_letter_reason.clone().filter(|_| !incoming.is_dead_lettered_by_redrive());
-        if let Some(reason) = &reason {
-            message.headers_mut().insert(DEATHS, death(reason, description, place));
-        }
-        let mut shelved = Shelved::new(message);
-        if reason.is_some() && shelved.story.error.is_none() {
-            shelved.story.error = description.map(str::to_owned);
-        }
-        Self { sequence_number: incoming.sequence_number, shelved, reason }
+    pub(super) fn new(incoming: &Incoming, place: &Place, shelf: Shelf) -> Self {
+        let mut shelved = Shelved::new(place.handle(shelf, incoming), incoming.message.clone());
+        let by_redrive = incoming.is_dead_lettered_by_redrive();
+        shelved.shelved_at = match place.marks {
+            Marks::Needless | Marks::Ours => incoming.enqueued_at,
+            // Of a message in a dead-letter queue the broker tells when it came into the queue before.
+            Marks::ToBeProven => shelved.story.last_failed_at.filter(|_| by_redrive),
+        };
+        shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
+        shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
+        Self { sequence_number: incoming.sequence_number, shelved }
     }
-
-    pub(super) fn is_meant(&self, which: &Selection) -> bool {
-        which.includes(&self.shelved)
-            || matches!(which, Selection::Reason(word)
-                if self.shelved.story.reason.is_none() && self.reason.as_ref() == Some(word))
-    }
-}
-
-/// As RabbitMQ tells it: one way for operators to read it.
-fn death(reason: &str, description: Option<&str>, place: &str) -> Value {
-    let queue = place.split("/$").next().unwrap_or(place);
-    let mut entry = Headers::from_iter([
-        ("queue", Value::from(queue)),
-        ("reason", reason.into()),
-        ("count", Value::I64(1)),
-    ]);
-    if let Some(description) = description {
-        entry.insert("description", description);
-    }
-    Value::List(vec![entry.into()])
 }
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::{Message, header_names as names};
+    use std::time::{Duration, SystemTime};
+
+    use redrive_core::{Message, Reason, Selection, header_names as names};
 
     use super::*;
 
-    fn looked(message: Message, reason: &str, description: &str) -> Looked {
+    const FAILED: &str = "2026-01-02T03:04:05Z";
+
+    fn looked(message: Message, marks: Marks, reason: &str) -> Shelved {
         let incoming = Incoming {
             message,
             dead_letter_reason: Some(reason.to_owned()),
-            dead_letter_description: Some(description.to_owned()),
+            dead_letter_description: Some("no such customer".to_owned()),
+            enqueued_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(9)),
             ..Incoming::default()
         };
-        Looked::new(&incoming, "orders/$DeadLetterQueue")
+        let place = Place { path: "orders/$DeadLetterQueue".to_owned(), marks };
+        Looked::new(&incoming, &place, Shelf::DeadLetter).shelved
     }
 
     #[test]
     fn what_others_dead_lettered_shows_their_reason_and_description() {
-        let looked = looked(Message::new(""), "Invalid", "no such customer");
-        assert_eq!(looked.shelved.story.error.as_deref(), Some("no such customer"));
-        assert_eq!(looked.shelved.deaths().deaths[0].reason, "Invalid");
-        assert!(looked.is_meant(&Selection::Reason("Invalid".to_owned())));
+        let looked = looked(Message::new(""), Marks::ToBeProven, "Invalid");
+        assert_eq!(looked.broker_reason.as_deref(), Some("Invalid"));
+        assert_eq!(looked.broker_description.as_deref(), Some("no such customer"));
+        assert!(Selection::Reason("Invalid".to_owned()).includes(&looked));
     }
 
     #[test]
     fn the_story_of_earlier_failures_stays_beside_what_others_say() {
         let message = Message::new("")
             .with_header(names::REASON, "RetryableError")
-            .with_header(names::ERROR, "no answer");
-        let looked = looked(message, "MaxDeliveryCountExceeded", "delivered too often");
-        assert_eq!(looked.shelved.story.error.as_deref(), Some("no answer"));
-        assert_eq!(looked.shelved.deaths().deaths[0].reason, "MaxDeliveryCountExceeded");
+            .with_header(names::LAST_FAILED_AT, FAILED);
+        let looked = looked(message, Marks::ToBeProven, "MaxDeliveryCountExceeded");
+        assert_eq!(looked.story.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
+        assert_eq!(looked.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
+        assert_eq!(looked.shelved_at, None, "it failed before, and nothing tells when it was dead-lettered");
     }
 
     #[test]
     fn what_redrive_dead_lettered_tells_its_own_story_only() {
-        let message = Message::new("").with_header(names::REASON, "Broken");
-        let looked = looked(message, "Broken", "it does not work");
-        assert_eq!(looked.shelved.story.error, None);
-        assert!(looked.shelved.deaths().is_empty());
+        let message =
+            Message::new("").with_header(names::REASON, "Broken").with_header(names::LAST_FAILED_AT, FAILED);
+        let shown = looked(message.clone(), Marks::ToBeProven, "Broken");
+        assert_eq!((&shown.broker_reason, &shown.broker_description), (&None, &None));
+        assert_eq!(shown.shelved_at, shown.story.last_failed_at);
+        assert_ne!(looked(message, Marks::Ours, "Broken").shelved_at, shown.shelved_at, "the queue tells");
     }
 }

@@ -1,8 +1,11 @@
 //! The queues in which messages of a shelf may rest.
 
-use redrive_core::Shelf;
+use std::time::SystemTime;
+
+use redrive_core::{EntryHandle, Shelf, ShelfCursor};
 
 use crate::convert::{Incoming, PARKED};
+use crate::copy_id::hex;
 
 /// A queue in which messages of a shelf may rest.
 pub(super) struct Place {
@@ -22,6 +25,37 @@ pub(super) enum Marks {
 }
 
 impl Place {
+    /// The handle of a message that lies here. Its number, with the time when it came: an entity that is made again under its name
+    /// counts from the beginning again. Seconds, since HTTP tells no more.
+    pub(super) fn handle(&self, shelf: Shelf, incoming: &Incoming) -> EntryHandle {
+        let time = incoming.enqueued_at.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let seconds = time.map_or(0, |time| time.as_secs());
+        EntryHandle::new(shelf, format!("{}-{seconds:x}-{}", incoming.sequence_number, self.key()))
+    }
+
+    /// The number of the message that a handle names, where it lies here.
+    pub(super) fn number(&self, handle: &EntryHandle) -> Option<i64> {
+        let mut parts = handle.entry().split('-');
+        let (number, key) = (parts.next()?.parse().ok()?, parts.nth(1)?);
+        (key == self.key()).then_some(number)
+    }
+
+    /// After this message.
+    pub(super) fn cursor(&self, sequence_number: i64) -> ShelfCursor {
+        ShelfCursor::new(format!("{sequence_number}-{}", self.key()))
+    }
+
+    /// The number of the message after which a cursor stands, where that is here.
+    pub(super) fn after(&self, cursor: &ShelfCursor) -> Option<i64> {
+        let (number, key) = cursor.as_str().split_once('-')?;
+        (key == self.key()).then(|| number.parse().ok())?
+    }
+
+    /// Tells the places of one shelf apart. The broker compares names of entities without case.
+    fn key(&self) -> String {
+        hex(self.path.to_lowercase().as_bytes(), 4)
+    }
+
     pub(super) fn has_on(&self, shelf: Shelf, incoming: &Incoming) -> bool {
         let is_parked = match self.marks {
             Marks::Needless => return true,
@@ -29,5 +63,24 @@ impl Place {
             Marks::ToBeProven => incoming.is_parked(),
         };
         is_parked == (shelf == Shelf::Parking)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_and_a_cursor_say_where_their_message_lies() {
+        let [place, other] = ["orders/$DeadLetterQueue", "orders--retry/$DeadLetterQueue"]
+            .map(|path| Place { path: path.to_owned(), marks: Marks::ToBeProven });
+        let incoming = Incoming { sequence_number: 17, ..Incoming::default() };
+        let handle = place.handle(Shelf::Parking, &incoming);
+        assert_eq!((place.number(&handle), other.number(&handle)), (Some(17), None));
+        assert_eq!((place.after(&place.cursor(17)), other.after(&place.cursor(17))), (Some(17), None));
+        for entry in ["", "17", "17-0", "a-0-b"] {
+            assert_eq!(place.number(&EntryHandle::new(Shelf::Parking, entry)), None);
+            assert_eq!(place.after(&ShelfCursor::new(entry)), None);
+        }
     }
 }

@@ -24,7 +24,7 @@ pub(super) enum Next {
     /// It comes again, and is tried again.
     Again,
     /// This one cannot be done; the others can.
-    LeaveIt,
+    LeaveIt(TransportError),
     /// None can be done any more.
     Stop(TransportError),
 }
@@ -32,11 +32,9 @@ pub(super) enum Next {
 /// How far the work came.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    pub(super) done: u64,
     losses: HashMap<i64, u32>,
     sent: HashSet<i64>,
     left: HashSet<i64>,
-    first_error: Option<TransportError>,
 }
 
 impl Round {
@@ -55,37 +53,25 @@ impl Round {
         if copy_stored {
             self.sent.insert(number);
         }
-        let next = match refusal {
-            Refusal::LockLost | Refusal::SessionLockLost => self.lost(number),
-            Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other => Next::LeaveIt,
+        match refusal {
+            Refusal::LockLost | Refusal::SessionLockLost if self.may_try_again(number) => return Next::Again,
+            Refusal::LockLost
+            | Refusal::SessionLockLost
+            | Refusal::TooLarge
+            | Refusal::QuotaExceeded
+            | Refusal::NotAllowed
+            | Refusal::Unexplained
+            | Refusal::Other => {}
             _ => return Next::Stop(error),
-        };
-        if let Next::LeaveIt = next {
-            self.left.insert(number);
-            self.first_error.get_or_insert(error);
         }
-        next
+        self.left.insert(number);
+        Next::LeaveIt(error)
     }
 
-    fn lost(&mut self, number: i64) -> Next {
+    fn may_try_again(&mut self, number: i64) -> bool {
         let losses = self.losses.entry(number).or_default();
         *losses += 1;
-        if *losses <= LOSSES { Next::Again } else { Next::LeaveIt }
-    }
-
-    /// How many were done, where nothing was left behind.
-    pub(super) fn end(self, place: &str) -> Result<u64, TransportError> {
-        let Self { done, left, first_error, .. } = self;
-        match first_error {
-            None => Ok(done),
-            Some(error) => {
-                let left = left.len();
-                let said = format!(
-                    "{left} of the messages of `{place}` are left there, {done} are done with: {error}"
-                );
-                Err(TransportError::new(error.kind(), said))
-            }
-        }
+        *losses <= LOSSES
     }
 }
 
@@ -106,28 +92,25 @@ mod tests {
         for _ in 0..LOSSES {
             assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, false)), Next::Again));
         }
-        assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, false)), Next::LeaveIt));
+        assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, false)), Next::LeaveIt(_)));
         assert!(
             matches!(round.not_done(2, not_done(Refusal::LockLost, false)), Next::Again),
             "others have their own tries"
         );
-        assert!(round.end("dead").is_err());
+        assert!(round.is_left(1) && !round.is_left(2));
     }
 
     #[test]
-    fn one_that_cannot_be_carried_stops_no_others_and_is_told_in_the_end() {
-        let mut round = Round { done: 7, ..Round::default() };
-        assert!(matches!(round.not_done(1, not_done(Refusal::TooLarge, false)), Next::LeaveIt));
-        let said = round.end("dead").expect_err("one is left").to_string();
-        assert!(
-            said.contains("1 of") && said.contains("7 are done") && said.contains("it does not go"),
-            "{said}"
-        );
+    fn one_that_cannot_be_carried_stops_no_others() {
+        for refusal in [Refusal::TooLarge, Refusal::QuotaExceeded, Refusal::Other] {
+            let next = Round::default().not_done(1, not_done(refusal, false));
+            assert!(matches!(next, Next::LeaveIt(error) if error.to_string() == "it does not go"));
+        }
     }
 
     #[test]
     fn what_concerns_all_ends_the_work() {
-        for refusal in [Refusal::QuotaExceeded, Refusal::Interrupted, Refusal::Unauthorized] {
+        for refusal in [Refusal::Busy, Refusal::Interrupted, Refusal::Unauthorized] {
             assert!(matches!(Round::default().not_done(1, not_done(refusal, false)), Next::Stop(_)));
         }
     }

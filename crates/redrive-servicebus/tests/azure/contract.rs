@@ -54,6 +54,9 @@ impl Harness for OnAzure {
 
     fn does_not_apply(&self, clause: &str) -> Option<String> {
         match clause {
+            "replace_removes_exactly_its_entry" => {
+                Some("nobody can send to a dead-letter queue of Service Bus".to_owned())
+            }
             "a_message_without_an_id_gets_one" => {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }
@@ -81,7 +84,7 @@ impl Bench for Queue {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.publisher.shelves().browse(shelf, 10_000).await?;
+        let shelved = self.publisher.shelves().browse(shelf, None, 10_000).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 

@@ -146,6 +146,9 @@ impl Harness for OnEmulator {
             "publishing_to_another_queue_reaches_only_that" if self.0 == Kind::Subscription => {
                 Some("a subscription is published to through its topic".to_owned())
             }
+            "replace_removes_exactly_its_entry" => {
+                Some("nobody can send to a dead-letter queue of Service Bus".to_owned())
+            }
             "a_message_without_an_id_gets_one" => {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }
@@ -205,7 +208,7 @@ impl Bench for Place {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.publisher.shelves().browse(shelf, 10_000).await?;
+        let shelved = self.publisher.shelves().browse(shelf, None, 10_000).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 

@@ -159,7 +159,7 @@ impl Bench for Place {
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
-        let shelved = self.publisher.shelves().browse(shelf, 1000).await?;
+        let shelved = self.publisher.shelves().browse(shelf, None, 1000).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())
     }
 

@@ -18,7 +18,7 @@ async fn a_redrive_of_twins_in_subscription_and_retry_queue_loses_none() -> Resu
     for _ in 0..2 {
         settle_next(&transport, Disposition::DeadLetter(broken())).await?;
     }
-    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?, 2);
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 2);
     assert_eq!(emulator.entity("retry")?.messages().len(), 2, "a copy was swallowed");
     Ok(())
 }

@@ -115,9 +115,9 @@ async fn a_forged_mark_hides_no_dead_letter_from_its_shelf() -> Result<(), BoxEr
     }
     let shelves = transport.shelves();
     assert_eq!((shelves.count(Shelf::DeadLetter).await?, shelves.count(Shelf::Parking).await?), (2, 0));
-    assert_eq!(shelves.park(&Selection::All).await?, 2);
+    assert_eq!(shelves.park(&Selection::All).await?.into_result()?, 2);
     assert_eq!((shelves.count(Shelf::DeadLetter).await?, shelves.count(Shelf::Parking).await?), (0, 2));
-    assert_eq!(shelves.redrive(Shelf::Parking, &Selection::All).await?, 2);
+    assert_eq!(shelves.redrive(Shelf::Parking, &Selection::All).await?.into_result()?, 2);
     for _ in 0..2 {
         settle_next(&transport, Disposition::Park(broken())).await?;
     }

@@ -128,7 +128,10 @@ async fn a_message_whose_properties_are_full_is_dead_lettered_without_words() ->
     let dead = emulator.entity(DEAD_LETTERS)?.messages();
     assert_eq!(dead.len(), 1);
     assert_eq!(dead[0].message.data()?.concat(), b"body");
-    assert_eq!(publisher.shelves().browse(Shelf::DeadLetter, 10).await?[0].message.id(), Some("full"));
+    assert_eq!(
+        publisher.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries[0].message.id(),
+        Some("full")
+    );
     Ok(())
 }
 

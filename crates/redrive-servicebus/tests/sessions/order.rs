@@ -94,7 +94,7 @@ async fn what_never_comes_to_its_end_is_dead_lettered_by_the_broker_with_its_sto
         drop(next_is(&transport, "a1", 2).await);
     }
     complete_is(&transport, "a2", 1).await?;
-    let shelved = transport.shelves().browse(Shelf::DeadLetter, 10).await?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert_eq!(shelved[0].message.id(), Some("a1"));
     assert_eq!(shelved[0].story.history.len(), 1);
     Ok(())

@@ -24,12 +24,12 @@ async fn a_redriven_message_is_in_its_session_again() -> Result<(), BoxError> {
         let received = next_is(&transport, id, if id == "a1" { 2 } else { 1 }).await;
         let settlement = plan(&transport, &received.delivery, disposition);
         settle(&transport, received.receipt, settlement).await?;
-        let shelved = transport.shelves().browse(shelf, 10).await?;
+        let shelved = transport.shelves().browse(shelf, None, 10).await?.entries;
         assert_eq!(shelved.len(), 1);
         assert_eq!(shelved[0].message.properties().session_id.as_deref(), Some("a"));
     }
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
-        assert_eq!(transport.shelves().redrive(shelf, &Selection::All).await?, 1);
+        assert_eq!(transport.shelves().redrive(shelf, &Selection::All).await?.into_result()?, 1);
     }
     for id in ["a1", "a2"] {
         let received = next_is(&transport, id, 1).await;
@@ -51,9 +51,9 @@ async fn a_parked_message_goes_to_the_parking_queue_with_its_session() -> Result
     settle(&transport, received.receipt, settlement).await?;
     complete_is(&transport, "a2", 1).await?;
     assert!(view(&emulator).messages().is_empty());
-    let shelved = transport.shelves().browse(Shelf::Parking, 10).await?;
+    let shelved = transport.shelves().browse(Shelf::Parking, None, 10).await?.entries;
     assert_eq!(shelved[0].message.properties().session_id.as_deref(), Some("a"));
-    assert_eq!(transport.shelves().redrive(Shelf::Parking, &Selection::All).await?, 1);
+    assert_eq!(transport.shelves().redrive(Shelf::Parking, &Selection::All).await?.into_result()?, 1);
     complete_is(&transport, "a1", 1).await?;
     Ok(())
 }

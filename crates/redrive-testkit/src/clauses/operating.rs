@@ -1,6 +1,11 @@
 //! The operators' side.
 
-use redrive_core::{Count, Disposition, Failure, Reason, Selection, Settlement, Shelf, Shelves, Transport};
+use std::sync::Arc;
+
+use redrive_core::{
+    Count, Disposition, EntryHandle, Failure, Reason, Selection, Settlement, Shelf, ShelfReport, Shelved,
+    Shelves, Transport, TransportError,
+};
 use tokio::time::timeout;
 
 use crate::case::{Case, QUIET};
@@ -22,12 +27,13 @@ pub async fn browsing_leaves_everything<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
     for _ in 0..3 {
-        let mut ids = browse(&*shelves, Shelf::DeadLetter, 10).await;
+        let mut ids = ids(&*shelves, Shelf::DeadLetter).await;
         ids.sort();
         assert_eq!(ids, ["a", "b", "c"]);
     }
-    let shown = shelves.browse(Shelf::DeadLetter, 1).await.unwrap_or_else(|error| panic!("{error}"));
+    let shown = browse(&*shelves, Shelf::DeadLetter, 1).await;
     assert_eq!(shown[0].story.reason, Some(Reason::Custom("Broken".into())));
+    assert_eq!(shown[0].broker_reason, None, "redrive put it there, and not the broker");
     counts(case, &*shelves, 3, 0).await;
 }
 
@@ -52,15 +58,15 @@ pub async fn redrive_brings_everything_back<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// A redrive by id brings back those messages and leaves the others.
-pub async fn redrive_by_id_leaves_the_others<H: Harness>(case: &Case<H>) {
+/// A redrive by handle brings back those messages and leaves the others.
+pub async fn redrive_by_handle_leaves_the_others<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
-    let which = Selection::Ids(vec!["b".into(), "nobody".into()]);
+    let which = Selection::from(handle_of(&*shelves, Shelf::DeadLetter, "b").await);
     assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 1);
     case.complete_is(&transport, "b").await;
     case.nothing_is_left(&transport).await;
-    let mut left = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let mut left = ids(&*shelves, Shelf::DeadLetter).await;
     left.sort();
     assert_eq!(left, ["a", "c"]);
 }
@@ -75,7 +81,7 @@ pub async fn redrive_by_reason_leaves_the_others<H: Harness>(case: &Case<H>) {
     assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 2);
     assert_eq!(case.complete_ids(&transport, 2).await, ["a", "c"]);
     case.nothing_is_left(&transport).await;
-    assert_eq!(browse(&*shelves, Shelf::DeadLetter, 10).await, ["b"]);
+    assert_eq!(ids(&*shelves, Shelf::DeadLetter).await, ["b"]);
 }
 
 /// A redriven message is a first attempt again; it remembers how often it was redriven and what happened before.
@@ -132,8 +138,7 @@ pub async fn redrive_of_nothing_answers_zero<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 0);
     set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
-    for which in [Selection::Ids(vec![]), Selection::Ids(vec!["b".into()]), Selection::Reason("Other".into())]
-    {
+    for which in [Selection::handles([]), Selection::Reason("Other".into())] {
         assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 0, "{which:?}");
     }
     counts(case, &*shelves, 1, 0).await;
@@ -145,8 +150,8 @@ pub async fn park_moves_to_the_parking_shelf<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
     let before = case.on_shelf(Shelf::DeadLetter, 2).await;
-    let parked = shelves.park(&Selection::Ids(vec!["a".into()])).await;
-    assert_eq!(parked.unwrap_or_else(|error| panic!("parking fails: {error}")), 1);
+    let which = Selection::from(handle_of(&*shelves, Shelf::DeadLetter, "a").await);
+    assert_eq!(done(shelves.park(&which).await), 1);
     counts(case, &*shelves, 1, 1).await;
     let on_parking = case.on_shelf(Shelf::Parking, 1).await;
     let original = before.iter().find(|message| message.id() == Some("a"));
@@ -158,17 +163,19 @@ pub async fn park_moves_to_the_parking_shelf<H: Harness>(case: &Case<H>) {
 pub async fn discard_removes_for_good<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
-    let which = Selection::Ids(vec!["a".into(), "c".into()]);
-    let discarded = shelves.discard(Shelf::DeadLetter, &which).await;
-    assert_eq!(discarded.unwrap_or_else(|error| panic!("discarding fails: {error}")), 2);
+    let [a, c] = [
+        handle_of(&*shelves, Shelf::DeadLetter, "a").await,
+        handle_of(&*shelves, Shelf::DeadLetter, "c").await,
+    ];
+    assert_eq!(done(shelves.discard(Shelf::DeadLetter, &Selection::handles([a, c])).await), 2);
     counts(case, &*shelves, 1, 0).await;
-    assert_eq!(browse(&*shelves, Shelf::DeadLetter, 10).await, ["b"]);
+    assert_eq!(ids(&*shelves, Shelf::DeadLetter).await, ["b"]);
     case.nothing_is_left(&transport).await;
 }
 
-async fn with_shelves<H: Harness>(
+pub(super) async fn with_shelves<H: Harness>(
     case: &Case<H>,
-) -> Option<(Box<dyn Shelves>, std::sync::Arc<StartedOf<H>>)> {
+) -> Option<(Box<dyn Shelves>, Arc<StartedOf<H>>)> {
     let transport = case.started().await;
     let shelves = case.bench.shelves().await;
     let shelves = shelves.unwrap_or_else(|error| panic!("the harness makes no shelves: {error}"));
@@ -179,7 +186,7 @@ async fn with_shelves<H: Harness>(
 }
 
 /// Publishes messages and moves them onto a shelf, for this reason.
-async fn set_aside<H: Harness>(
+pub(super) async fn set_aside<H: Harness>(
     case: &Case<H>,
     transport: &StartedOf<H>,
     ids: &[&str],
@@ -212,14 +219,29 @@ async fn move_to<H: Harness>(
 }
 
 async fn redrive(shelves: &dyn Shelves, shelf: Shelf, which: &Selection) -> u64 {
-    let redriven = shelves.redrive(shelf, which).await;
-    redriven.unwrap_or_else(|error| panic!("redriving {which:?} from the {shelf} shelf fails: {error}"))
+    done(shelves.redrive(shelf, which).await)
 }
 
-async fn browse(shelves: &dyn Shelves, shelf: Shelf, limit: usize) -> Vec<String> {
-    let shown = shelves.browse(shelf, limit).await;
-    let shown = shown.unwrap_or_else(|error| panic!("browsing the {shelf} shelf fails: {error}"));
-    shown.iter().map(|shelved| shelved.message.id().unwrap_or_default().to_owned()).collect()
+/// How many entries were done, where none was not.
+pub(super) fn done(report: Result<ShelfReport, TransportError>) -> u64 {
+    report.and_then(ShelfReport::into_result).unwrap_or_else(|error| panic!("not all is done: {error}"))
+}
+
+pub(super) async fn browse(shelves: &dyn Shelves, shelf: Shelf, limit: usize) -> Vec<Shelved> {
+    let shown = shelves.browse(shelf, None, limit).await;
+    shown.unwrap_or_else(|error| panic!("browsing the {shelf} shelf fails: {error}")).entries
+}
+
+pub(super) async fn ids(shelves: &dyn Shelves, shelf: Shelf) -> Vec<String> {
+    let shown = browse(shelves, shelf, 100).await;
+    shown.iter().map(|entry| entry.message.id().unwrap_or_default().to_owned()).collect()
+}
+
+/// The handle of the first entry whose message has this id.
+pub(super) async fn handle_of(shelves: &dyn Shelves, shelf: Shelf, id: &str) -> EntryHandle {
+    let shown = browse(shelves, shelf, 100).await;
+    let found = shown.into_iter().find(|entry| entry.message.id() == Some(id));
+    found.unwrap_or_else(|| panic!("`{id}` is not on the {shelf} shelf")).handle
 }
 
 async fn count(shelves: &dyn Shelves, shelf: Shelf) -> u64 {
@@ -227,7 +249,12 @@ async fn count(shelves: &dyn Shelves, shelf: Shelf) -> u64 {
 }
 
 /// A broker may count a little late.
-async fn counts<H: Harness>(case: &Case<H>, shelves: &dyn Shelves, dead_letters: u64, parked: u64) {
+pub(super) async fn counts<H: Harness>(
+    case: &Case<H>,
+    shelves: &dyn Shelves,
+    dead_letters: u64,
+    parked: u64,
+) {
     let what = format!("{dead_letters} dead letters and {parked} parked messages are counted");
     let expected = (dead_letters, parked);
     let counted = case.eventually(&what, async || {

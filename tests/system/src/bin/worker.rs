@@ -14,9 +14,9 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
-    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, Failure, MarkError as _, NoRetry,
-    Permanent, Selection, Shelf, Shelves, State, Suspects, Transport, TransportError, TransportErrorKind,
-    millis,
+    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, Failure, MarkError as _, Message,
+    NoRetry, Permanent, Selection, Shelf, Shelves, State, Suspects, Transport, TransportError,
+    TransportErrorKind, millis,
 };
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
@@ -119,12 +119,19 @@ async fn connect(
 /// The work of operators; false for the modes that consume.
 async fn operate(mode: &str, shelves: &dyn Shelves) -> anyhow::Result<bool> {
     let all = &Selection::All;
-    match mode {
+    let report = match mode {
         "redrive" => shelves.redrive(Shelf::DeadLetter, all).await?,
         "park" => shelves.park(all).await?,
         "discard" => shelves.discard(Shelf::DeadLetter, all).await?,
+        "replace" => {
+            let page = shelves.browse(Shelf::DeadLetter, None, 1).await?;
+            let entry = page.entries.first().context("an entry")?;
+            shelves.replace(&entry.handle, Message::new("edited")).await?;
+            return Ok(true);
+        }
         _ => return Ok(false),
     };
+    report.into_result()?;
     Ok(true)
 }
 

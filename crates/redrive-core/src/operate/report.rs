@@ -1,0 +1,163 @@
+//! What became of each entry that an operator acted on.
+
+use std::collections::HashSet;
+
+use super::{EntryHandle, Selection};
+use crate::transport::{TransportError, TransportErrorKind};
+
+/// What became of the entries of a [`Selection`], each by itself.
+#[derive(Debug, Default)]
+#[must_use = "some entries may have failed"]
+#[non_exhaustive]
+pub struct ShelfReport {
+    /// The entries that were acted on, in the order in which that happened; then those that were named and not found, or
+    /// not tried.
+    pub entries: Vec<EntryResult>,
+    /// Why the work ended before its end, for example because the broker is gone. Entries that are not in this report were not
+    /// tried, and are where they were.
+    pub stopped: Option<TransportError>,
+}
+
+/// What became of one entry.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct EntryResult {
+    /// Which entry.
+    pub handle: EntryHandle,
+    /// The id of its message, where it was found and has one.
+    pub id: Option<String>,
+    /// What became of it.
+    pub outcome: EntryOutcome,
+}
+
+/// What became of one entry.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EntryOutcome {
+    /// It was done, and the entry is off the shelf.
+    Done,
+    /// No entry of the shelf has this handle any more.
+    NotFound,
+    /// The work [stopped](ShelfReport::stopped) before it.
+    NotTried,
+    /// It was not done. The entry is still on the shelf; after an error that leaves open whether a copy was stored, the copy
+    /// may be in its new place as well.
+    Failed(TransportError),
+}
+
+impl ShelfReport {
+    /// How many entries were done.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.entries.iter().filter(|entry| matches!(entry.outcome, EntryOutcome::Done)).count() as u64
+    }
+
+    /// How many entries were done, for who wants all or an error.
+    ///
+    /// # Errors
+    ///
+    /// When one was not: how many were, and which were not.
+    pub fn into_result(self) -> Result<u64, TransportError> {
+        const NAMED: usize = 20;
+        let done = self.done();
+        let not_done: Vec<_> =
+            self.entries.iter().filter(|entry| !matches!(entry.outcome, EntryOutcome::Done)).collect();
+        let why = self.stopped.as_ref().or_else(|| {
+            not_done.iter().find_map(|entry| match &entry.outcome {
+                EntryOutcome::Failed(error) => Some(error),
+                _ => None,
+            })
+        });
+        if why.is_none() && not_done.is_empty() {
+            return Ok(done);
+        }
+        let (kind, why) = why.map_or_else(
+            || (TransportErrorKind::NotFound, "no entry has such a handle any more".to_owned()),
+            |error| (error.kind(), error.to_string()),
+        );
+        let name = |entry: &&EntryResult| match &entry.id {
+            Some(id) => format!("`{id}` ({})", entry.handle),
+            None => entry.handle.to_string(),
+        };
+        let mut named = not_done.iter().take(NAMED).map(name).collect::<Vec<_>>().join(", ");
+        if not_done.len() > NAMED {
+            named.push_str(", …");
+        }
+        let message = match not_done.len() {
+            0 => format!("done for {done} messages, then stopped: {why}"),
+            count => format!("done for {done} messages, not for {count}: {named}: {why}"),
+        };
+        Err(TransportError::new(kind, message))
+    }
+
+    /// For transports: notes what became of an entry.
+    pub fn note(&mut self, handle: EntryHandle, id: Option<&str>, outcome: EntryOutcome) {
+        self.entries.push(EntryResult { handle, id: id.map(str::to_owned), outcome });
+    }
+
+    /// For transports: notes at the end what became of the handles that were named and met no entry.
+    pub fn complete(&mut self, which: &Selection) {
+        let Selection::Handles(wanted) = which else { return };
+        let noted: HashSet<_> = self.entries.iter().map(|entry| entry.handle.clone()).collect();
+        let mut missing: Vec<_> = wanted.difference(&noted).cloned().collect();
+        missing.sort();
+        let stopped = self.stopped.is_some();
+        self.entries.extend(missing.into_iter().map(|handle| {
+            let outcome = if stopped { EntryOutcome::NotTried } else { EntryOutcome::NotFound };
+            EntryResult { handle, id: None, outcome }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disposition::Shelf;
+
+    fn handle(entry: usize) -> EntryHandle {
+        EntryHandle::new(Shelf::DeadLetter, entry.to_string())
+    }
+
+    fn too_large() -> TransportError {
+        TransportError::new(TransportErrorKind::TooLarge, "too large")
+    }
+
+    #[test]
+    fn what_failed_is_named_and_what_was_done_is_counted() {
+        let mut report = ShelfReport::default();
+        report.note(handle(0), Some("good"), EntryOutcome::Done);
+        for entry in 1..=30 {
+            let id = format!("m{entry}");
+            report.note(handle(entry), Some(&id), EntryOutcome::Failed(too_large()));
+        }
+        let error = report.into_result().unwrap_err();
+        assert_eq!(error.kind(), TransportErrorKind::TooLarge);
+        let said = error.to_string();
+        assert!(said.contains("1 messages, not for 30") && !said.contains("good"), "{said}");
+        assert!(said.contains("`m20` (dead-letter/20)") && !said.contains("`m21`"), "{said}");
+    }
+
+    #[test]
+    fn a_handle_that_met_nothing_is_not_found_or_not_tried() {
+        let which = Selection::handles([handle(1), handle(2)]);
+        for stopped in [None, Some(too_large())] {
+            let mut report = ShelfReport { stopped, ..ShelfReport::default() };
+            report.note(handle(1), None, EntryOutcome::Done);
+            report.complete(&which);
+            let last = &report.entries[1].outcome;
+            match report.stopped {
+                None => assert!(matches!(last, EntryOutcome::NotFound), "{last:?}"),
+                Some(_) => assert!(matches!(last, EntryOutcome::NotTried), "{last:?}"),
+            }
+            assert_eq!(report.entries.len(), 2);
+            report.into_result().expect_err("one is missing");
+        }
+    }
+
+    #[test]
+    fn a_stop_is_an_error_also_where_no_entry_was_named() {
+        let report = ShelfReport { stopped: Some(too_large()), ..ShelfReport::default() };
+        assert_eq!(report.into_result().unwrap_err().kind(), TransportErrorKind::TooLarge);
+        assert_eq!(ShelfReport::default().into_result().unwrap(), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! The numbers of entries that are alike in everything: the first is 1, the next one 2. Which of them is meant does not matter,
+//! but each is acted on once: what this process took off a shelf keeps its number.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use redrive_core::{EntryHandle, Shelf};
+
+use super::fingerprint::Fingerprint;
+
+/// So many of the last are remembered.
+const REMEMBERED: usize = 100_000;
+
+/// One entry, as this process tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) number: u32,
+}
+
+impl Name {
+    /// Its handle; the first of those that are alike has no number in it.
+    pub(super) fn handle(self, shelf: Shelf) -> EntryHandle {
+        let Self { fingerprint: Fingerprint(fingerprint), number } = self;
+        let entry = match number {
+            1 => format!("{fingerprint:032x}"),
+            number => format!("{fingerprint:032x}-{number}"),
+        };
+        EntryHandle::new(shelf, entry)
+    }
+
+    /// Half of the fingerprint, and the number: enough to tell the entries of one shelf apart.
+    pub(super) fn short(self) -> u64 {
+        (self.fingerprint.0 >> 64) as u64 ^ u64::from(self.number - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// What was taken off the shelves.
+#[derive(Debug, Default)]
+pub(crate) struct Taken(Mutex<Remembered>);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    numbers: HashMap<(Shelf, Fingerprint), BTreeSet<u32>>,
+    order: VecDeque<(Shelf, Name)>,
+}
+
+impl Taken {
+    pub(super) fn note(&self, shelf: Shelf, name: Name) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.numbers.entry((shelf, name.fingerprint)).or_default().insert(name.number);
+        remembered.order.push_back((shelf, name));
+        if remembered.order.len() > REMEMBERED
+            && let Some((shelf, name)) = remembered.order.pop_front()
+            && let Some(numbers) = remembered.numbers.get_mut(&(shelf, name.fingerprint))
+        {
+            numbers.remove(&name.number);
+            if numbers.is_empty() {
+                remembered.numbers.remove(&(shelf, name.fingerprint));
+            }
+        }
+    }
+
+    /// The first number after this one that was not taken.
+    fn next(&self, shelf: Shelf, fingerprint: Fingerprint, last: u32) -> u32 {
+        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = remembered.numbers.get(&(shelf, fingerprint));
+        let mut free = (last + 1..).filter(|number| taken.is_none_or(|taken| !taken.contains(number)));
+        free.next().unwrap_or(u32::MAX)
+    }
+}
+
+/// The numbers given on one way along a shelf, from its head on.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    last: HashMap<Fingerprint, u32>,
+}
+
+impl Numbers {
+    /// The name of the next entry with this fingerprint.
+    pub(super) fn next(&mut self, taken: &Taken, shelf: Shelf, fingerprint: Fingerprint) -> Name {
+        let last = self.last.entry(fingerprint).or_default();
+        *last = taken.next(shelf, fingerprint, *last);
+        Name { fingerprint, number: *last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHELF: Shelf = Shelf::DeadLetter;
+    const SAME: Fingerprint = Fingerprint(7 << 64);
+
+    /// The numbers of so many entries that are alike.
+    fn numbers(taken: &Taken, rest: usize) -> Vec<u32> {
+        let mut numbers = Numbers::default();
+        (0..rest).map(|_| numbers.next(taken, SHELF, SAME).number).collect()
+    }
+
+    #[test]
+    fn the_others_keep_their_numbers_whichever_was_taken() {
+        let taken = Taken::default();
+        assert_eq!(numbers(&taken, 4), [1, 2, 3, 4]);
+        for (number, left) in [(2, vec![1, 3, 4]), (1, vec![3, 4]), (4, vec![3])] {
+            taken.note(SHELF, Name { fingerprint: SAME, number });
+            assert_eq!(numbers(&taken, left.len()), left);
+        }
+        assert_eq!(numbers(&taken, 2), [3, 5], "one more came");
+    }
+
+    #[test]
+    fn a_bounded_number_is_remembered() {
+        let taken = Taken::default();
+        for entry in 0..=REMEMBERED {
+            taken.note(SHELF, Name { fingerprint: Fingerprint(entry as u128), number: 1 });
+        }
+        let remembered = taken.0.lock().unwrap();
+        assert_eq!((remembered.numbers.len(), remembered.order.len()), (REMEMBERED, REMEMBERED));
+    }
+
+    #[test]
+    fn handles_and_short_names_tell_those_that_are_alike_apart() {
+        let [one, two] = [1, 2].map(|number| Name { fingerprint: SAME, number });
+        assert_eq!(one.handle(SHELF).to_string(), "dead-letter/00000000000000070000000000000000");
+        assert_eq!(two.handle(SHELF).entry(), "00000000000000070000000000000000-2");
+        assert_ne!(one.short(), two.short());
+    }
+}

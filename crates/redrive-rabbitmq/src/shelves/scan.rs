@@ -1,0 +1,137 @@
+//! One way along a shelf.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use lapin::message::BasicGetMessage;
+use lapin::options::BasicGetOptions;
+use redrive_core::{Shelf, Shelved, TransportError, TransportErrorKind};
+
+use super::fingerprint::Fingerprint;
+use super::numbers::{Name, Numbers, Taken};
+use crate::connection::answered_on;
+use crate::convert::{self, short};
+use crate::error;
+use crate::session::{Receipt, Session};
+
+/// So many messages are asked for at once, at most.
+const AT_ONCE: u32 = 64;
+
+/// A message on the shelf, in hand.
+pub(super) struct Found {
+    pub(super) name: Name,
+    pub(super) shelved: Shelved,
+    pub(super) tag: u64,
+    /// False where it was read without some of its headers.
+    pub(super) whole: bool,
+}
+
+/// One way along a shelf, on a channel of its own. Only what is there at the beginning is met.
+pub(super) struct ShelfScan<'a> {
+    session: Arc<Session>,
+    queue: String,
+    shelf: Shelf,
+    taken: &'a Taken,
+    numbers: Numbers,
+    /// How many of those that were there at the beginning were not asked for yet; the first one tells. (What a
+    /// passive declaration tells of a quorum queue is late: right after a confirmed publish it can still be 0.)
+    left: Option<u32>,
+    /// How many are asked for next: more with every time, so that who needs one takes few.
+    at_once: u32,
+    /// In hand, and not met yet.
+    ahead: VecDeque<BasicGetMessage>,
+    /// To be given back, in this order.
+    held: Vec<u64>,
+}
+
+impl<'a> ShelfScan<'a> {
+    pub(super) fn new(session: Arc<Session>, queue: String, shelf: Shelf, taken: &'a Taken) -> Self {
+        let (ahead, held) = (VecDeque::new(), Vec::new());
+        Self {
+            session,
+            queue,
+            shelf,
+            taken,
+            numbers: Numbers::default(),
+            left: None,
+            at_once: 1,
+            ahead,
+            held,
+        }
+    }
+
+    /// The next message.
+    pub(super) async fn next(&mut self) -> Result<Option<Found>, TransportError> {
+        if self.ahead.is_empty() {
+            self.ask().await?;
+        }
+        let Some(BasicGetMessage { delivery, .. }) = self.ahead.pop_front() else { return Ok(None) };
+        let whole = convert::left_out(&delivery.properties).is_none();
+        let message = convert::message(&delivery.properties, delivery.data);
+        let name = self.numbers.next(self.taken, self.shelf, Fingerprint::of(&message));
+        let shelved = Shelved::new(name.handle(self.shelf), message);
+        Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
+    }
+
+    /// True while there may be a next one.
+    pub(super) fn has_more(&self) -> bool {
+        !self.ahead.is_empty() || self.left != Some(0)
+    }
+
+    /// It stays on the shelf.
+    pub(super) fn keep(&mut self, found: &Found) {
+        self.held.push(found.tag);
+    }
+
+    /// It leaves the shelf.
+    pub(super) async fn remove(&self, found: &Found) -> Result<(), TransportError> {
+        Receipt::new(found.tag, Arc::clone(&self.session)).ack().await?;
+        self.taken.note(self.shelf, found.name);
+        Ok(())
+    }
+
+    /// The name of a message that was stored on the shelf meanwhile.
+    pub(super) fn name_of_stored(&mut self, fingerprint: Fingerprint) -> Name {
+        self.numbers.next(self.taken, self.shelf, fingerprint)
+    }
+
+    /// Takes the next ones in hand.
+    async fn ask(&mut self) -> Result<(), TransportError> {
+        let count = self.left.map_or(1, |left| left.min(self.at_once));
+        self.at_once = (self.at_once * 2).min(AT_ONCE);
+        let channel = self.session.channel();
+        let queue = short(&self.queue, "the name of a queue")?;
+        let asking = (0..count).map(|_| {
+            answered_on(channel, channel.basic_get(queue.clone(), BasicGetOptions { no_ack: false }))
+        });
+        let answers = try_join_all(asking).await.map_err(|error| match error::refusal(&error) {
+            Some(_) => error::verifying(&self.queue, error),
+            None => {
+                TransportError::new(TransportErrorKind::Unreachable, error.to_string()).with_source(error)
+            }
+        })?;
+        let mut found: Vec<_> = answers.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|found| found.delivery.delivery_tag);
+        self.left = match (self.left, found.last()) {
+            // Somebody else took what was there.
+            _ if (found.len() as u32) < count => Some(0),
+            (None, last) => Some(last.map_or(0, |last| last.message_count)),
+            (Some(left), _) => Some(left - count),
+        };
+        self.ahead.extend(found);
+        Ok(())
+    }
+
+    /// Gives back what is held, and lets the broker take everything in before the channel closes.
+    pub(super) async fn end(self) {
+        let ahead = self.ahead.iter().map(|found| found.delivery.delivery_tag);
+        for tag in self.held.into_iter().chain(ahead) {
+            // Where that fails the channel is gone, and with it everything is back.
+            let _ = Receipt::new(tag, Arc::clone(&self.session)).nack(true).await;
+        }
+        self.session.settle_down().await;
+        // Answered, everything is back in its place: the next look at the shelf sees it.
+        let _ = self.session.connection().answered(self.session.channel().close(200, "OK".into())).await;
+    }
+}

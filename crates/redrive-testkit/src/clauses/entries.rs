@@ -1,0 +1,278 @@
+//! The operators' side: entries by their handles, page by page, with a result for each.
+
+use std::collections::HashSet;
+
+use redrive_core::{
+    Count, EntryHandle, EntryOutcome, Message, Reason, Selection, Settlement, Shelf, ShelfReport, Shelved,
+    Shelves, TransportError, TransportErrorKind,
+};
+
+use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
+use crate::case::Case;
+use crate::harness::{Bench, Harness, TransportOf};
+
+/// Of entries whose messages have one id, exactly the one that is named is acted on: not none, and not two.
+pub async fn entries_of_one_id_are_acted_on_one_at_a_time<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for id in ["a", "a", "b", "a"] {
+        set_aside(case, &transport, &[id], Shelf::DeadLetter, "Broken").await;
+    }
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let mut same = entries.iter().filter(|entry| entry.message.id() == Some("a"));
+    let mut next = || Selection::from(same.next().expect("there are three").handle.clone());
+    for _ in 0..2 {
+        assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &next()).await), 1);
+        case.complete_is(&transport, "a").await;
+        case.nothing_is_left(&transport).await;
+    }
+    assert_eq!(done(shelves.discard(Shelf::DeadLetter, &next()).await), 1);
+    assert_eq!(ids(&*shelves, Shelf::DeadLetter).await, ["b"]);
+}
+
+/// A message without an id is an entry like any other.
+pub async fn entries_without_an_id_have_handles<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside_as_they_are(case, &transport, &["one", "two", "three"]).await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let two = entries.iter().find(|entry| &entry.message.body()[..] == b"two").expect("it is there");
+    assert_eq!(done(shelves.discard(Shelf::DeadLetter, &two.handle.clone().into()).await), 1);
+    let mut left = bodies(&browse(&*shelves, Shelf::DeadLetter, 10).await);
+    left.sort();
+    assert_eq!(left, ["one", "three"]);
+}
+
+/// Of entries that are alike in everything, each has a handle of its own. It takes one of them, once.
+pub async fn entries_alike_in_everything_are_acted_on_one_at_a_time<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside_as_they_are(case, &transport, &["same", "same", "same"]).await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let handles: Vec<_> = entries.iter().map(|entry| entry.handle.clone()).collect();
+    assert_eq!(handles.iter().collect::<HashSet<_>>().len(), 3, "each has its own: {handles:?}");
+    for (taken, handle) in handles.iter().enumerate() {
+        let which = Selection::from(handle.clone());
+        assert_eq!(done(shelves.discard(Shelf::DeadLetter, &which).await), 1, "{handle}");
+        let again = only(shelves.discard(Shelf::DeadLetter, &which).await);
+        assert!(matches!(again, EntryOutcome::NotFound), "{handle} takes another one: {again:?}");
+        counts(case, &*shelves, 2 - taken as u64, 0).await;
+    }
+}
+
+/// A handle that is printed and parsed means the same entry to another operator.
+pub async fn a_handle_means_the_same_to_another_operator<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    let printed = handle_of(&*shelves, Shelf::DeadLetter, "b").await.to_string();
+    drop(shelves);
+    let another = case.bench.shelves().await.expect("as before").expect("as before");
+    let handle: EntryHandle = printed.parse().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(done(another.discard(Shelf::DeadLetter, &handle.into()).await), 1);
+    let mut left = ids(&*another, Shelf::DeadLetter).await;
+    left.sort();
+    assert_eq!(left, ["a", "c"]);
+}
+
+/// A handle whose entry is gone is not found, and nothing else is touched instead.
+pub async fn a_handle_of_an_entry_that_is_gone_is_not_found<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for _ in 0..3 {
+        set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
+    }
+    let gone = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
+    assert_eq!(done(shelves.park(&gone.clone().into()).await), 1);
+    counts(case, &*shelves, 2, 1).await;
+    let made_up = EntryHandle::new(Shelf::DeadLetter, "made-up");
+    let other = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
+    assert_ne!(other, gone);
+    let which = Selection::handles([gone.clone(), other.clone(), made_up.clone()]);
+    let report = shelves.discard(Shelf::DeadLetter, &which).await;
+    let report = report.unwrap_or_else(|error| panic!("discarding fails: {error}"));
+    assert_eq!((report.done(), report.entries.len()), (1, 3));
+    for entry in &report.entries {
+        match &entry.outcome {
+            EntryOutcome::Done => assert_eq!(entry.handle, other),
+            EntryOutcome::NotFound => assert!(entry.handle == gone || entry.handle == made_up),
+            else_what => panic!("{}: {else_what:?}", entry.handle),
+        }
+    }
+    let error = shelves.redrive_as(&gone, Message::new("edited")).await.expect_err("it is gone");
+    assert_eq!(error.kind(), TransportErrorKind::NotFound, "{error}");
+    counts(case, &*shelves, 1, 1).await;
+    case.nothing_is_left(&transport).await;
+}
+
+/// A report names every entry that was done.
+pub async fn a_report_names_every_entry<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await;
+    let report = report.unwrap_or_else(|error| panic!("redriving fails: {error}"));
+    assert!(report.stopped.is_none(), "{:?}", report.stopped);
+    let named: HashSet<_> = report.entries.iter().map(|entry| (&entry.handle, entry.id.as_deref())).collect();
+    let shown: HashSet<_> = entries.iter().map(|entry| (&entry.handle, entry.message.id())).collect();
+    assert_eq!(named, shown);
+    assert_eq!(report.done(), 3);
+    assert_eq!(case.complete_ids(&transport, 3).await, ["a", "b", "c"]);
+}
+
+/// What a shelf refuses stays where it was, and the report says so.
+pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
+    if !case.set_shelf_writable(Shelf::Parking, false).await {
+        return case.does_not_apply("the harness cannot make a shelf unwritable");
+    }
+    let report = shelves.park(&Selection::All).await;
+    let report = report.unwrap_or_else(|error| panic!("the work does not begin: {error}"));
+    assert_eq!(report.done(), 0);
+    let failed = report.entries.iter().filter(|entry| matches!(entry.outcome, EntryOutcome::Failed(_)));
+    assert!(failed.count() > 0 && report.into_result().is_err());
+    let mut left = ids(&*shelves, Shelf::DeadLetter).await;
+    left.sort();
+    assert_eq!(left, ["a", "b"]);
+    case.set_shelf_writable(Shelf::Parking, true).await;
+    // Another operator: a channel that was refused before may go on refusing (RabbitMQ 3.10).
+    let another = case.bench.shelves().await.expect("as before").expect("as before");
+    case.eventually("both are parked", async || {
+        let _ = another.park(&Selection::All).await;
+        browse(&*another, Shelf::Parking, 10).await.len() == 2
+    })
+    .await;
+}
+
+/// Page by page, every entry is shown once.
+pub async fn pages_show_every_entry_once<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c", "d", "a"], Shelf::DeadLetter, "Broken").await;
+    set_aside_as_they_are(case, &transport, &["same", "same"]).await;
+    for limit in [1, 3, 7, 8] {
+        let pages = pages(&*shelves, limit, async |_| {}).await;
+        let last = pages.len() - 1;
+        assert!(pages[..last].iter().all(|page| page.len() == limit), "only the last one is shorter");
+        let handles: HashSet<_> = pages.iter().flatten().map(|entry| &entry.handle).collect();
+        assert_eq!((handles.len(), pages.concat().len()), (7, 7), "in pages of {limit}");
+    }
+    let mut all = bodies(&pages(&*shelves, 2, async |_| {}).await.concat());
+    all.sort();
+    let of = ["body of a", "body of a", "body of b", "body of c", "body of d", "same", "same"];
+    assert_eq!(all, of);
+}
+
+/// Entries that go while an operator turns the pages hide no other.
+pub async fn pages_leave_nothing_out_when_entries_go<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c", "d", "e"], Shelf::DeadLetter, "Broken").await;
+    let pages = pages(&*shelves, 2, async |page: &[Shelved]| {
+        let which = Selection::handles(page.iter().map(|entry| entry.handle.clone()));
+        assert_eq!(done(shelves.discard(Shelf::DeadLetter, &which).await), page.len() as u64);
+    });
+    let pages = pages.await;
+    let mut all: Vec<_> =
+        pages.iter().flatten().map(|entry| entry.message.id().unwrap_or_default()).collect();
+    all.sort_unstable();
+    assert_eq!(all, ["a", "b", "c", "d", "e"]);
+    counts(case, &*shelves, 0, 0).await;
+}
+
+/// The time of the oldest entry is that of the entry; an empty shelf has none.
+pub async fn the_oldest_entry_tells_since_when_it_rests<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    let oldest = async || shelves.oldest(Shelf::DeadLetter).await.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(oldest().await, None);
+    set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let times: Vec<_> = entries.iter().map(|entry| entry.shelved_at.expect("it is told")).collect();
+    assert_eq!(oldest().await, times.into_iter().min());
+}
+
+/// An edited message takes the place of exactly its entry, with the story of that one, and can be redriven by its own handle.
+pub async fn replace_removes_exactly_its_entry<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for id in ["a", "a", "b"] {
+        set_aside(case, &transport, &[id], Shelf::DeadLetter, "Broken").await;
+    }
+    let entry = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
+    let edited = edited(case);
+    let replaced = shelves.replace(&entry, edited.clone()).await;
+    let replaced = replaced.unwrap_or_else(|error| panic!("replacing fails: {error}"));
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let mut all = bodies(&entries);
+    all.sort();
+    assert_eq!(all, ["body of a", "body of b", "edited"], "exactly the entry is replaced");
+    let stored = entries.iter().find(|entry| &entry.message.body()[..] == b"edited").expect("it is there");
+    assert!(replaced.is_none_or(|handle| handle == stored.handle), "the handle is that of another entry");
+    assert_eq!(stored.story.reason.as_ref().map(Reason::as_str), Some("Broken"), "its story is kept");
+    let error = shelves.replace(&entry, edited).await.expect_err("it is gone");
+    assert_eq!(error.kind(), TransportErrorKind::NotFound, "{error}");
+    counts(case, &*shelves, 3, 0).await;
+    assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &stored.handle.clone().into()).await), 1);
+    is_sent_back_as_edited(case, &transport).await;
+    counts(case, &*shelves, 2, 0).await;
+}
+
+/// An edited message is sent back in place of exactly its entry, as a redrive of that one.
+pub async fn redrive_as_sends_the_edited_message<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for id in ["a", "a", "b"] {
+        set_aside(case, &transport, &[id], Shelf::DeadLetter, "Broken").await;
+    }
+    let entry = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
+    let edited = edited(case);
+    shelves.redrive_as(&entry, edited).await.unwrap_or_else(|error| panic!("redriving fails: {error}"));
+    is_sent_back_as_edited(case, &transport).await;
+    let mut left = ids(&*shelves, Shelf::DeadLetter).await;
+    left.sort();
+    assert_eq!(left, ["a", "b"]);
+}
+
+fn edited<H: Harness>(case: &Case<H>) -> Message {
+    let message = Message::new("edited").with_id("a").with_header("edited-by", "an operator");
+    case.harness.as_published(message)
+}
+
+async fn is_sent_back_as_edited<H: Harness>(case: &Case<H>, transport: &TransportOf<H>) {
+    let received = case.complete_is(transport, "a").await;
+    assert_eq!(&received.message().body()[..], b"edited");
+    assert!(received.message().headers().contains("edited-by"));
+    assert_eq!((received.attempt(), received.story().redrives), (1, Count::Known(1)));
+    assert_eq!(received.story().history.len(), 1, "what happened before is told");
+    case.nothing_is_left(transport).await;
+}
+
+/// Puts messages onto the dead-letter shelf with nothing on them but a body.
+async fn set_aside_as_they_are<H: Harness>(case: &Case<H>, transport: &TransportOf<H>, bodies: &[&str]) {
+    let before = case.read_shelf(Shelf::DeadLetter).await.len();
+    for body in bodies {
+        let message = case.harness.as_published(Message::new(body.to_string()));
+        case.publish(message.clone()).await;
+        let received = case.next(transport).await;
+        let settlement = Settlement::Move { shelf: Shelf::DeadLetter, copy: message };
+        case.settle(transport, received.receipt, settlement).await;
+    }
+    case.on_shelf(Shelf::DeadLetter, before + bodies.len()).await;
+}
+
+/// All pages of the dead-letter shelf, each shown to `then`. The cursor is printed and parsed in between.
+async fn pages(shelves: &dyn Shelves, limit: usize, then: impl AsyncFn(&[Shelved])) -> Vec<Vec<Shelved>> {
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let page = shelves.browse(Shelf::DeadLetter, after.as_ref(), limit).await;
+        let page = page.unwrap_or_else(|error| panic!("browsing fails: {error}"));
+        assert!(page.entries.len() <= limit);
+        then(&page.entries).await;
+        pages.push(page.entries);
+        assert!(pages.len() < 100, "there is no last page");
+        let Some(next) = page.next else { return pages };
+        after = Some(next.to_string().parse().expect("a cursor"));
+    }
+}
+
+fn bodies(entries: &[Shelved]) -> Vec<String> {
+    entries.iter().map(|entry| String::from_utf8_lossy(entry.message.body()).into_owned()).collect()
+}
+
+fn only(report: Result<ShelfReport, TransportError>) -> EntryOutcome {
+    let mut report = report.unwrap_or_else(|error| panic!("the work does not begin: {error}"));
+    assert_eq!(report.entries.len(), 1);
+    report.entries.remove(0).outcome
+}
