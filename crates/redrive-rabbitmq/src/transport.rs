@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
+use redrive_core::{
+    Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError, TransportErrorKind,
+};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};

@@ -9,6 +9,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_core::{Message, Publisher, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Staged, Topology};
+use redrive_testkit::Started;
 
 tests!(
     a_publisher_declares_no_delay_queues,
@@ -74,7 +75,7 @@ async fn a_publisher_declares_no_delay_queues(scene: Scene) {
     assert_eq!(found(&scene).await.len(), 2);
 
     // A consumer declares what its policy asks for, and no more.
-    transport.start(&common::needs(&[100], 100)).await.expect("started");
+    let transport = Started::open(transport, &common::needs(&[100], 100)).await.expect("opened");
     let names = [scene.queue.clone(), scene.dead_letters(), scene.parking(), scene.rung(100)];
     for name in &names {
         assert!(is_there(&scene, name).await, "{name}");
@@ -114,9 +115,8 @@ async fn before_the_start_a_delay_that_the_options_name_works(scene: Scene) {
     assert_eq!(early.delivery.id(), "much later");
     assert!(early.delivery.story().not_before.is_some(), "a consumer has it wait on");
     complete(&transport, early.receipt).await;
-    for transport in [transport, producer] {
-        transport.close().await;
-    }
+    transport.close().await;
+    producer.close().await;
     tidy_up(&scene).await;
 }
 
@@ -133,9 +133,8 @@ async fn before_the_start_a_delay_queue_that_is_there_works(scene: Scene) {
     let received = next(&consumer).await;
     assert_eq!((received.delivery.id(), received.delivery.attempt()), ("a", 1));
     complete(&consumer, received.receipt).await;
-    for transport in [consumer, producer] {
-        transport.close().await;
-    }
+    consumer.close().await;
+    producer.close().await;
     tidy_up(&scene).await;
 }
 

@@ -9,7 +9,7 @@ use redrive_core::{
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
 use crate::case::Case;
-use crate::harness::{Bench, Harness, TransportOf};
+use crate::harness::{Bench, Harness, StartedOf};
 
 /// Of entries whose messages have one id, exactly the one that is named is acted on: not none, and not two.
 pub async fn entries_of_one_id_are_acted_on_one_at_a_time<H: Harness>(case: &Case<H>) {
@@ -230,7 +230,7 @@ fn edited<H: Harness>(case: &Case<H>) -> Message {
     case.harness.as_published(message)
 }
 
-async fn is_sent_back_as_edited<H: Harness>(case: &Case<H>, transport: &TransportOf<H>) {
+async fn is_sent_back_as_edited<H: Harness>(case: &Case<H>, transport: &StartedOf<H>) {
     let received = case.complete_is(transport, "a").await;
     assert_eq!(&received.message().body()[..], b"edited");
     assert!(received.message().headers().contains("edited-by"));
@@ -240,7 +240,7 @@ async fn is_sent_back_as_edited<H: Harness>(case: &Case<H>, transport: &Transpor
 }
 
 /// Puts messages onto the dead-letter shelf with nothing on them but a body.
-async fn set_aside_as_they_are<H: Harness>(case: &Case<H>, transport: &TransportOf<H>, bodies: &[&str]) {
+async fn set_aside_as_they_are<H: Harness>(case: &Case<H>, transport: &StartedOf<H>, bodies: &[&str]) {
     let before = case.read_shelf(Shelf::DeadLetter).await.len();
     for body in bodies {
         let message = case.harness.as_published(Message::new(body.to_string()));

@@ -38,7 +38,7 @@ pub async fn publishing_gives_an_id_where_there_is_none<H: Harness>(case: &Case<
 
 /// A publisher works before its transport is started, and goes on to afterwards.
 pub async fn publishing_works_before_the_start<H: Harness>(case: &Case<H>) {
-    let transport = case.unstarted().await;
+    let transport = case.unopened().await;
     let publisher = transport.publisher();
     published(&publisher, case.harness.as_published(Message::new("before").with_id("before"))).await;
     // Another process has it: what was published does not hang on the one that published it.
@@ -131,7 +131,7 @@ pub async fn publishing_to_another_queue_reaches_only_that<H: Harness>(case: &Ca
         return case.does_not_apply("the harness has no other queue on this broker");
     };
     let transport = case.started().await;
-    let other = transport.publisher().to(neighbour.transport.capabilities().queue);
+    let other = transport.publisher().to(neighbour.transport.queue());
     published(&other, case.harness.as_published(Message::new("").with_id("a"))).await;
     case.complete_is(&neighbour.transport, "a").await;
     case.nothing_comes(&transport).await;
