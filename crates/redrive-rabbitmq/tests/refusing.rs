@@ -37,7 +37,7 @@ async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {
 }
 
 async fn stores(transport: &Started<RabbitMq>, scene: &Scene) -> bool {
-    match transport.publisher().to(&scene.dead_letters()).publish(message("m")).await {
+    match transport.publisher().to(scene.dead_letters()).publish(message("m")).await {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(error.kind(), TransportErrorKind::Full, "{error}");

@@ -378,7 +378,7 @@ async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     let transport = scene.started(&needs).await;
     let ids: Vec<_> = (0..5).map(|n| format!("m{n}")).collect();
     for id in &ids {
-        transport.publisher().to(&scene.dead_letters()).publish(message(id)).await.expect("published");
+        transport.publisher().to(scene.dead_letters()).publish(message(id)).await.expect("published");
     }
     let shelves = transport.shelves();
     for _ in 0..30 {

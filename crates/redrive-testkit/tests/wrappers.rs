@@ -128,7 +128,7 @@ async fn a_broken_receive_takes_no_message() {
 async fn the_record_has_every_settlement_with_its_outcome() {
     let fault = Fault::Refused(TransportErrorKind::NotStored);
     let inner = Faulty::new(Memory::new("orders")).fail_settle(1, fault);
-    inner.inner().publish(Message::new("body").with_id("a")).expect("there is room");
+    inner.inner().publish(Message::new("body").with_id("a")).await.expect("there is room");
     let transport = Started::open(Recording::new(inner), &Needs::none()).await.expect("it opens");
     let log = transport.log();
     let received = transport.receive().await.unwrap().unwrap();

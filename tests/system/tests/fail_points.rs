@@ -155,7 +155,7 @@ impl Scene {
     async fn die(&mut self, flow: Flow, point: FailPoint, what: &str) {
         let message = flow.message(point);
         let fleet = if flow == Flow::Redrive {
-            self.transport.publisher().to(&self.shelf()).publish(message).await.unwrap();
+            self.transport.publisher().to(self.shelf()).publish(message).await.unwrap();
             &mut self.operator
         } else {
             publish_all(&self.transport, [message]).await;

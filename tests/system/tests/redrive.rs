@@ -26,7 +26,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
     let ids: BTreeSet<String> = (0..MESSAGES).map(|number| format!("m-{number}")).collect();
     for id in &ids {
         let shelved = Message::new("x").with_id(id).with_header(header_names::ATTEMPT, 5_i64);
-        direct.publisher().to(&format!("{queue}--dead-letters")).publish(shelved).await.unwrap();
+        direct.publisher().to(format!("{queue}--dead-letters")).publish(shelved).await.unwrap();
     }
 
     let address: SocketAddr = address(&url);
