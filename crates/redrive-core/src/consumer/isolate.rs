@@ -29,7 +29,7 @@ pub(crate) struct Isolation<R> {
     narrows: bool,
     /// How many the broker may hand out at the moment, unless the intake is stopped.
     limit: u32,
-    /// What was received with others, and waits for its turn.
+    /// Where the next delivery is received; empty in between.
     batch: VecDeque<Received<R>>,
     /// The suspect that is kept until nothing else is in hand, or the patience is over.
     kept: Option<Received<R>>,
@@ -143,15 +143,15 @@ impl<R: Send + 'static> Isolation<R> {
         (step, Some((received, alone)))
     }
 
-    /// The next delivery, now that there is room for so many or handlers are [waited](Self::waits) for: the kept suspect first.
+    /// The next delivery, now that there is room for it or handlers are [waited](Self::waits) for: the kept suspect first.
     /// After it the intake is taken up again, for one delivery at a time: nothing else was in hand beside the suspect.
     /// Cancel safe.
     pub(crate) async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
-        room: usize,
+        room: bool,
     ) -> Result<Option<Received<R>>, TransportError> {
-        if let Some(until) = self.patience.filter(|_| room == 0) {
+        if let Some(until) = self.patience.filter(|_| !room) {
             sleep_until(until).await;
             tracing::warn!(
                 queue = context.queue(),
@@ -166,27 +166,15 @@ impl<R: Send + 'static> Isolation<R> {
             take_up_to(context, self.limit).await?;
             self.stopped = false;
         }
-        if self.batch.is_empty() {
-            let most = if self.watch.together() { room } else { 1 };
-            context.receiver.receive(&mut self.batch, most).await?;
-        }
+        // One for each place in the layers: each has its own limits.
+        context.receiver.receive(&mut self.batch, 1).await?;
         Ok(self.batch.pop_front())
-    }
-
-    /// Something was received and waits for its turn.
-    pub(crate) fn has_more(&self) -> bool {
-        !self.batch.is_empty()
     }
 
     /// A resume that was asked for: how many the broker may hand out now; `None` when the intake stays stopped for now, and is
     /// taken up later.
     pub(crate) fn limit(&self) -> Option<u32> {
         (!self.stopped).then_some(self.limit)
-    }
-
-    /// What was received and no handler began with.
-    pub(crate) fn unstarted(&mut self) -> &mut VecDeque<Received<R>> {
-        &mut self.batch
     }
 
     /// When something doubtful has been handled alone for long enough: [`end`](Self::end) is due.
@@ -231,7 +219,7 @@ impl<R: Send + 'static> Isolation<R> {
             return Ok(());
         }
         self.limit = context.settings.needs.prefetch;
-        super::run::give_back_unstarted(context, &mut self.batch).await;
+        super::run::give_back_unstarted(context).await;
         self.stopped = false;
         take_up_to(context, self.limit).await
     }
@@ -256,7 +244,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) {
         if self.narrows {
             self.limit = 1;
-            let given_back = super::run::give_back_unstarted(context, &mut self.batch).await;
+            let given_back = super::run::give_back_unstarted(context).await;
             if context.told.facts().counting.releases {
                 self.watch.gave_back_copies(given_back);
             }

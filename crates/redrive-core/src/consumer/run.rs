@@ -80,13 +80,12 @@ async fn run_started<T: Transport>(
             let context = Arc::clone(&working);
             async move { context.work(ready, received, alone).await }
         });
-    let mut unstarted = VecDeque::new();
-    let ended = consume(&context, &control, &mut workers, &mut unstarted, shutdown).await;
+    let ended = consume(&context, &control, &mut workers, shutdown).await;
     match &ended {
         Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
     }
-    finish(&context, workers, unstarted).await;
+    finish(&context, workers).await;
     let report = context.counters.report();
     tracing::info!(queue, ?report, "the consumer has ended");
     context.tell(&Event::Stopped);
@@ -156,13 +155,11 @@ async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
     control: &Control,
     workers: &mut Workers<Job<ReceiptOf<T>>>,
-    unstarted: &mut VecDeque<Received<ReceiptOf<T>>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ConsumerError> {
     let isolation = Isolation::begin(context);
-    let mut intake = Intake { paused: false, shut: false, one_by_one: false, next: None, isolation };
+    let mut intake = Intake { paused: false, shut: false, next: None, isolation };
     let ended = take_in(context, &mut intake, control, workers, shutdown).await;
-    unstarted.append(intake.isolation.unstarted());
     intake.isolation.give_back_kept(context).await;
     ended
 }
@@ -202,7 +199,7 @@ async fn take_in<T: Transport>(
             Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
             // A place in the layers that the idle intake holds is for who has a message.
             () = context.stack_wanted.notified() => intake.next = None,
-            taken = intake.take(context, room), if (room > 0 || intake.isolation.waits()) && intake.open() => {
+            taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..AT_ONCE).rev() {
                     // Closed by somebody else.
@@ -228,13 +225,9 @@ async fn take_in<T: Transport>(
                     if left == 0 || room == 0 || !intake.open() {
                         break;
                     }
-                    match intake.take(context, room.min(left)).now_or_never() {
+                    match intake.take(context, true).now_or_never() {
                         Some(next) => taken = next,
-                        None => {
-                            // The layers have a limit of their own: from now on nothing is received that has no place in them.
-                            intake.one_by_one |= intake.isolation.has_more();
-                            break;
-                        }
+                        None => break,
                     }
                 }
                 workers.call();
@@ -252,8 +245,6 @@ struct Intake<R> {
     paused: bool,
     /// While copies cannot be stored.
     shut: bool,
-    /// The layers were not ready for all that was received at once.
-    one_by_one: bool,
     /// A clone of the stack that is, or is becoming, ready for the next delivery.
     next: Option<ErasedService>,
     isolation: Isolation<R>,
@@ -268,13 +259,12 @@ impl<R: Send + 'static> Intake<R> {
     async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
-        room: usize,
+        room: bool,
     ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
         let queue = || context.queue().to_owned();
         let next = self.next.get_or_insert_with(|| context.stack());
         next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
-        let most = if self.one_by_one { 1 } else { AT_ONCE };
-        let received = self.isolation.take(context, room.min(most)).await;
+        let received = self.isolation.take(context, room).await;
         let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
         Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
     }
@@ -287,7 +277,7 @@ impl<R: Send + 'static> Intake<R> {
         // What is ready holds permits of the layers.
         self.next = None;
         self.isolation.give_back_kept(context).await;
-        give_back_unstarted(context, self.isolation.unstarted()).await;
+        give_back_unstarted(context).await;
         tracing::info!(queue = context.queue(), "paused, as asked");
     }
 
@@ -329,23 +319,18 @@ impl<R: Send + 'static> Intake<R> {
 
 /// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
 /// of these it had handed out before.
-pub(crate) async fn give_back_unstarted<T: Transport>(
-    context: &Context<T>,
-    unstarted: &mut VecDeque<Received<ReceiptOf<T>>>,
-) -> u32 {
+pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
     let mut handed_out_before = 0_u32;
     let parting = async {
         if let Err(error) = context.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing either.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
-        loop {
+        let mut unstarted = VecDeque::new();
+        while let Ok(1..) = context.receiver.receive(&mut unstarted, AT_ONCE).await {
             while let Some(received) = unstarted.pop_front() {
                 handed_out_before += u32::from(received.delivery.handed_out() > 1);
                 context.release(received).await;
-            }
-            if !matches!(context.receiver.receive(unstarted, AT_ONCE).await, Ok(1..)) {
-                break;
             }
         }
     };
@@ -358,13 +343,9 @@ pub(crate) async fn give_back_unstarted<T: Transport>(
 }
 
 /// Lets the workers finish within the grace period, then has them give back, then parts from the broker.
-async fn finish<T: Transport>(
-    context: &Context<T>,
-    mut workers: Workers<Job<ReceiptOf<T>>>,
-    mut unstarted: VecDeque<Received<ReceiptOf<T>>>,
-) {
+async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<ReceiptOf<T>>>) {
     let finishing = async {
-        tokio::join!(give_back_unstarted(context, &mut unstarted), workers.all_done(reap));
+        tokio::join!(give_back_unstarted(context), workers.all_done(reap));
     };
     if timeout(context.settings.grace, finishing).await.is_err() {
         tracing::warn!(
