@@ -125,7 +125,7 @@ impl RabbitMqShelves {
                     worked.replaced = replaced;
                     (EntryOutcome::Done, None)
                 }
-                Err(error) if keeps_no_others(&error) => (EntryOutcome::Failed(error), None),
+                Err(error) if is_about_this_entry(&error) => (EntryOutcome::Failed(error), None),
                 Err(error) => {
                     let of_entry = TransportError::new(error.kind(), error.to_string());
                     (EntryOutcome::Failed(of_entry), Some(error))
@@ -190,7 +190,7 @@ impl RabbitMqShelves {
 }
 
 /// True when others may be stored all the same.
-fn keeps_no_others(error: &TransportError) -> bool {
+fn is_about_this_entry(error: &TransportError) -> bool {
     error::is_about_one_message(error) || error.kind() == TransportErrorKind::Full
 }
 

@@ -4,7 +4,7 @@ use redrive_testkit::Started;
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, Disposition, EntryOutcome, Message, Selection, Settlement, Shelf, Shelves as _, Transport,
+    BoxError, Disposition, EntryOutcome, Message, Selection, Settlement, Shelf, Shelves as _,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus};
