@@ -125,7 +125,7 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_hand_out_limit(self.told.facts().limits.hand_outs);
+        let delivery = delivery.with_hand_out_limit(self.told.hand_out_limit());
         let delivery = delivery.with_publisher(self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
