@@ -20,7 +20,7 @@ use redrive_core::{
 /// use redrive_testkit::Started;
 ///
 /// let orders = Started::open(Memory::new("orders"), &Needs::none()).await?;
-/// orders.publish(Message::new("one").with_id("order-1"))?;
+/// orders.publish(Message::new("one").with_id("order-1")).await?;
 /// let received = orders.receive().await?.unwrap();
 /// orders.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
 /// orders.close().await;
