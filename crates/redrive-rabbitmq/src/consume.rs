@@ -18,10 +18,10 @@ use crate::connection::{Backoff, Live, answered};
 use crate::convert::short;
 use crate::error;
 use crate::idle::IdleWatch;
-use crate::inbox::Phase;
+use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
 use crate::prefetch::Sizing;
-use crate::session::Session;
+use crate::session::{Receipt, Session};
 use crate::topology::{self, QueueType, Topology};
 use crate::version::Version;
 
@@ -50,6 +50,17 @@ pub(crate) async fn run(broker: Arc<Broker>, wanted: watch::Receiver<Wanted>) {
     let watched = Watched(Arc::clone(&broker));
     take_all(&broker, wanted).await;
     drop(watched);
+    // Where the transport was dropped nobody receives it any more, and whoever still publishes keeps the channel.
+    give_back_unreceived(&broker).await;
+}
+
+/// Ends the inbox, and gives back what is left in it.
+pub(crate) async fn give_back_unreceived(broker: &Broker) {
+    broker.inbox.enter(Phase::Closed);
+    for Arrived { tag, session, .. } in broker.inbox.take_all() {
+        // Where that fails the broker takes it back with the channel.
+        let _ = Receipt::new(tag, session).nack(true).await;
+    }
 }
 
 /// Tells the consumer should the intake panic: it would wait for ever.

@@ -15,11 +15,9 @@ use crate::connections::{Connections, Ownership};
 use crate::consume::{self, Wanted};
 use crate::delay::Way;
 use crate::error;
-use crate::inbox::{Arrived, Phase};
 use crate::options::Options;
 use crate::publisher::WayPublisher;
 use crate::receive::{RabbitMqReceiver, want};
-use crate::session::Receipt;
 use crate::shelves::RabbitMqShelves;
 use crate::transfer::Transfer;
 
@@ -209,11 +207,7 @@ impl Transport for RabbitMq {
             // It ends by itself; had it panicked, there would be nothing left to end.
             let _ = intake.await;
         }
-        self.broker.inbox.enter(Phase::Closed);
-        for Arrived { tag, session, .. } in self.broker.inbox.take_all() {
-            // Where that fails the broker takes it back with the channel.
-            let _ = Receipt::new(tag, session).nack(true).await;
-        }
+        consume::give_back_unreceived(&self.broker).await;
         for session in self.broker.sessions() {
             session.settle_down().await;
             session.end();

@@ -20,6 +20,7 @@ tests!(
     a_delay_is_for_the_work_queue,
     a_publisher_that_may_not_declare_says_that_the_queue_is_missing,
     every_returned_message_is_told_from_the_others,
+    a_publisher_keeps_nothing_from_the_next_consumer,
 );
 
 async fn is_there(scene: &Scene, queue: &str) -> bool {
@@ -201,4 +202,25 @@ async fn every_returned_message_is_told_from_the_others(scene: Scene) {
     transport.close().await;
     tidy_up(&scene).await;
     scene.delete(&scene.rung(100)).await;
+}
+
+async fn a_publisher_keeps_nothing_from_the_next_consumer(scene: Scene) {
+    const MESSAGES: usize = 20;
+    let needs = common::needs(&[100], 100);
+    let dropped = scene.started(&needs).await;
+    let publisher = dropped.publisher();
+    for n in 0..MESSAGES {
+        published(&publisher, message(format!("m{n}"))).await;
+    }
+    // The others are on their way, or here.
+    drop(next(&dropped).await);
+    drop(dropped);
+    let consumer = scene.started(&needs).await;
+    for _ in 0..MESSAGES {
+        let received = next(&consumer).await;
+        complete(&consumer, received.receipt).await;
+    }
+    consumer.close().await;
+    assert_eq!(publisher.destination(), scene.queue);
+    scene.tidy_up(&needs).await;
 }

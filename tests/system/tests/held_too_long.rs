@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lapin::BasicProperties;
 use redrive::Shelves as _;
 use redrive::prelude::*;
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive_brokers::{Node, Version};
+use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Diary, reason, within};
 
 /// How often a handler may run for one message.
@@ -32,7 +34,10 @@ async fn ends_on_the_shelf(version: Version, queue_type: QueueType) {
     let operator = connect().await;
     // One whose failure is never recorded, and one without an id that succeeds and is never acknowledged.
     operator.publish(Message::new("fails").with_id("fails")).await.unwrap();
-    operator.publish(Message::new("succeeds")).await.unwrap();
+    // A publisher of redrive would give it an id.
+    let rabbit = Rabbit::connect(&node.url()).await;
+    rabbit.publish("slow", BasicProperties::default(), b"succeeds").await.unwrap();
+    rabbit.close().await;
     let runs: Arc<[AtomicU32; 2]> = Arc::default();
     let (counted, diary) = (Arc::clone(&runs), Diary::new());
     let consumer = Consumer::new(connect().await)

@@ -326,8 +326,9 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
             // Without a connection the broker hands out nothing either.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
+        // One at a time: what is taken out and not released when the time is over is charged by the broker.
         let mut unstarted = VecDeque::new();
-        while let Ok(1..) = context.receiver.receive(&mut unstarted, AT_ONCE).await {
+        while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
             while let Some(received) = unstarted.pop_front() {
                 handed_out_before += u32::from(received.delivery.handed_out() > 1);
                 context.release(received).await;

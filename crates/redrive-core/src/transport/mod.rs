@@ -68,7 +68,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(Self::Receiver, Facts), OpenError>> + Send;
 
     /// Publishes to the queue that is consumed, or to its topic. Works before it is opened and beside the consumer, and answers
-    /// [`TransportErrorKind::Closed`] after [`close`](Self::close). Declares that queue at most.
+    /// [`TransportErrorKind::Closed`] after [`close`](Self::close). Declares that queue at most, and what it cannot be without.
     fn publisher(&self) -> Publisher;
 
     /// Ends the work: gives back to the broker what is in hand, and closes connections in order.

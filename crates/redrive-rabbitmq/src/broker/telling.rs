@@ -31,17 +31,14 @@ impl Broker {
 
     /// Tells the facts where they are others than before: the broker may be another version after each restart.
     pub(super) fn tell_facts(&self) {
-        let changed = {
-            let mut listener = self.listener();
-            let Some(listener) = &mut *listener else { return };
-            let facts = self.facts();
-            if listener.facts == facts {
-                return;
-            }
+        // Locked until they are told: of two changes the later one is told last.
+        let mut listener = self.listener();
+        let Some(listener) = &mut *listener else { return };
+        let facts = self.facts();
+        if listener.facts != facts {
             listener.facts = facts.clone();
-            (listener.signals.clone(), facts)
-        };
-        changed.0.send(Signal::FactsChanged(changed.1));
+            listener.signals.send(Signal::FactsChanged(facts));
+        }
     }
 
     /// What was in hand when a subscription was cut comes again from now on.

@@ -3,8 +3,7 @@
 use redrive_core::{Headers, Message, Properties, Value};
 use sha2::{Digest, Sha256};
 
-/// What a quorum queue counts on a message while it rests there: looking at a message changes it.
-const COUNTED_BY_THE_QUEUE: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+use crate::hand_outs::COUNTS;
 
 /// A hash of all properties, all headers and the body of a message as it is read. Messages of one fingerprint are alike in
 /// everything: 128 bits of SHA-256 do not meet by accident, nor on purpose.
@@ -16,7 +15,8 @@ impl Fingerprint {
         let mut hash = Hash(Sha256::new());
         hash.properties(message.properties());
         let headers = message.headers();
-        hash.entries(headers.iter().filter(|(name, _)| !COUNTED_BY_THE_QUEUE.contains(name)));
+        // Looking at a message changes what its queue counts.
+        hash.entries(headers.iter().filter(|(name, _)| !COUNTS.contains(name)));
         hash.bytes(message.body());
         let digest = hash.0.finalize();
         let mut first = [0; 16];
