@@ -205,7 +205,7 @@ mod tests {
             let needs = Needs { attempts: Some(attempts), hand_outs: Some(hand_outs), ..Needs::none() };
             needs.unmet("q", facts).len()
         };
-        assert_eq!(unmet(u32::MAX, 10, &facts), 0, "copies are counted anew");
+        assert_eq!(unmet(u32::MAX, 10, &facts), 0, "each copy is counted from the start");
         facts.delays.in_place =
             Some(InPlace::Linear { shortest: Duration::from_secs(1), longest: Duration::from_secs(9) });
         assert_eq!(unmet(10, 10, &facts), 0);

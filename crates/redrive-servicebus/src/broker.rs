@@ -26,7 +26,7 @@ pub(crate) struct Broker {
     pub(crate) inbox: Inbox,
     /// How many deliveries the consumer asked to hold.
     pub(crate) prefetch: AtomicU32,
-    /// At most so many, as the consumer said last; 0: none yet.
+    /// The limit that the consumer set last; 0: none yet.
     pub(crate) limit: AtomicU32,
     without_transactions: AtomicBool,
     /// Who is told what happens beside the deliveries.

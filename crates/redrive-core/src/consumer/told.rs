@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::delivery::Delivery;
 use crate::transport::{Facts, Signal, Signals};
 
-/// No more than so many deliveries that were never received are kept, or twice what came with one interruption: as long as
+/// How many deliveries that were never received are kept, at most, or twice what came with one interruption: as long as
 /// nothing is received there may be one interruption after the other.
 const MOST_UNRECEIVED: usize = 1024;
 

@@ -92,7 +92,7 @@ mod tests {
     const SHELF: Shelf = Shelf::DeadLetter;
     const SAME: Fingerprint = Fingerprint(7 << 64);
 
-    /// The numbers of so many entries that are alike.
+    /// The numbers of `rest` entries that are alike.
     fn numbers(taken: &Taken, rest: usize) -> Vec<u32> {
         let mut numbers = Numbers::default();
         (0..rest).map(|_| numbers.next(taken, SHELF, SAME).number).collect()

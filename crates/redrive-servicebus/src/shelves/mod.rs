@@ -98,7 +98,7 @@ impl ServiceBusShelves {
         })
     }
 
-    /// Everything that rests here from this number on, up to so many.
+    /// The entries from this number on, up to a limit.
     async fn look(
         &self,
         (place, shelf): (&Place, Shelf),
