@@ -283,11 +283,10 @@ impl<R: Receiver> Receiver for FaultyReceiver<R> {
                 Err(if stores_copy { SettleError::lost_after_copy(error) } else { SettleError::lost(error) })
             }
             Ok(()) => Ok(()),
-            Err(SettleError { error, receipt: inner, copy_stored }) => {
-                receipt.inner = inner;
-                let held = receipt.inner.is_some();
-                Err(SettleError { error, receipt: held.then_some(receipt), copy_stored })
-            }
+            Err(failed) => Err(failed.map_receipt(|inner| {
+                receipt.inner = Some(inner);
+                receipt
+            })),
         }
     }
 

@@ -168,10 +168,8 @@ impl<R: Receiver> Receiver for LosingReceiver<R> {
             let message = format!("`{}` cannot be settled: it was lost on purpose", hold.id);
             return Err(SettleError::lost(TransportError::new(TransportErrorKind::Lost, message)));
         };
-        self.inner.settle(inner, settlement).await.map_err(|SettleError { error, receipt, copy_stored }| {
-            let receipt = receipt.map(|inner| self.in_hand.enter(&hold.id, inner));
-            SettleError { error, receipt, copy_stored }
-        })
+        let settled = self.inner.settle(inner, settlement).await;
+        settled.map_err(|failed| failed.map_receipt(|inner| self.in_hand.enter(&hold.id, inner)))
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {

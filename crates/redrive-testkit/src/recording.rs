@@ -164,11 +164,7 @@ impl<R: Receiver> Receiver for RecordingReceiver<R> {
         let settled = self.inner.settle(inner, settlement.clone()).await;
         let outcome = settled.as_ref().map_err(|refused| refused.error.kind()).map(|&()| ());
         self.log.add(Recorded { delivery: delivery.clone(), settlement, outcome });
-        settled.map_err(|SettleError { error, receipt, copy_stored }| SettleError {
-            error,
-            receipt: receipt.map(|inner| RecordingReceipt { inner, delivery }),
-            copy_stored,
-        })
+        settled.map_err(|failed| failed.map_receipt(|inner| RecordingReceipt { inner, delivery }))
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {

@@ -6,7 +6,7 @@ use super::{EntryHandle, Selection};
 use crate::transport::{TransportError, TransportErrorKind};
 
 /// What became of the entries of a [`Selection`], each by itself.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "some entries may have failed"]
 #[non_exhaustive]
 pub struct ShelfReport {
@@ -19,7 +19,7 @@ pub struct ShelfReport {
 }
 
 /// What became of one entry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EntryResult {
     /// Which entry.
@@ -31,7 +31,7 @@ pub struct EntryResult {
 }
 
 /// What became of one entry.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EntryOutcome {
     /// It was done, and the entry is off the shelf.

@@ -1,7 +1,12 @@
 //! Why a transport could not do what was asked.
 
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
 /// Why a transport was not opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The broker cannot honour the [needs](crate::Needs): one sentence each, with what to do. Nothing was declared for
     /// them, as far as the broker told before that.
@@ -24,14 +29,12 @@ impl OpenError {
 }
 
 /// Why a transport could not do what was asked: what was tried, on what, and what to do next. Never
-/// contains a password.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+/// contains a password. A clone shares the source.
+#[derive(Clone, Debug)]
 pub struct TransportError {
     kind: TransportErrorKind,
     message: String,
-    #[source]
-    source: Option<crate::BoxError>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl TransportError {
@@ -52,7 +55,7 @@ impl TransportError {
     /// The same error with the one that caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<crate::BoxError>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(source.into().into());
         self
     }
 
@@ -60,6 +63,19 @@ impl TransportError {
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
         self.kind
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for TransportError {
+    // Not derived: the derive would answer the `Arc`, which nobody can downcast to the error inside.
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -93,8 +109,10 @@ pub enum TransportErrorKind {
     Other,
 }
 
-/// Why a delivery was not settled.
+/// Why a delivery was not settled. A transport makes one with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
+/// or [`held`](Self::held).
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct SettleError<R> {
     /// What happened.
     pub error: TransportError,
@@ -122,5 +140,25 @@ impl<R> SettleError<R> {
     #[must_use]
     pub fn held(error: TransportError, receipt: R) -> Self {
         Self { error, receipt: Some(receipt), copy_stored: false }
+    }
+
+    /// The same error with another receipt, where there is one: for a transport that wraps another one's receipts.
+    #[must_use]
+    pub fn map_receipt<Other>(self, wrap: impl FnOnce(R) -> Other) -> SettleError<Other> {
+        SettleError { error: self.error, receipt: self.receipt.map(wrap), copy_stored: self.copy_stored }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_of_a_clone_is_the_error_itself() {
+        let source = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let error = TransportError::new(TransportErrorKind::Unreachable, "no broker").with_source(source).clone();
+        assert_eq!((error.kind(), error.to_string().as_str()), (TransportErrorKind::Unreachable, "no broker"));
+        let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionReset));
     }
 }
