@@ -8,9 +8,10 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-core", &[]),
     ("redrive-testkit", &["redrive-core"]),
-    ("redrive-memory", &["redrive-core"]),
-    ("redrive-rabbitmq", &["redrive-core"]),
-    ("redrive-servicebus", &["redrive-core"]),
+    ("redrive-transport", &["redrive-core"]),
+    ("redrive-memory", &["redrive-core", "redrive-transport"]),
+    ("redrive-rabbitmq", &["redrive-core", "redrive-transport"]),
+    ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
     // Stands alone: people take it without redrive.
     ("redrive-servicebus-emulator", &[]),
     ("redrive", &["redrive-core", "redrive-memory", "redrive-rabbitmq", "redrive-servicebus"]),

@@ -1,0 +1,190 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::FutureExt as _;
+use redrive_core::Message;
+
+use super::*;
+
+/// A number that may be lost.
+#[derive(Clone, Debug)]
+struct Arrived(u32, Arc<AtomicBool>);
+
+impl Arrival for Arrived {
+    fn is_lost(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
+    fn unreceived(&self) -> Option<Delivery> {
+        Some(Delivery::new(Message::new(self.0.to_string()), "orders", std::time::SystemTime::UNIX_EPOCH))
+    }
+}
+
+fn arrived(number: u32) -> Arrived {
+    Arrived(number, Arc::default())
+}
+
+fn inbox() -> Inbox<Arrived> {
+    Inbox::new("orders")
+}
+
+/// What `receive` answers at once; `None` where it waits.
+fn receive(inbox: &Inbox<Arrived>, most: usize) -> Option<Result<Vec<u32>, TransportErrorKind>> {
+    let mut batch = VecDeque::new();
+    let received = inbox.receive(&mut batch, most, |arrived| arrived.0).now_or_never()?;
+    Some(received.map_err(|error| error.kind()).map(|count| {
+        assert_eq!(count, batch.len());
+        batch.into()
+    }))
+}
+
+fn set_limit(inbox: &Inbox<Arrived>, limit: u32) -> Option<Result<(), TransportErrorKind>> {
+    inbox.set_limit(limit).now_or_never().map(|set| set.map_err(|error| error.kind()))
+}
+
+#[test]
+fn nothing_comes_before_the_first_limit_and_after_the_limit_zero() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![])));
+    assert_eq!(set_limit(&inbox, 5), Some(Ok(())));
+    assert_eq!(receive(&inbox, 9), None, "something may come");
+    assert_eq!(source.wanted().now_or_never(), Some(Some(5)));
+    source.push((0..3).map(arrived));
+    assert_eq!(receive(&inbox, 2), Some(Ok(vec![0, 1])));
+    assert_eq!(set_limit(&inbox, 0), None, "something may still come");
+    source.push([arrived(3)]);
+    assert_eq!(source.wanted().now_or_never(), None);
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![2, 3])));
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![])));
+}
+
+#[test]
+fn a_limit_zero_waits_for_every_source() {
+    let inbox = inbox();
+    let mut sources = [inbox.source(), inbox.source()];
+    set_limit(&inbox, 1).unwrap().unwrap();
+    assert_eq!(set_limit(&inbox, 0), None);
+    assert_eq!(sources[0].wanted().now_or_never(), None);
+    assert_eq!(set_limit(&inbox, 0), None);
+    drop(sources);
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())), "a source that is gone gives nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_zero_ends_when_another_caller_asks_for_deliveries() {
+    let inbox = inbox();
+    let _source = inbox.source();
+    set_limit(&inbox, 1).unwrap().unwrap();
+    let stopping = tokio::spawn({
+        let inbox = inbox.clone();
+        async move { inbox.set_limit(0).await }
+    });
+    while *inbox.shared.wish.borrow() != Wish::Nothing {
+        tokio::task::yield_now().await;
+    }
+    inbox.set_limit(2).await.unwrap();
+    let stopped = tokio::time::timeout(std::time::Duration::from_secs(1), stopping).await;
+    stopped.expect("it ends").unwrap().unwrap();
+}
+
+#[test]
+fn a_wish_that_was_taken_back_unseen_does_not_leave_a_source_open() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    assert_eq!(source.wanted().now_or_never(), None);
+    set_limit(&inbox, 1).unwrap().unwrap();
+    assert_eq!(set_limit(&inbox, 0), None);
+    assert_eq!(source.wanted().now_or_never(), None);
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
+}
+
+#[test]
+fn the_limit_that_holds_is_not_said_again_but_to_a_source_that_failed() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    assert_eq!(source.wanted().now_or_never(), Some(Some(3)));
+    set_limit(&inbox, 3).unwrap().unwrap();
+    assert_eq!(source.changed().now_or_never(), None);
+    source.fail(TransportError::new(TransportErrorKind::Topology, "the queue is gone"));
+    assert_eq!(receive(&inbox, 1), Some(Err(TransportErrorKind::Topology)));
+    set_limit(&inbox, 3).unwrap().unwrap();
+    assert_eq!(source.changed().now_or_never(), Some(Wish::Deliveries(3)));
+    assert_eq!(receive(&inbox, 1), None, "it tries again");
+}
+
+#[test]
+fn a_failure_of_what_was_wanted_before_says_nothing() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    assert_eq!(source.wanted().now_or_never(), Some(Some(3)));
+    set_limit(&inbox, 1).unwrap().unwrap();
+    source.fail(TransportError::new(TransportErrorKind::Topology, "the queue was gone"));
+    assert_eq!(receive(&inbox, 1), None, "it has not yet heard of the new limit, and tries again");
+    assert_eq!(source.changed().now_or_never(), Some(Wish::Deliveries(1)));
+}
+
+#[test]
+fn a_source_that_panics_is_told_for_good() {
+    let inbox = inbox();
+    let source = inbox.source();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    source.push([arrived(1)]);
+    let panicking = std::thread::spawn(move || {
+        let _source = source;
+        panic!("as the test asks");
+    });
+    panicking.join().unwrap_err();
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![1])));
+    for _ in 0..2 {
+        assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Other)));
+        assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Other)));
+    }
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
+}
+
+#[test]
+fn what_is_lost_is_not_received_and_is_told_once() {
+    let inbox = inbox();
+    let source = inbox.source();
+    set_limit(&inbox, 9).unwrap().unwrap();
+    let all: Vec<_> = (0..4).map(arrived).collect();
+    source.push(all.iter().cloned());
+    all[0].1.store(true, Ordering::Relaxed);
+    assert_eq!(receive(&inbox, 1), Some(Ok(vec![1])));
+    all[3].1.store(true, Ordering::Relaxed);
+    let unreceived = source.take_unreceived();
+    let bodies: Vec<_> = unreceived.iter().map(|delivery| delivery.message().body().clone()).collect();
+    assert_eq!(bodies, ["0", "3"]);
+    assert!(source.take_unreceived().is_empty());
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![2])));
+}
+
+#[test]
+fn after_the_end_nothing_else_is_wanted() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    source.push([arrived(1)]);
+    inbox.end();
+    assert_eq!(source.wanted().now_or_never(), Some(None));
+    assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Closed)));
+    assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
+    assert_eq!(source.wish(), Wish::End);
+    assert_eq!(inbox.close().len(), 1);
+    assert_eq!(receive(&inbox, 9), Some(Ok(vec![])));
+}
+
+#[test]
+fn the_last_consumers_end_ends_the_sources() {
+    let inbox = inbox();
+    let mut source = inbox.source();
+    let other = inbox.clone();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    drop(inbox);
+    assert_eq!(source.wanted().now_or_never(), Some(Some(3)));
+    drop(other);
+    assert_eq!(source.wanted().now_or_never(), Some(None));
+}

@@ -1,0 +1,33 @@
+//! The toolkit for transports of redrive: what every transport needs, once.
+//!
+//! Services do not use this crate. Who writes a [`Transport`](redrive_core::Transport) for another broker takes from it what
+//! fits; each part stands alone:
+//!
+//! | part | for |
+//! |---|---|
+//! | [`Inbox`], [`Source`] | the way from the tasks that take deliveries to [`receive`](redrive_core::Receiver::receive) and [`set_limit`](redrive_core::Receiver::set_limit) |
+//! | [`Reconnecting`] | one connection for all callers, made again when it is lost, by one attempt at a time |
+//! | [`Backoff`] | the waits between attempts |
+//! | [`Batcher`] | requests that come together go together, each with its own answer |
+//! | [`InHand`] | a receipt that gives its delivery back when it is dropped |
+//! | [`LossSignal`] | a delivery that is lost while its connection lives |
+//! | [`text`] | brokers whose headers are text: every header and property comes back with its type |
+//!
+//! `docs/writing-a-transport.md` shows how a transport is built from these parts.
+
+mod backoff;
+mod batcher;
+mod in_hand;
+mod inbox;
+mod lanes;
+mod loss;
+mod reconnecting;
+pub mod text;
+
+pub use backoff::Backoff;
+pub use batcher::{BatchLimits, BatchWorker, Batcher};
+pub use in_hand::{GiveBack, InHand};
+pub use inbox::{Arrival, Inbox, Source, Wish, Wishes};
+pub use lanes::Lanes;
+pub use loss::LossSignal;
+pub use reconnecting::{Connect, Reconnecting};

@@ -1,0 +1,203 @@
+//! One connection for all callers, made again when it is lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// How a connection is made.
+pub trait Connect: Send + Sync + 'static {
+    /// A connection; clones are the same one.
+    type Connection: Clone + Send + Sync + 'static;
+    /// Why there is none. All who waited for one attempt learn the same.
+    type Error: Clone + Send + 'static;
+
+    /// One attempt. It must end by itself: give it a timeout.
+    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Self::Error>> + Send;
+
+    /// Whether this connection can still be used.
+    fn is_usable(&self, connection: &Self::Connection) -> bool;
+
+    /// The error after [`Reconnecting::close`].
+    fn closed(&self) -> Self::Error;
+}
+
+/// A connection that is made when it is needed, and again when it is lost. One attempt serves all who wait for it: a thousand
+/// callers ask a broker that is down no more often than one does.
+pub struct Reconnecting<C: Connect> {
+    connector: C,
+    current: Mutex<Current<C>>,
+    /// How many attempts failed.
+    failures: AtomicU64,
+    closed: AtomicBool,
+}
+
+struct Current<C: Connect> {
+    connection: Option<C::Connection>,
+    /// When the last attempt failed, and why; none after a success.
+    failed: Option<(Instant, C::Error)>,
+}
+
+impl<C: Connect> Reconnecting<C> {
+    /// After a failed attempt the next one begins no sooner than this.
+    pub const NOT_SOONER: Duration = Duration::from_millis(100);
+
+    /// Connects when a connection is asked for.
+    pub fn new(connector: C) -> Self {
+        let current = Mutex::new(Current { connection: None, failed: None });
+        Self { connector, current, failures: AtomicU64::new(0), closed: AtomicBool::new(false) }
+    }
+
+    /// How connections are made.
+    pub fn connector(&self) -> &C {
+        &self.connector
+    }
+
+    /// The connection that stands, or a new one: one attempt. Who waits while somebody else tries shares that result.
+    ///
+    /// # Errors
+    ///
+    /// When the attempt failed, and after [`close`](Self::close).
+    pub async fn connection(&self) -> Result<C::Connection, C::Error> {
+        let failures = self.failures.load(Ordering::Acquire);
+        // Held while connecting: everybody else needs the same connection.
+        let mut current = self.current.lock().await;
+        if self.is_closed() {
+            return Err(self.connector.closed());
+        }
+        if let Some(connection) = current.connection.as_ref().filter(|known| self.connector.is_usable(known))
+        {
+            return Ok(connection.clone());
+        }
+        if let Some((at, error)) = &current.failed {
+            if self.failures.load(Ordering::Acquire) != failures {
+                return Err(error.clone());
+            }
+            sleep_until(*at + Self::NOT_SOONER).await;
+            if self.is_closed() {
+                return Err(self.connector.closed());
+            }
+        }
+        *current = Current { connection: None, failed: None };
+        match self.connector.connect().await {
+            Ok(connection) => {
+                current.connection = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                current.failed = Some((Instant::now(), error.clone()));
+                self.failures.fetch_add(1, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// The connection that was made last, usable or not; none before the first, and while one is being made.
+    pub fn last(&self) -> Option<C::Connection> {
+        self.current.try_lock().ok()?.connection.clone()
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// There is no connection from now on. Answers the last one, to be closed by the caller; waits for an attempt that is under
+    /// way.
+    pub async fn close(&self) -> Option<C::Connection> {
+        self.closed.store(true, Ordering::Release);
+        self.current.lock().await.connection.take()
+    }
+}
+
+impl<C: Connect + fmt::Debug> fmt::Debug for Reconnecting<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let closed = self.is_closed();
+        f.debug_struct("Reconnecting")
+            .field("connector", &self.connector)
+            .field("closed", &closed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    /// A broker that is up or down.
+    #[derive(Default)]
+    struct Broker {
+        is_up: AtomicBool,
+        attempts: AtomicU64,
+        usable: AtomicU64,
+    }
+
+    impl Connect for Arc<Broker> {
+        type Connection = u64;
+        type Error = String;
+
+        async fn connect(&self) -> Result<u64, String> {
+            let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if !self.is_up.load(Ordering::Relaxed) {
+                return Err(format!("attempt {number} failed"));
+            }
+            self.usable.store(number, Ordering::Relaxed);
+            Ok(number)
+        }
+
+        fn is_usable(&self, connection: &u64) -> bool {
+            self.usable.load(Ordering::Relaxed) == *connection
+        }
+
+        fn closed(&self) -> String {
+            "closed".to_owned()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_attempt_serves_all_who_wait_for_it() {
+        let broker = Arc::<Broker>::default();
+        let shared = Reconnecting::new(Arc::clone(&broker));
+        let answers = join_all((0..1000).map(|_| shared.connection())).await;
+        assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error == "attempt 0 failed")));
+        assert_eq!(broker.attempts.load(Ordering::Relaxed), 1);
+        broker.is_up.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        let answers = join_all((0..1000).map(|_| shared.connection())).await;
+        assert!(answers.iter().all(|answer| *answer == Ok(1)), "who asks later has an attempt of its own");
+        assert!(began.elapsed() >= Duration::from_millis(100), "it begins no sooner than this");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_connection_is_made_again_and_none_after_the_end() {
+        let broker = Arc::<Broker>::default();
+        broker.is_up.store(true, Ordering::Relaxed);
+        let shared = Reconnecting::new(Arc::clone(&broker));
+        assert_eq!(
+            (shared.last(), shared.connection().await, shared.connection().await),
+            (None, Ok(0), Ok(0))
+        );
+        broker.usable.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!((shared.last(), shared.connection().await), (Some(0), Ok(1)));
+        assert_eq!(shared.close().await, Some(1));
+        assert_eq!(shared.connection().await, Err("closed".to_owned()));
+        assert!(shared.is_closed() && shared.last().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_whose_caller_is_gone_keeps_nobody_waiting() {
+        let broker = Arc::<Broker>::default();
+        broker.is_up.store(true, Ordering::Relaxed);
+        let shared = Reconnecting::new(broker);
+        let given_up = tokio::time::timeout(Duration::from_millis(1), shared.connection()).await;
+        assert!(given_up.is_err());
+        assert_eq!(shared.connection().await, Ok(1));
+    }
+}

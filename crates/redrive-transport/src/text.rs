@@ -1,0 +1,351 @@
+//! Headers as text, for brokers whose headers are text.
+//!
+//! A string stays as it is. Every other value is text that begins with `redrive+json:` and says its type, so that it comes back
+//! with that type ([`from_value`], [`to_value`]). [`headers`] and [`message`] do this for all headers and properties of a message.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use redrive_core::{Headers, Message, Timestamp, Value};
+use serde_json::{Value as Json, json};
+
+/// What a text begins with that stands for more than itself.
+const TYPED: &str = "redrive+json:";
+/// A header of this name holds a property of the message.
+const PROPERTY: &str = "redrive-property-";
+/// A header of this name holds the headers whose names the broker does not take.
+const OTHERS: &str = "redrive-other-headers";
+
+/// A value as text. [`to_value`] makes that very value of it again.
+#[must_use]
+pub fn from_value(value: &Value) -> String {
+    match value {
+        // A string that looks like another value would come back as that.
+        Value::String(text) if typed_value(text).is_none() => text.clone(),
+        _ => typed_text(value),
+    }
+}
+
+/// The value that a text stands for. A text that was not written by [`from_value`] is a string.
+#[must_use]
+pub fn to_value(text: String) -> Value {
+    typed_value(&text).unwrap_or(Value::String(text))
+}
+
+/// A value as text that says its type, strings too.
+#[must_use]
+pub fn typed_text(value: &Value) -> String {
+    format!("{TYPED}{}", to_json(value))
+}
+
+/// The value that a text of [`typed_text`] stands for. Only where that function writes exactly this text: anybody may have
+/// written it.
+#[must_use]
+pub fn typed_value(text: &str) -> Option<Value> {
+    let text = text.strip_prefix(TYPED)?;
+    let json: Json = serde_json::from_str(text).ok()?;
+    let value = from_json(json.clone())?;
+    let written = to_json(&value);
+    // Lengths, not texts: the order of keys depends on the features that `serde_json` was built with, here and there.
+    (written == json && written.to_string().len() == text.len()).then_some(value)
+}
+
+/// All headers and properties of a message as names and texts. Headers whose names `takes` refuses go together into one.
+///
+/// Properties for which the broker has a place of its own are taken out of the message before, and put back after [`message`].
+#[must_use]
+pub fn headers(message: &Message, takes: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    let is_reserved = |name: &str| name == OTHERS || name.starts_with(PROPERTY);
+    let (mut texts, mut others) = (Vec::new(), Headers::new());
+    for (name, value) in message.headers().iter() {
+        if takes(name) && !is_reserved(name) {
+            texts.push((name.to_owned(), from_value(value)));
+        } else {
+            others.insert(name, value.clone());
+        }
+    }
+    if !others.is_empty() {
+        texts.push((OTHERS.to_owned(), typed_text(&Value::Table(others))));
+    }
+    let properties = properties(message).into_iter();
+    texts.extend(properties.map(|(name, value)| (format!("{PROPERTY}{name}"), from_value(&value))));
+    texts
+}
+
+/// The message of [these headers](headers) and this body. Total: what was not written by redrive is a header.
+#[must_use]
+pub fn message(texts: impl IntoIterator<Item = (String, String)>, body: impl Into<Bytes>) -> Message {
+    let mut message = Message::new(body);
+    for (name, text) in texts {
+        if name == OTHERS
+            && let Some(Value::Table(others)) = typed_value(&text)
+        {
+            for (name, value) in others.iter() {
+                message.headers_mut().insert(name, value.clone());
+            }
+            continue;
+        }
+        let value = to_value(text);
+        let property = name.strip_prefix(PROPERTY);
+        if property.is_none_or(|property| set_property(&mut message, property, &value).is_none()) {
+            message.headers_mut().insert(name, value);
+        }
+    }
+    message
+}
+
+/// The properties that a message has, as values.
+fn properties(message: &Message) -> Vec<(&'static str, Value)> {
+    let known = message.properties();
+    let text = |text: &Option<String>| text.clone().map(Value::String);
+    let millis = |time: std::time::Duration| Value::U64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    [
+        ("id", text(&known.id)),
+        ("correlation-id", text(&known.correlation_id)),
+        ("content-type", text(&known.content_type)),
+        ("content-encoding", text(&known.content_encoding)),
+        ("reply-to", text(&known.reply_to)),
+        ("kind", text(&known.kind)),
+        ("to", text(&known.to)),
+        ("user-id", text(&known.user_id)),
+        ("app-id", text(&known.app_id)),
+        ("cluster-id", text(&known.cluster_id)),
+        ("session-id", text(&known.session_id)),
+        ("priority", known.priority.map(Value::U8)),
+        ("timestamp", known.timestamp.map(Value::Timestamp)),
+        ("expiration", known.expiration.map(millis)),
+        ("persistent", known.persistent.map(Value::Bool)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect()
+}
+
+/// `None`: there is no such property, or the value is none of it.
+fn set_property(message: &mut Message, name: &str, value: &Value) -> Option<()> {
+    let text = || value.as_str().map(str::to_owned);
+    let known = message.properties_mut();
+    match (name, value) {
+        ("id", _) => known.id = Some(text()?),
+        ("correlation-id", _) => known.correlation_id = Some(text()?),
+        ("content-type", _) => known.content_type = Some(text()?),
+        ("content-encoding", _) => known.content_encoding = Some(text()?),
+        ("reply-to", _) => known.reply_to = Some(text()?),
+        ("kind", _) => known.kind = Some(text()?),
+        ("to", _) => known.to = Some(text()?),
+        ("user-id", _) => known.user_id = Some(text()?),
+        ("app-id", _) => known.app_id = Some(text()?),
+        ("cluster-id", _) => known.cluster_id = Some(text()?),
+        ("session-id", _) => known.session_id = Some(text()?),
+        ("priority", Value::U8(priority)) => known.priority = Some(*priority),
+        ("timestamp", Value::Timestamp(time)) => known.timestamp = Some(*time),
+        ("expiration", Value::U64(millis)) => {
+            known.expiration = Some(std::time::Duration::from_millis(*millis));
+        }
+        ("persistent", Value::Bool(persistent)) => known.persistent = Some(*persistent),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Texts, 64-bit integers, booleans and lists as what they are; everything else as an object whose only key is its type.
+fn to_json(value: &Value) -> Json {
+    let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(n) => json!(n),
+        Value::I64(n) => json!(n),
+        Value::String(text) => json!(text),
+        Value::List(items) => items.iter().map(to_json).collect(),
+        Value::Table(table) => {
+            let entries: serde_json::Map<_, _> =
+                table.iter().map(|(name, value)| (name.to_owned(), to_json(value))).collect();
+            json!({ "table": entries })
+        }
+        Value::I8(n) => json!({ "i8": n }),
+        Value::U8(n) => json!({ "u8": n }),
+        Value::I16(n) => json!({ "i16": n }),
+        Value::U16(n) => json!({ "u16": n }),
+        Value::I32(n) => json!({ "i32": n }),
+        Value::U32(n) => json!({ "u32": n }),
+        Value::U64(n) => json!({ "u64": n }),
+        // By their bits: JSON has neither infinities nor NaN.
+        Value::F32(n) => json!({ "f32": n.to_bits() }),
+        Value::F64(n) => json!({ "f64": n.to_bits() }),
+        Value::Decimal { scale, value } => json!({ "decimal": [scale, value] }),
+        Value::Char(c) => json!({ "char": c }),
+        Value::Timestamp(time) => json!({ "timestamp": time.unix_millis() }),
+        Value::Uuid(bytes) => json!({ "uuid": base64(bytes) }),
+        Value::RawString(bytes) => json!({ "raw": base64(bytes) }),
+        Value::Bytes(bytes) => json!({ "bytes": base64(bytes) }),
+        _ => Json::Null,
+    }
+}
+
+fn from_json(json: Json) -> Option<Value> {
+    Some(match json {
+        Json::Null => Value::Null,
+        Json::Bool(n) => Value::Bool(n),
+        Json::Number(n) => Value::I64(n.as_i64()?),
+        Json::String(text) => Value::String(text),
+        Json::Array(items) => Value::List(items.into_iter().map(from_json).collect::<Option<_>>()?),
+        Json::Object(object) => {
+            let (kind, value) = object.into_iter().next()?;
+            typed(&kind, value)?
+        }
+    })
+}
+
+fn typed(kind: &str, value: Json) -> Option<Value> {
+    let bytes = |value: &Json| STANDARD.decode(value.as_str()?).ok();
+    Some(match kind {
+        "i8" => Value::I8(value.as_i64()?.try_into().ok()?),
+        "u8" => Value::U8(value.as_u64()?.try_into().ok()?),
+        "i16" => Value::I16(value.as_i64()?.try_into().ok()?),
+        "u16" => Value::U16(value.as_u64()?.try_into().ok()?),
+        "i32" => Value::I32(value.as_i64()?.try_into().ok()?),
+        "u32" => Value::U32(value.as_u64()?.try_into().ok()?),
+        "u64" => Value::U64(value.as_u64()?),
+        "f32" => Value::F32(f32::from_bits(value.as_u64()?.try_into().ok()?)),
+        "f64" => Value::F64(f64::from_bits(value.as_u64()?)),
+        "decimal" => Value::Decimal {
+            scale: value.get(0)?.as_u64()?.try_into().ok()?,
+            value: value.get(1)?.as_u64()?.try_into().ok()?,
+        },
+        "char" => Value::Char(value.as_str()?.chars().next()?),
+        "timestamp" => Value::Timestamp(Timestamp::from_unix_millis(value.as_i64()?)),
+        "uuid" => Value::Uuid(bytes(&value)?.try_into().ok()?),
+        "raw" => Value::RawString(Bytes::from(bytes(&value)?)),
+        "bytes" => Value::Bytes(Bytes::from(bytes(&value)?)),
+        "table" => {
+            let Json::Object(entries) = value else { return None };
+            let entries: Option<Vec<_>> =
+                entries.into_iter().map(|(name, value)| Some((name, from_json(value)?))).collect();
+            Value::Table(Headers::from_iter(entries?))
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_value() -> Vec<Value> {
+        let table = Headers::from_iter([
+            ("list", Value::List(vec![Value::I64(i64::MIN), "two".into(), Value::List(vec![])])),
+            ("empty", Value::Table(Headers::new())),
+        ]);
+        vec![
+            Value::Null,
+            Value::Bool(true),
+            Value::I8(i8::MIN),
+            Value::U8(u8::MAX),
+            Value::I16(i16::MIN),
+            Value::U16(u16::MAX),
+            Value::I32(i32::MIN),
+            Value::U32(u32::MAX),
+            Value::I64(i64::MIN),
+            Value::U64(u64::MAX),
+            Value::F32(1.5),
+            Value::F64(f64::NEG_INFINITY),
+            Value::Decimal { scale: 2, value: 4711 },
+            Value::Char('ä'),
+            Value::Timestamp(Timestamp::from_unix_millis(-1)),
+            Value::Uuid(*b"0123456789abcdef"),
+            "Grüße 👋".into(),
+            "".into(),
+            Value::RawString(Bytes::from_static(b"caf\xe9")),
+            Value::Bytes(Bytes::from_static(&[0, 255])),
+            Value::Table(table),
+        ]
+    }
+
+    #[test]
+    fn every_value_comes_back_with_its_type() {
+        let all = every_value();
+        for value in &all {
+            assert_eq!(&to_value(from_value(value)), value);
+        }
+        let nested = Value::List(all);
+        assert_eq!(to_value(from_value(&nested)), nested);
+        assert_eq!(from_value(&"blue".into()), "blue");
+        let odd = Value::String(typed_text(&Value::U8(7)));
+        assert_eq!(to_value(from_value(&odd)), odd, "a string that looks like another value");
+    }
+
+    #[test]
+    fn what_only_looks_like_ours_stays_text() {
+        for text in [
+            "redrive+json:",
+            "redrive+json:{",
+            "redrive+json:{\"u8\":256}",
+            "redrive+json:{\"x\":1}",
+            "redrive+json:{\"u8\":1,\"x\":2}",
+            "redrive+json:{\"char\":\"ab\"}",
+            "redrive+json:{\"decimal\":[1,2,3]}",
+            "redrive+json: 7",
+            "redrive+json:{\"table\":{\"a\":1,\"a\":2}}",
+        ] {
+            assert_eq!(to_value(text.to_owned()), text.into());
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_says_nothing() {
+        for text in [r#"{"table":{"a":1,"b":2}}"#, r#"{"table":{"b":2,"a":1}}"#] {
+            assert!(
+                typed_value(&format!("{TYPED}{text}")).is_some_and(|value| value.as_table().is_some()),
+                "{text}"
+            );
+        }
+    }
+
+    fn full() -> Message {
+        let mut message = Message::new("body")
+            .with_id("1")
+            .with_header("tenant", "blue")
+            .with_header("Größe", 7_i64)
+            .with_header(format!("{PROPERTY}priority"), Value::U8(99))
+            .with_header(OTHERS, "too");
+        let known = message.properties_mut();
+        let text = |text: &str| Some(text.to_owned());
+        (known.correlation_id, known.content_type) = (text("2"), text("3"));
+        (known.content_encoding, known.reply_to, known.kind) = (text("4"), text("5"), text("6"));
+        (known.to, known.user_id, known.app_id) = (text("7"), text("8"), text("9"));
+        (known.cluster_id, known.session_id) = (text("10"), text("redrive+json:11"));
+        (known.priority, known.persistent) = (Some(12), Some(false));
+        known.timestamp = Some(Timestamp::from_unix_millis(13));
+        known.expiration = Some(std::time::Duration::from_millis(14));
+        message
+    }
+
+    #[test]
+    fn a_message_comes_back_with_all_headers_and_properties() {
+        let message = full();
+        let texts = headers(&message, |name| name.is_ascii());
+        assert!(texts.iter().all(|(name, _)| name.is_ascii()));
+        assert!(texts.contains(&("tenant".to_owned(), "blue".to_owned())));
+        let read = super::message(texts, message.body().clone());
+        assert_eq!(read.properties(), message.properties());
+        let sorted = |message: &Message| {
+            let mut all: Vec<_> =
+                message.headers().iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            all
+        };
+        assert_eq!(sorted(&read), sorted(&message));
+    }
+
+    #[test]
+    fn what_others_wrote_is_a_header() {
+        for (name, text) in [
+            (format!("{PROPERTY}priority"), "high"),
+            (format!("{PROPERTY}colour"), "red"),
+            (OTHERS.to_owned(), "{}"),
+        ] {
+            let read = message([(name.clone(), text.to_owned())], "");
+            assert_eq!(read.headers().get(&name).and_then(Value::as_str), Some(text));
+        }
+    }
+}
