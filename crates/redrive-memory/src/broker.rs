@@ -8,10 +8,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::options::MemoryOptions;
-use crate::queue::Queue;
-use crate::shelves::MemoryShelves;
+use crate::queue::{Owner, Queue};
 use crate::state::State;
-use crate::transport::Memory;
 
 /// A broker in this process. Clones are the same broker. A queue exists from the first time that it is named.
 ///
@@ -53,14 +51,6 @@ impl MemoryBroker {
         Self { shared: Arc::new(Shared::new(options)) }
     }
 
-    /// A new transport on this queue. Several on one queue are competing consumers: each message goes to one.
-    #[must_use]
-    pub fn transport(&self, queue: impl Into<String>) -> Memory {
-        let queue = queue.into();
-        let owner = self.lock().admit(&queue, &self.shared.options);
-        Memory::attach(self.clone(), queue, owner)
-    }
-
     /// Puts a message into a queue as it is, as a publisher does that does not use redrive. Needs no transport, and no runtime.
     /// Services publish with [`Memory::publisher`].
     ///
@@ -69,12 +59,6 @@ impl MemoryBroker {
     /// When the queue is full.
     pub fn publish(&self, queue: &str, message: Message) -> Result<(), TransportError> {
         self.change(queue, |state| state.publish(message)).map_err(|refusal| refusal.on(queue))
-    }
-
-    /// For operators: the shelves of this queue.
-    #[must_use]
-    pub fn shelves(&self, queue: impl Into<String>) -> MemoryShelves {
-        MemoryShelves::of(self.clone(), queue.into())
     }
 
     /// How many messages the queue has: ready, waiting and held ones together, shelves not.
@@ -115,6 +99,11 @@ impl MemoryBroker {
     pub(crate) fn time_of(&self, moment: Instant) -> SystemTime {
         let (instant, time) = self.shared.began;
         time + moment.saturating_duration_since(instant)
+    }
+
+    /// A new owner of deliveries of this queue.
+    pub(crate) fn admit(&self, queue: &str) -> Owner {
+        self.lock().admit(queue, &self.shared.options)
     }
 
     pub(crate) fn options(&self) -> &MemoryOptions {

@@ -20,8 +20,9 @@
 mod broker;
 mod error;
 mod options;
-mod publisher;
+mod publish;
 mod queue;
+mod receipt;
 mod receive;
 mod shelves;
 mod state;
@@ -29,6 +30,7 @@ mod transport;
 
 pub use broker::MemoryBroker;
 pub use options::MemoryOptions;
-pub use receive::{MemoryReceipt, MemoryReceiver};
+pub use receipt::MemoryReceipt;
+pub use receive::MemoryReceiver;
 pub use shelves::MemoryShelves;
 pub use transport::Memory;

@@ -1,4 +1,4 @@
-//! Receiving and settling.
+//! Receiving.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,23 +10,14 @@ use redrive_core::{
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::MemoryBroker;
-use crate::error::{self, Refusal};
+use crate::error;
 use crate::queue::{HandOut, Owner, Queue, Tag};
+use crate::receipt::MemoryReceipt;
 
 /// Receives from a queue; what [`open`](redrive_core::Transport::open) gives.
 #[derive(Debug)]
 pub struct MemoryReceiver {
     intake: Arc<Intake>,
-}
-
-/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
-#[derive(Debug)]
-pub struct MemoryReceipt {
-    broker: MemoryBroker,
-    queue: Arc<str>,
-    tag: Tag,
-    /// Whether the queue knows the tag no more, so that there is nothing to give back.
-    spent: bool,
 }
 
 /// What a transport and its receiver share.
@@ -100,18 +91,11 @@ impl Receiver for MemoryReceiver {
 
     async fn settle(
         &self,
-        mut receipt: MemoryReceipt,
+        receipt: MemoryReceipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<MemoryReceipt>> {
         // By the receipt's own queue: a receipt of another transport is as good as this one's.
-        let settled = receipt
-            .broker
-            .change(&receipt.queue, |queue| queue.settle(receipt.tag, settlement, Instant::now()));
-        receipt.spent = matches!(settled, Ok(()) | Err(Refusal::Lost));
-        settled.map_err(|refusal| match (refusal, refusal.on(&receipt.queue)) {
-            (Refusal::Lost, error) => SettleError::lost(error),
-            (_, error) => SettleError::held(error, receipt),
-        })
+        receipt.settle(settlement)
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
@@ -203,20 +187,11 @@ impl Intake {
         let delivery = Delivery::from_origin(message, &self.origin, self.broker.now())
             .handed_out_times(handed_out)
             .with_broker_number(place);
-        let receipt =
-            MemoryReceipt { broker: self.broker.clone(), queue: Arc::clone(&self.queue), tag, spent: false };
+        let receipt = MemoryReceipt::new(self.broker.clone(), Arc::clone(&self.queue), tag);
         Received { delivery, receipt }
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for MemoryReceipt {
-    fn drop(&mut self) {
-        if !self.spent {
-            self.broker.change(&self.queue, |queue| queue.give_back(self.tag, Instant::now()));
-        }
     }
 }

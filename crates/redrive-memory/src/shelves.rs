@@ -20,11 +20,15 @@ pub struct MemoryShelves {
     queue: String,
 }
 
-impl MemoryShelves {
-    pub(crate) fn of(broker: MemoryBroker, queue: String) -> Self {
-        Self { broker, queue }
+impl MemoryBroker {
+    /// For operators: the shelves of this queue.
+    #[must_use]
+    pub fn shelves(&self, queue: impl Into<String>) -> MemoryShelves {
+        MemoryShelves { broker: self.clone(), queue: queue.into() }
     }
+}
 
+impl MemoryShelves {
     /// Stores the selected messages of a shelf elsewhere, then takes them off, in one go.
     fn clear(
         &self,

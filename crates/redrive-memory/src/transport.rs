@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;
 use crate::options::MemoryOptions;
-use crate::publisher::QueuePublisher;
-use crate::queue::{Owner, Queue};
+use crate::publish::QueuePublisher;
+use crate::queue::Queue;
 use crate::receive::{Intake, MemoryReceiver};
 use crate::shelves::MemoryShelves;
 
@@ -21,6 +21,16 @@ use crate::shelves::MemoryShelves;
 #[derive(Debug)]
 pub struct Memory {
     intake: Arc<Intake>,
+}
+
+impl MemoryBroker {
+    /// A new transport on this queue. Several on one queue are competing consumers: each message goes to one.
+    #[must_use]
+    pub fn transport(&self, queue: impl Into<String>) -> Memory {
+        let queue = queue.into();
+        let owner = self.admit(&queue);
+        Memory { intake: Arc::new(Intake::new(self.clone(), queue, owner)) }
+    }
 }
 
 impl Memory {
@@ -34,10 +44,6 @@ impl Memory {
     #[must_use]
     pub fn with(queue: impl Into<String>, options: MemoryOptions) -> Self {
         MemoryBroker::with(options).transport(queue)
-    }
-
-    pub(crate) fn attach(broker: MemoryBroker, queue: String, owner: Owner) -> Self {
-        Self { intake: Arc::new(Intake::new(broker, queue, owner)) }
     }
 
     /// The broker, to publish to and to look at.
