@@ -50,8 +50,8 @@ pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{
-    EntryHandle, EntryOutcome, EntryResult, ParseHandleError, Selection, ShelfCursor, ShelfPage, ShelfReport,
-    Shelved, Shelves, edited,
+    EntryHandle, EntryOutcome, EntryResult, ParseCursorError, ParseHandleError, Selection, ShelfCursor,
+    ShelfPage, ShelfReport, Shelved, Shelves, edited,
 };
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use redact::redact;

@@ -48,7 +48,7 @@ impl MemoryShelves {
             };
             report.note(handle(shelf, entry.number), entry.message.id(), outcome);
         }
-        report.complete(which);
+        report.complete(shelf, which);
         report
     }
 
@@ -98,8 +98,11 @@ impl Shelves for MemoryShelves {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError> {
-        let after = after.map(|cursor| cursor.as_str().parse::<u64>().map_err(|_| error::no_cursor()));
-        let after = after.transpose()?.unwrap_or(0);
+        if limit == 0 {
+            return ShelfPage::empty(shelf, after);
+        }
+        let after = after.map(|cursor| cursor.on(shelf)).transpose()?.flatten();
+        let after = after.map_or(Ok(0), |text| text.parse::<u64>().map_err(|_| error::no_cursor()))?;
         let (page, is_last) = self.broker.look(&self.queue, |queue| {
             let entries = queue.shelf(shelf);
             let begin = entries.partition_point(|entry| entry.number <= after);
@@ -108,7 +111,7 @@ impl Shelves for MemoryShelves {
             (page, is_last)
         });
         let last = page.last().map_or(after, |entry| entry.number);
-        let next = (!is_last).then(|| ShelfCursor::new(last.to_string()));
+        let next = (!is_last).then(|| ShelfCursor::new(shelf, last.to_string()));
         Ok(ShelfPage::new(page.iter().map(|entry| self.shown(shelf, entry)).collect(), next))
     }
 

@@ -91,7 +91,7 @@ macro_rules! __with_clauses {
             forged_broker_headers_count_for_nothing
             what_is_published_is_received_whole
             publishing_gives_an_id_where_there_is_none
-            publishing_works_before_the_start
+            publishing_works_before_opening
             publish_all_stores_all
             publish_all_fails_only_what_is_refused
             publishing_with_a_delay_is_never_early
@@ -127,6 +127,9 @@ macro_rules! __with_clauses {
             what_is_refused_stays_and_is_reported
             pages_show_every_entry_once
             pages_leave_nothing_out_when_entries_go
+            a_cursor_of_the_other_shelf_is_refused
+            a_handle_of_the_other_shelf_fails
+            an_empty_page_skips_nothing
             the_oldest_entry_tells_since_when_it_rests
             replace_removes_exactly_its_entry
             redrive_as_sends_the_edited_message

@@ -1,11 +1,11 @@
 //! The names of entries, and the place where a page ended.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::disposition::Shelf;
+use crate::transport::{TransportError, TransportErrorKind};
 
 /// The name of one entry of a shelf. An id does not name an entry: messages come without one, or share one.
 ///
@@ -56,14 +56,10 @@ impl FromStr for EntryHandle {
     type Err = ParseHandleError;
 
     fn from_str(text: &str) -> Result<Self, ParseHandleError> {
-        let invalid = || ParseHandleError(text.to_owned());
-        let (shelf, entry) = text.split_once('/').ok_or_else(invalid)?;
-        let shelves = [Shelf::DeadLetter, Shelf::Parking];
-        let shelf = shelves.into_iter().find(|known| known.to_string() == shelf).ok_or_else(invalid)?;
-        if entry.is_empty() {
-            return Err(invalid());
+        match parse(text) {
+            Some((shelf, entry)) if !entry.is_empty() => Ok(Self::new(shelf, entry)),
+            _ => Err(ParseHandleError(text.to_owned())),
         }
-        Ok(Self::new(shelf, entry))
     }
 }
 
@@ -72,37 +68,78 @@ impl FromStr for EntryHandle {
 #[error("`{0}` is no handle of an entry: `dead-letter/…` or `parking/…` is expected")]
 pub struct ParseHandleError(String);
 
-/// Where a page of a shelf ended: the next one begins there. Printed and parsed back, also in another process.
+/// Where a page of a shelf ended: the next one begins there. It belongs to that shelf, and no page of another one begins there.
+///
+/// It is printed as `SHELF/TEXT` and parsed back, also in another process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ShelfCursor(Arc<str>);
+pub struct ShelfCursor {
+    shelf: Shelf,
+    /// Empty: the beginning.
+    text: Arc<str>,
+}
 
 impl ShelfCursor {
-    /// For transports: the cursor with this text.
+    /// For transports: the cursor with this text, which is not empty.
     #[must_use]
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+    pub fn new(shelf: Shelf, text: impl Into<Arc<str>>) -> Self {
+        Self { shelf, text: text.into() }
     }
 
-    /// For transports: its text.
+    /// The beginning of a shelf: a page after it is the first one.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub fn start(shelf: Shelf) -> Self {
+        Self::new(shelf, "")
+    }
+
+    /// The shelf that the cursor belongs to.
+    #[must_use]
+    pub fn shelf(&self) -> Shelf {
+        self.shelf
+    }
+
+    /// For transports: the text that the cursor of this shelf was made with; `None`: it is the beginning of the shelf.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](TransportErrorKind::Unsupported) when the cursor belongs to another shelf.
+    pub fn on(&self, shelf: Shelf) -> Result<Option<&str>, TransportError> {
+        if self.shelf != shelf {
+            let message = format!(
+                "a cursor of the {} shelf was given to browse the {shelf} shelf: continue with a cursor from a page of the same shelf",
+                self.shelf
+            );
+            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
+        }
+        Ok(Some(&*self.text).filter(|text| !text.is_empty()))
     }
 }
 
 impl fmt::Display for ShelfCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{}/{}", self.shelf, self.text)
     }
 }
 
 impl FromStr for ShelfCursor {
-    type Err = Infallible;
+    type Err = ParseCursorError;
 
-    /// Takes any text; browsing refuses one that is no cursor of its shelf.
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::new(text))
+    /// Takes any text after the shelf; browsing refuses one that the transport did not make.
+    fn from_str(text: &str) -> Result<Self, ParseCursorError> {
+        let (shelf, text) = parse(text).ok_or_else(|| ParseCursorError(text.to_owned()))?;
+        Ok(Self::new(shelf, text))
     }
+}
+
+/// A text that is no [`ShelfCursor`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no cursor of a shelf: `dead-letter/…` or `parking/…` is expected")]
+pub struct ParseCursorError(String);
+
+/// The shelf, and what stands behind it.
+fn parse(text: &str) -> Option<(Shelf, &str)> {
+    let (name, rest) = text.split_once('/')?;
+    let shelf = [Shelf::DeadLetter, Shelf::Parking].into_iter().find(|shelf| shelf.to_string() == name)?;
+    Some((shelf, rest))
 }
 
 #[cfg(test)]
@@ -117,6 +154,28 @@ mod tests {
         }
         for text in ["", "17", "dead-letter", "dead-letter/", "elsewhere/17"] {
             text.parse::<EntryHandle>().expect_err(text);
+        }
+    }
+    #[test]
+    fn a_cursor_is_parsed_as_it_was_printed() {
+        for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+            for cursor in [ShelfCursor::start(shelf), ShelfCursor::new(shelf, "a/b-1")] {
+                assert_eq!(cursor.to_string().parse(), Ok(cursor));
+            }
+        }
+        for text in ["", "17", "dead-letter", "elsewhere/17"] {
+            text.parse::<ShelfCursor>().expect_err(text);
+        }
+    }
+
+    #[test]
+    fn only_its_own_shelf_reads_a_cursor() {
+        let cursor = ShelfCursor::new(Shelf::Parking, "17");
+        assert_eq!(cursor.on(Shelf::Parking).unwrap(), Some("17"));
+        assert_eq!(ShelfCursor::start(Shelf::Parking).on(Shelf::Parking).unwrap(), None);
+        for cursor in [cursor, ShelfCursor::start(Shelf::Parking)] {
+            let error = cursor.on(Shelf::DeadLetter).unwrap_err();
+            assert_eq!(error.kind(), TransportErrorKind::Unsupported);
         }
     }
 }

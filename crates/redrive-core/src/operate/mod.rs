@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
-pub use self::handle::{EntryHandle, ParseHandleError, ShelfCursor};
+pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
 use crate::deaths::DeathHistory;
 use crate::disposition::Shelf;
@@ -43,15 +43,17 @@ pub trait Shelves: Send + Sync {
         Ok(page.entries.first().and_then(|entry| entry.shelved_at))
     }
 
-    /// One page of the shelf, at most `limit` entries; they stay there. The first page is `after` nothing, the next one
-    /// after the [cursor](ShelfPage::next) of the one before.
+    /// Shows one page of the shelf, at most `limit` entries; they stay there. The first page is `after` nothing, the next one
+    /// after the [cursor](ShelfPage::next) of the one before. With a `limit` of 0 the page is [empty](ShelfPage::empty), and the
+    /// next one begins where this one does.
     ///
     /// Through all pages an entry comes at most once. One that is on the shelf from the first page to the last comes
     /// exactly once.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked, or the cursor is of another shelf.
+    /// When the broker cannot be asked. [`Unsupported`](crate::TransportErrorKind::Unsupported) when the cursor is of another
+    /// shelf, or was not made by this transport.
     async fn browse(
         &self,
         shelf: Shelf,
@@ -123,6 +125,17 @@ impl ShelfPage {
     #[must_use]
     pub fn new(entries: Vec<Shelved>, next: Option<ShelfCursor>) -> Self {
         Self { entries, next }
+    }
+
+    /// For transports: the page of a `limit` of 0. The next one begins where this one does, so that nothing is skipped.
+    ///
+    /// # Errors
+    ///
+    /// As [`ShelfCursor::on`].
+    pub fn empty(shelf: Shelf, after: Option<&ShelfCursor>) -> Result<Self, TransportError> {
+        let next = after.cloned().unwrap_or_else(|| ShelfCursor::start(shelf));
+        next.on(shelf)?;
+        Ok(Self::new(Vec::new(), Some(next)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{EntryHandle, Selection};
+use crate::disposition::Shelf;
 use crate::transport::{TransportError, TransportErrorKind};
 
 /// What became of the entries of a [`Selection`], each by itself.
@@ -95,24 +96,36 @@ impl ShelfReport {
         self.entries.push(EntryResult { handle, id: id.map(str::to_owned), outcome });
     }
 
-    /// For transports: notes at the end what became of the handles that were named and met no entry.
-    pub fn complete(&mut self, which: &Selection) {
+    /// For transports: notes at the end what became of the handles that were named and met no entry of this shelf. A handle of
+    /// the other shelf fails: that entry may be there, and was not looked for.
+    pub fn complete(&mut self, shelf: Shelf, which: &Selection) {
         let Selection::Handles(wanted) = which else { return };
         let noted: HashSet<_> = self.entries.iter().map(|entry| entry.handle.clone()).collect();
         let mut missing: Vec<_> = wanted.difference(&noted).cloned().collect();
         missing.sort();
         let stopped = self.stopped.is_some();
         self.entries.extend(missing.into_iter().map(|handle| {
-            let outcome = if stopped { EntryOutcome::NotTried } else { EntryOutcome::NotFound };
+            let outcome = match handle.shelf() {
+                other if other != shelf => EntryOutcome::Failed(of_other_shelf(&handle, shelf)),
+                _ if stopped => EntryOutcome::NotTried,
+                _ => EntryOutcome::NotFound,
+            };
             EntryResult { handle, id: None, outcome }
         }));
     }
 }
 
+fn of_other_shelf(handle: &EntryHandle, shelf: Shelf) -> TransportError {
+    let other = handle.shelf();
+    let message = format!(
+        "`{handle}` names an entry of the {other} shelf, and the work was on the {shelf} shelf: act on it there"
+    );
+    TransportError::new(TransportErrorKind::Unsupported, message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disposition::Shelf;
 
     fn handle(entry: usize) -> EntryHandle {
         EntryHandle::new(Shelf::DeadLetter, entry.to_string())
@@ -143,7 +156,7 @@ mod tests {
         for stopped in [None, Some(too_large())] {
             let mut report = ShelfReport { stopped, ..ShelfReport::default() };
             report.note(handle(1), None, EntryOutcome::Done);
-            report.complete(&which);
+            report.complete(Shelf::DeadLetter, &which);
             let last = &report.entries[1].outcome;
             match report.stopped {
                 None => assert!(matches!(last, EntryOutcome::NotFound), "{last:?}"),
@@ -151,6 +164,18 @@ mod tests {
             }
             assert_eq!(report.entries.len(), 2);
             report.into_result().expect_err("one is missing");
+        }
+    }
+
+    #[test]
+    fn a_handle_of_the_other_shelf_fails() {
+        let elsewhere = EntryHandle::new(Shelf::Parking, "1");
+        for stopped in [None, Some(too_large())] {
+            let mut report = ShelfReport { stopped, ..ShelfReport::default() };
+            report.complete(Shelf::DeadLetter, &elsewhere.clone().into());
+            let EntryOutcome::Failed(error) = &report.entries[0].outcome else { panic!("{report:?}") };
+            assert_eq!(error.kind(), TransportErrorKind::Unsupported);
+            assert!(error.to_string().contains("`parking/1`"), "{error}");
         }
     }
 

@@ -156,8 +156,12 @@ mod tests {
     #[test]
     fn the_source_of_a_clone_is_the_error_itself() {
         let source = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        let error = TransportError::new(TransportErrorKind::Unreachable, "no broker").with_source(source).clone();
-        assert_eq!((error.kind(), error.to_string().as_str()), (TransportErrorKind::Unreachable, "no broker"));
+        let error =
+            TransportError::new(TransportErrorKind::Unreachable, "no broker").with_source(source).clone();
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (TransportErrorKind::Unreachable, "no broker")
+        );
         let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionReset));
     }

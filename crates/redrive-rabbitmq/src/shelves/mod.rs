@@ -86,7 +86,7 @@ impl RabbitMqShelves {
             Err(error) if report.entries.is_empty() => return Err(error),
             stopped => report.stopped = stopped.err(),
         }
-        report.complete(which);
+        report.complete(shelf, which);
         info!(%shelf, queue = self.broker.queue(), done = report.done(), of = report.entries.len(), "worked through a shelf");
         Ok(worked)
     }
@@ -195,9 +195,8 @@ fn is_about_this_entry(error: &TransportError) -> bool {
 }
 
 /// The names of the entries that were shown before: 16 digits each.
-fn seen_before(cursor: &ShelfCursor) -> Result<HashSet<u64>, TransportError> {
-    let text = cursor.as_str();
-    if !text.is_ascii() || text.is_empty() {
+fn seen_before(text: &str) -> Result<HashSet<u64>, TransportError> {
+    if !text.is_ascii() {
         return Err(error::no_cursor());
     }
     let names = text.as_bytes().chunks(16).map(|name| {
@@ -252,8 +251,12 @@ impl Shelves for RabbitMqShelves {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError> {
-        let seen = after.map(seen_before).transpose()?.unwrap_or_default();
-        let mut text = after.map(ToString::to_string).unwrap_or_default();
+        if limit == 0 {
+            return ShelfPage::empty(shelf, after);
+        }
+        let mut text =
+            after.map(|cursor| cursor.on(shelf)).transpose()?.flatten().unwrap_or_default().to_owned();
+        let seen = seen_before(&text)?;
         let mut scan = self.scan(shelf).await?;
         let mut page = Vec::new();
         let mut outcome = Ok(());
@@ -277,7 +280,7 @@ impl Shelves for RabbitMqShelves {
         let has_more = scan.has_more();
         scan.end().await;
         outcome?;
-        let next = (has_more && !text.is_empty()).then(|| ShelfCursor::new(text));
+        let next = (has_more && !text.is_empty()).then(|| ShelfCursor::new(shelf, text));
         Ok(ShelfPage::new(page, next))
     }
 
@@ -337,9 +340,9 @@ mod tests {
     #[test]
     fn a_cursor_is_read_as_it_was_written() {
         let text = format!("{:016x}{:016x}", 7, u64::MAX);
-        assert_eq!(seen_before(&ShelfCursor::new(text)).unwrap(), HashSet::from([7, u64::MAX]));
-        for text in ["", "7", "ünicode-ünico", "zzzzzzzzzzzzzzzz", "00000000000000071"] {
-            seen_before(&ShelfCursor::new(text)).expect_err(text);
+        assert_eq!(seen_before(&text).unwrap(), HashSet::from([7, u64::MAX]));
+        for text in ["7", "ünicode-ünico", "zzzzzzzzzzzzzzzz", "00000000000000071"] {
+            seen_before(text).expect_err(text);
         }
     }
 }

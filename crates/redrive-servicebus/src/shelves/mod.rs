@@ -178,9 +178,12 @@ impl Shelves for ServiceBusShelves {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError> {
+        if limit == 0 {
+            return ShelfPage::empty(shelf, after);
+        }
         let mut places = self.places(shelf);
         let mut from = 1;
-        if let Some(cursor) = after {
+        if let Some(cursor) = after.map(|cursor| cursor.on(shelf)).transpose()?.flatten() {
             let begins = places
                 .iter()
                 .enumerate()
@@ -194,7 +197,7 @@ impl Shelves for ServiceBusShelves {
             let looked = self.look((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
             let looked = looked.await?;
             if let Some(last) = looked.last() {
-                next = Some(place.cursor(last.sequence_number));
+                next = Some(place.cursor(shelf, last.sequence_number));
             }
             entries.extend(looked.into_iter().map(|looked| looked.shelved));
         }

@@ -41,13 +41,13 @@ impl Place {
     }
 
     /// After this message.
-    pub(super) fn cursor(&self, sequence_number: i64) -> ShelfCursor {
-        ShelfCursor::new(format!("{sequence_number}-{}", self.key()))
+    pub(super) fn cursor(&self, shelf: Shelf, sequence_number: i64) -> ShelfCursor {
+        ShelfCursor::new(shelf, format!("{sequence_number}-{}", self.key()))
     }
 
-    /// The number of the message after which a cursor stands, where that is here.
-    pub(super) fn after(&self, cursor: &ShelfCursor) -> Option<i64> {
-        let (number, key) = cursor.as_str().split_once('-')?;
+    /// The number of the message after which a cursor with this text stands, where that is here.
+    pub(super) fn after(&self, cursor: &str) -> Option<i64> {
+        let (number, key) = cursor.split_once('-')?;
         (key == self.key()).then(|| number.parse().ok())?
     }
 
@@ -77,10 +77,12 @@ mod tests {
         let incoming = Incoming { sequence_number: 17, ..Incoming::default() };
         let handle = place.handle(Shelf::Parking, &incoming);
         assert_eq!((place.number(&handle), other.number(&handle)), (Some(17), None));
-        assert_eq!((place.after(&place.cursor(17)), other.after(&place.cursor(17))), (Some(17), None));
+        let cursor = place.cursor(Shelf::Parking, 17);
+        let text = cursor.on(Shelf::Parking).unwrap().unwrap();
+        assert_eq!((place.after(text), other.after(text)), (Some(17), None));
         for entry in ["", "17", "17-0", "a-0-b"] {
             assert_eq!(place.number(&EntryHandle::new(Shelf::Parking, entry)), None);
-            assert_eq!(place.after(&ShelfCursor::new(entry)), None);
+            assert_eq!(place.after(entry), None);
         }
     }
 }

@@ -63,7 +63,7 @@ impl ServiceBusShelves {
                 break;
             }
         }
-        report.complete(which);
+        report.complete(shelf, which);
         Ok(report)
     }
 

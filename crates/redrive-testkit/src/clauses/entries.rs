@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use redrive_core::{
-    Count, EntryHandle, EntryOutcome, Message, Reason, Selection, Settlement, Shelf, ShelfReport, Shelved,
-    Shelves, TransportError, TransportErrorKind,
+    Count, EntryHandle, EntryOutcome, Message, Reason, Selection, Settlement, Shelf, ShelfCursor,
+    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind,
 };
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
@@ -172,6 +172,75 @@ pub async fn pages_leave_nothing_out_when_entries_go<H: Harness>(case: &Case<H>)
     all.sort_unstable();
     assert_eq!(all, ["a", "b", "c", "d", "e"]);
     counts(case, &*shelves, 0, 0).await;
+}
+
+/// A cursor of one shelf is refused on the other, whatever rests there.
+pub async fn a_cursor_of_the_other_shelf_is_refused<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        set_aside(case, &transport, &["a", "b"], shelf, "Broken").await;
+    }
+    for (shelf, other) in [(Shelf::DeadLetter, Shelf::Parking), (Shelf::Parking, Shelf::DeadLetter)] {
+        let page = shelves.browse(shelf, None, 1).await.unwrap_or_else(|error| panic!("{error}"));
+        let cursor = page.next.expect("there is another entry");
+        let cursor: ShelfCursor = cursor.to_string().parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(cursor.shelf(), shelf);
+        for limit in [0, 1] {
+            let refused =
+                shelves.browse(other, Some(&cursor), limit).await.expect_err("it is of the other shelf");
+            assert_eq!(refused.kind(), TransportErrorKind::Unsupported, "{refused}");
+        }
+        let rest = shelves.browse(shelf, Some(&cursor), 2).await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((rest.entries.len(), rest.next.is_some()), (1, false));
+    }
+}
+
+/// A handle of one shelf fails on the other, and is not said to be gone: its entry is where it was.
+pub async fn a_handle_of_the_other_shelf_fails<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        set_aside(case, &transport, &["a"], shelf, "Broken").await;
+    }
+    let dead = Selection::from(handle_of(&*shelves, Shelf::DeadLetter, "a").await);
+    let parked = Selection::from(handle_of(&*shelves, Shelf::Parking, "a").await);
+    let outcomes = [
+        only(shelves.redrive(Shelf::DeadLetter, &parked).await),
+        only(shelves.redrive(Shelf::Parking, &dead).await),
+        only(shelves.discard(Shelf::DeadLetter, &parked).await),
+        only(shelves.discard(Shelf::Parking, &dead).await),
+        only(shelves.park(&parked).await),
+    ];
+    for outcome in outcomes {
+        let EntryOutcome::Failed(error) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+    }
+    counts(case, &*shelves, 1, 1).await;
+    case.nothing_is_left(&transport).await;
+}
+
+/// A page of at most 0 entries is empty, and the next one begins where this one does: nothing is skipped.
+pub async fn an_empty_page_skips_nothing<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    let all = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let (mut shown, mut after) = (Vec::new(), None);
+    while shown.len() < all.len() {
+        let page = async |after: Option<&ShelfCursor>, limit| {
+            let page = shelves.browse(Shelf::DeadLetter, after, limit).await;
+            page.unwrap_or_else(|error| panic!("browsing fails: {error}"))
+        };
+        let empty = page(after.as_ref(), 0).await;
+        assert!(empty.entries.is_empty());
+        let next = empty.next.expect("the page after an empty one").to_string().parse().expect("a cursor");
+        let one = page(Some(&next), 1).await;
+        assert_eq!(one.entries.len(), 1);
+        shown.extend(one.entries.into_iter().map(|entry| entry.handle));
+        assert!(one.next.is_some() || shown.len() == all.len(), "the pages end before the shelf does");
+        after = one.next;
+    }
+    let mut all: Vec<_> = all.into_iter().map(|entry| entry.handle).collect();
+    (all.sort(), shown.sort());
+    assert_eq!(shown, all);
 }
 
 /// The time of the oldest entry is that of the entry; an empty shelf has none.

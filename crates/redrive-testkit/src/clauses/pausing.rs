@@ -9,8 +9,8 @@ use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
 use crate::planning::needs;
 
-/// After the limit became 0, what was handed out before still arrives, then `receive` answers that there is none to come; what was not handed out
-/// is free for others.
+/// After the limit became 0, what was handed out before still arrives, then `receive` answers that there is none to come; what
+/// was not handed out is free for others.
 pub async fn pause_lets_finish_what_was_handed_out<H: Harness>(case: &Case<H>) {
     const MESSAGES: usize = 10;
     let mut few = needs();
@@ -25,7 +25,7 @@ pub async fn pause_lets_finish_what_was_handed_out<H: Harness>(case: &Case<H>) {
         seen.push(received.delivery.id().to_owned());
         case.settle(&paused, received.receipt, Settlement::Complete).await;
     }
-    assert!(seen.len() < MESSAGES, "`pause` does not stop the broker from handing out");
+    assert!(seen.len() < MESSAGES, "`set_limit(0)` does not stop the broker from handing out");
     let other = case.started().await;
     seen.extend(case.complete_ids(&other, MESSAGES - seen.len()).await);
     seen.sort();

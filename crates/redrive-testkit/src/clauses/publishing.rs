@@ -36,8 +36,8 @@ pub async fn publishing_gives_an_id_where_there_is_none<H: Harness>(case: &Case<
     case.complete_is(&transport, "mine").await;
 }
 
-/// A publisher works before its transport is started, and goes on to afterwards.
-pub async fn publishing_works_before_the_start<H: Harness>(case: &Case<H>) {
+/// A publisher works before its transport is opened.
+pub async fn publishing_works_before_opening<H: Harness>(case: &Case<H>) {
     let transport = case.unopened().await;
     let publisher = transport.publisher();
     published(&publisher, case.harness.as_published(Message::new("before").with_id("before"))).await;
