@@ -65,6 +65,7 @@ macro_rules! __with_clauses {
             settling_goes_on_while_paused
             resume_goes_on
             pausing_twice_is_pausing_once
+            of_two_limits_at_once_the_later_holds
             a_higher_limit_holds_more
             a_limit_after_close_is_refused
             close_gives_back_what_is_in_hand

@@ -1,6 +1,7 @@
 //! A broker that says that it takes messages again is believed at once; and one that comes back as another version.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use redrive::{
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tracing_subscriber::fmt::MakeWriter;
 
 /// The in-process broker with a voice.
 struct Telling {
@@ -153,4 +155,61 @@ async fn a_broker_that_is_upgraded_under_a_running_consumer_is_used_as_it_is_now
         .handler(fail);
     runner.run_until(diary.ended(2)).await.unwrap();
     assert_eq!(*settled.lock().unwrap(), ["move", "reject"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn facts_that_no_longer_meet_the_needs_are_logged_once() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (_broker, inner) = memory_with(numbered(2));
+    let transport = Telling::new(inner);
+    let voice = transport.voice.clone();
+    let diary = Diary::new();
+    let runner = Consumer::new(transport)
+        .concurrency(1)
+        .with_dead_letter_backoff([secs(60)])
+        .observer(diary.observer())
+        .observer(move |event: &Event<'_>| {
+            if matches!(event, Event::Settled { .. }) {
+                let mut facts = Facts::new("memory");
+                facts.delays.longest = Some(secs(30));
+                facts.counting.hand_outs = false;
+                voice.tell(Signal::FactsChanged(facts));
+            }
+        })
+        .handler(fail);
+    runner.run_until(diary.ended(2)).await.unwrap();
+    for said in ["asks for a wait of 1m", "does not count how often"] {
+        assert_eq!(log.text().matches(said).count(), 1, "`{said}` in {}", log.text());
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
 }

@@ -8,6 +8,7 @@ mod isolate;
 mod ledger;
 mod losses;
 mod observe;
+mod preflight;
 mod recent;
 mod report;
 mod run;
@@ -319,7 +320,8 @@ impl<T: Transport> Runner<T> {
         let derived = u32::try_from(settings.concurrency.saturating_mul(2)).unwrap_or(u32::MAX);
         // Below the concurrency, handlers would wait for nothing.
         settings.needs.prefetch = settings.prefetch.unwrap_or(derived);
-        settings.needs.longest_hold = settings.longest_hold(None);
+        let Settings { needs, concurrency, longest_handling, .. } = &mut settings;
+        needs.longest_hold = preflight::longest_hold(*longest_handling, *concurrency, needs.prefetch);
         Self { transport: Arc::new(transport), service, settings, control: control::Control::new() }
     }
 
@@ -361,42 +363,7 @@ impl<T> fmt::Debug for Runner<T> {
 }
 
 impl Settings {
-    /// What was handed out last waits for all that was handed out before it: the prefetch, or what the transport may take
-    /// by itself.
-    pub(crate) fn longest_hold(&self, most_in_hand: Option<u32>) -> Option<Duration> {
-        let concurrency = u32::try_from(self.concurrency).unwrap_or(u32::MAX);
-        let in_hand = self.needs.prefetch.max(most_in_hand.unwrap_or(0));
-        Some(self.longest_handling?.saturating_mul(in_hand.div_ceil(concurrency).max(1)))
-    }
-
     pub(crate) fn remembered(&self) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.remembered)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_hold_is_that_of_all_that_may_be_in_hand() {
-        let settings = Settings {
-            concurrency: 10,
-            prefetch: None,
-            longest_handling: Some(Duration::from_secs(3)),
-            grace: Duration::ZERO,
-            needs: Needs { prefetch: 25, ..Needs::none() },
-            header_budget: 0,
-            remembered: 0,
-            suspects: Suspects::none(),
-            ledger: None,
-            redactor: None,
-            observers: Vec::new(),
-        };
-        assert_eq!(settings.longest_hold(None), Some(Duration::from_secs(9)));
-        assert_eq!(settings.longest_hold(Some(200)), Some(Duration::from_secs(60)));
-        assert_eq!(settings.longest_hold(Some(1)), Some(Duration::from_secs(9)));
-        let unknown = Settings { longest_handling: None, ..settings };
-        assert_eq!(unknown.longest_hold(Some(200)), None);
     }
 }

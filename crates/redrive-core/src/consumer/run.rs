@@ -17,13 +17,14 @@ use tracing::Instrument;
 use super::control::{Asked, Control};
 use super::isolate::{Alone, Isolation};
 use super::ledger::Ledger;
+use super::preflight::Preflight;
 use super::suspects::{Rule, Step};
 use super::told::Told;
 use super::work::Context;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
-use crate::transport::{OpenError, ReceiptOf, Received, Receiver, Transport, TransportError};
+use crate::transport::{Facts, OpenError, ReceiptOf, Received, Receiver, Transport, TransportError};
 
 /// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
 /// never do.
@@ -101,7 +102,10 @@ async fn start<T: Transport>(
     let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
-    let (told, signals) = Told::listen(settings.remembered().is_some());
+    let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
+    let changed = Arc::clone(&preflight);
+    let (told, signals) =
+        Told::listen(settings.remembered().is_some(), move |facts: &Facts| changed.log(facts));
     let receiver = match transport.open(&settings.needs, signals).await {
         Ok((receiver, facts)) => {
             told.opened(facts);
@@ -118,9 +122,8 @@ async fn start<T: Transport>(
     let facts = told.facts();
     let rule = Rule::of(settings.suspects, &settings.needs, &facts, ledger.is_some());
     let suspects = (rule, !rule.is_off());
-    let mut needs = settings.needs.clone();
-    if let (Some(allowed), Some(limit)) = (needs.hand_outs_on(&facts), facts.limits.hand_outs)
-        && needs.hand_outs != Some(allowed)
+    if let (Some(allowed), Some(limit)) = (settings.needs.hand_outs_on(&facts), facts.limits.hand_outs)
+        && settings.needs.hand_outs != Some(allowed)
     {
         tracing::info!(
             queue,
@@ -129,12 +132,7 @@ async fn start<T: Transport>(
             "messages are turned away as poison just before the broker takes them away"
         );
     }
-    // What the ledger counts need not be counted by the broker.
-    needs.hand_outs = needs.hand_outs.filter(|_| ledger.is_none());
-    needs.longest_hold = settings.longest_hold(facts.limits.in_hand);
-    for doubt in needs.doubtful(&queue, &facts) {
-        tracing::warn!(queue, "{doubt}");
-    }
+    preflight.log(&facts);
     if let Some(named) = ledger.as_ref().map(Ledger::counted).filter(|&named| named > 0) {
         tracing::warn!(
             queue,

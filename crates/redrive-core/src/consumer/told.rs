@@ -30,8 +30,12 @@ struct Interruption {
 struct Unreceived(Option<Vec<Delivery>>);
 
 impl Told {
-    /// Nothing yet; and where to tell it. `remembers`: whether anybody asks for what was never received.
-    pub(crate) fn listen(remembers: bool) -> (Arc<Self>, Signals) {
+    /// Nothing yet; and where to tell it. `remembers`: whether anybody asks for what was never received. `changed` is called
+    /// with facts that are told after [`opened`](Self::opened) and differ from those before.
+    pub(crate) fn listen(
+        remembers: bool,
+        changed: impl Fn(&Facts) + Send + Sync + 'static,
+    ) -> (Arc<Self>, Signals) {
         let told = Arc::new(Self {
             facts: RwLock::default(),
             interruption: Mutex::default(),
@@ -48,7 +52,13 @@ impl Told {
             }
             Signal::Recovered => listener.recoveries.send_modify(|times| *times += 1),
             Signal::FactsChanged(facts) => {
-                *listener.facts.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
+                let facts = Arc::new(facts);
+                let mut known = listener.facts.write().unwrap_or_else(PoisonError::into_inner);
+                let before = known.replace(Arc::clone(&facts));
+                drop(known);
+                if before.is_some_and(|before| before != facts) {
+                    changed(&facts);
+                }
             }
         });
         (told, signals)
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_was_never_received_is_kept_until_it_is_too_much() {
-        let (told, signals) = Told::listen(true);
+        let (told, signals) = Told::listen(true, |_| {});
         let unreceived = || told.take_interruption().1.map(|deliveries| deliveries.len());
         signals.send(Signal::Interrupted { unreceived: deliveries(MOST_UNRECEIVED - 1) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
@@ -140,22 +150,34 @@ mod tests {
         signals.send(Signal::Interrupted { unreceived: deliveries(5 * MOST_UNRECEIVED) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(unreceived(), None);
-        let (told, signals) = Told::listen(false);
+        let (told, signals) = Told::listen(false, |_| {});
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(told.take_interruption().1.map(|deliveries| deliveries.len()), Some(0), "nobody asks");
     }
 
     #[test]
     fn a_change_that_was_told_before_is_newer_than_what_opening_answers() {
-        let (told, signals) = Told::listen(true);
+        let (told, signals) = Told::listen(true, |_| {});
         signals.send(Signal::FactsChanged(Facts::new("newer")));
         told.opened(Facts::new("older"));
         assert_eq!(told.facts().system, "newer");
     }
 
+    #[test]
+    fn each_change_after_the_opening_is_told_once() {
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&changes);
+        let (told, signals) = Told::listen(true, move |facts| seen.lock().unwrap().push(facts.system));
+        told.opened(Facts::new("old"));
+        for system in ["old", "new", "new", "newer"] {
+            signals.send(Signal::FactsChanged(Facts::new(system)));
+        }
+        assert_eq!(*changes.lock().unwrap(), ["new", "newer"]);
+    }
+
     #[tokio::test]
     async fn a_recovery_is_heard_from_the_call_on() {
-        let (told, signals) = Told::listen(true);
+        let (told, signals) = Told::listen(true, |_| {});
         signals.send(Signal::Recovered);
         let mut recovered = Box::pin(told.recovered());
         assert!((&mut recovered).now_or_never().is_none(), "that was before");

@@ -136,6 +136,9 @@ pub trait Receiver: Send + Sync + 'static {
     /// changed does not count; where nothing smaller can be asked for, the transport says so on its page. The limit that
     /// holds already changes nothing. Where `receive` answered an error, it begins again.
     ///
+    /// May be called from several tasks at once: the limit of the call that begins last holds. The calls before it resolve
+    /// as well, at the latest with that one.
+    ///
     /// The consumer asks for 1 while it handles messages alone that may be the reason why processes die: whatever a
     /// process that dies has in hand is counted against it by the broker.
     ///

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join;
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use tokio::time::timeout;
 
@@ -102,6 +103,22 @@ pub async fn pausing_twice_is_pausing_once<H: Harness>(case: &Case<H>) {
     case.resume(&transport).await;
     case.publish_ids(&["a", "b"]).await;
     assert_eq!(case.complete_ids(&transport, 2).await, ["a", "b"]);
+    case.nothing_is_left(&transport).await;
+}
+
+/// Of two limits that are set at once the later one holds, and both calls resolve.
+pub async fn of_two_limits_at_once_the_later_holds<H: Harness>(case: &Case<H>) {
+    let transport = case.started().await;
+    let set_both = async |earlier, later| {
+        let both = join(transport.set_limit(earlier), transport.set_limit(later));
+        let (earlier, later) = timeout(ARRIVAL, both).await.expect("both calls resolve");
+        earlier.and(later).unwrap_or_else(|error| panic!("`set_limit` fails: {error}"));
+    };
+    set_both(1, 0).await;
+    case.publish_ids(&["a"]).await;
+    assert!(case.drain(&transport).await.is_empty(), "a paused transport takes a message");
+    set_both(0, 1).await;
+    case.complete_is(&transport, "a").await;
     case.nothing_is_left(&transport).await;
 }
 

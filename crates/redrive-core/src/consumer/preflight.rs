@@ -1,0 +1,89 @@
+//! What a consumer asks of its broker, compared with what is known of the broker: when it is opened, and when that changes.
+
+use std::time::Duration;
+
+use super::Settings;
+use crate::needs::Needs;
+use crate::transport::Facts;
+
+/// The needs of one consumer, with what its doubts depend on.
+pub(super) struct Preflight {
+    queue: String,
+    needs: Needs,
+    concurrency: usize,
+    longest_handling: Option<Duration>,
+    has_ledger: bool,
+}
+
+impl Preflight {
+    pub(super) fn new(queue: &str, settings: &Settings, has_ledger: bool) -> Self {
+        let Settings { needs, concurrency, longest_handling, .. } = settings;
+        Self {
+            queue: queue.to_owned(),
+            needs: needs.clone(),
+            concurrency: *concurrency,
+            longest_handling: *longest_handling,
+            has_ledger,
+        }
+    }
+
+    /// Logs what the broker does not honour, or may not. A transport refuses to open with unmet needs; a broker that changes
+    /// later is used as it is, since stopping would help nobody.
+    pub(super) fn log(&self, facts: &Facts) {
+        let queue = &self.queue;
+        for unmet in self.needs.unmet(queue, facts) {
+            tracing::error!(queue, "the broker does not honour the configuration: {unmet}");
+        }
+        for doubt in self.doubtful(facts) {
+            tracing::warn!(queue, "{doubt}");
+        }
+    }
+
+    fn doubtful(&self, facts: &Facts) -> Vec<String> {
+        let mut needs = self.needs.clone();
+        // What the ledger counts need not be counted by the broker.
+        needs.hand_outs = needs.hand_outs.filter(|_| !self.has_ledger);
+        let in_hand = facts.limits.in_hand.unwrap_or(0).max(needs.prefetch);
+        needs.longest_hold = longest_hold(self.longest_handling, self.concurrency, in_hand);
+        needs.doubtful(&self.queue, facts)
+    }
+}
+
+/// How long a delivery is held at most: the one that was handed out last waits for all that were handed out before it.
+pub(super) fn longest_hold(handling: Option<Duration>, concurrency: usize, in_hand: u32) -> Option<Duration> {
+    let concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX);
+    Some(handling?.saturating_mul(in_hand.div_ceil(concurrency).max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preflight(has_ledger: bool) -> Preflight {
+        let needs = Needs { hand_outs: Some(5), prefetch: 20, ..Needs::none() };
+        let handling = Some(Duration::from_secs(10));
+        Preflight { queue: "orders".into(), needs, concurrency: 10, longest_handling: handling, has_ledger }
+    }
+
+    #[test]
+    fn what_waits_in_hand_waits_for_those_before_it() {
+        let handling = Some(Duration::from_secs(10));
+        for (in_hand, seconds) in [(0, 10), (5, 10), (20, 20), (21, 30)] {
+            assert_eq!(longest_hold(handling, 10, in_hand), Some(Duration::from_secs(seconds)), "{in_hand}");
+        }
+        assert_eq!(longest_hold(None, 10, 20), None);
+        let mut facts = Facts::new("test");
+        facts.limits.hold = Some(Duration::from_secs(25));
+        assert!(preflight(false).doubtful(&facts).is_empty());
+        facts.limits.in_hand = Some(30);
+        assert_eq!(preflight(false).doubtful(&facts).len(), 1, "the transport takes more than the prefetch");
+    }
+
+    #[test]
+    fn a_ledger_counts_in_place_of_the_broker() {
+        let mut facts = Facts::new("test");
+        facts.counting.hand_outs = false;
+        assert_eq!(preflight(false).doubtful(&facts).len(), 1);
+        assert!(preflight(true).doubtful(&facts).is_empty());
+    }
+}
