@@ -47,9 +47,7 @@ const CONSUMER_TAG: &str = "redrive";
 
 /// Takes deliveries until told to close.
 pub(crate) async fn run(broker: Arc<Broker>, wanted: watch::Receiver<Wanted>) {
-    let watched = Watched(Arc::clone(&broker));
-    take_all(&broker, wanted).await;
-    drop(watched);
+    watched(&broker, take_all(&broker, wanted)).await;
     // Where the transport was dropped nobody receives it any more, and whoever still publishes keeps the channel.
     give_back_unreceived(&broker).await;
 }
@@ -63,16 +61,20 @@ pub(crate) async fn give_back_unreceived(broker: &Broker) {
     }
 }
 
-/// Tells the consumer should the intake panic: it would wait for ever.
-struct Watched(Arc<Broker>);
+/// Runs the intake. A panic of it is told to the consumer, who would wait for ever.
+async fn watched(broker: &Broker, intake: impl Future<Output = ()>) {
+    struct Watch<'a>(&'a Broker);
 
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let message = "the intake panicked (see the log): start the consumer again";
-            self.0.inbox.enter(Phase::Failed(TransportErrorKind::Other, message.to_owned()));
+    impl Drop for Watch<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.inbox.enter(Phase::Panicked(error::intake_panicked(self.0.queue())));
+            }
         }
     }
+
+    let _watch = Watch(broker);
+    intake.await;
 }
 
 async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
@@ -386,7 +388,32 @@ pub(crate) fn hold_limit(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use redrive_core::Receiver as _;
+
     use super::*;
+    use crate::receive::RabbitMqReceiver;
+
+    #[tokio::test]
+    async fn after_a_panic_of_the_intake_whoever_waits_or_wants_more_is_told() {
+        let broker = Arc::new(Broker::unconnected(Options::new("orders")));
+        let receiver = RabbitMqReceiver::new(Arc::clone(&broker), Arc::new(watch::Sender::new(Wanted::Pause)));
+        receiver.set_limit(5).await.unwrap();
+        let intake = tokio::spawn(async move { watched(&broker, async { panic!("as the test wants it") }).await });
+        let mut batch = VecDeque::new();
+        for limit in [5, 6, 0] {
+            let told = receiver.receive(&mut batch, 1).await.unwrap_err();
+            let refused = receiver.set_limit(limit).await;
+            assert_eq!(refused.is_err(), limit > 0, "to stop is no wish that cannot be met");
+            for error in refused.err().into_iter().chain([told]) {
+                assert_eq!(error.kind(), TransportErrorKind::Other);
+                let said = error.to_string();
+                assert!(said.contains("`orders` panicked") && said.contains("connect a new transport"), "{said}");
+            }
+        }
+        assert!(intake.await.unwrap_err().is_panic());
+    }
 
     #[test]
     fn a_timeout_is_asked_for_only_where_it_is_understood() {

@@ -234,6 +234,14 @@ pub(crate) fn closed() -> TransportError {
     TransportError::new(TransportErrorKind::Closed, "the transport was closed")
 }
 
+/// What is said after a panic of the intake: nothing takes deliveries any more.
+pub(crate) fn intake_panicked(queue: &str) -> String {
+    format!(
+        "the intake of `{queue}` panicked (the panic is in the log), and this transport takes no more deliveries: connect a new \
+         transport, or restart the process"
+    )
+}
+
 /// A connection or channel could not be used.
 pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)

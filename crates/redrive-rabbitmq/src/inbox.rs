@@ -47,6 +47,8 @@ pub(crate) enum Phase {
     Drained,
     /// Not until a person did something.
     Failed(TransportErrorKind, String),
+    /// Never: the intake panicked. The text says so.
+    Panicked(String),
     /// Never.
     Closed,
 }
@@ -102,6 +104,7 @@ impl Inbox {
             Phase::Open => None,
             Phase::Drained | Phase::Closed => Some(Ok(None)),
             Phase::Failed(kind, message) => Some(Err(TransportError::new(*kind, message.clone()))),
+            Phase::Panicked(message) => Some(Err(panicked(message))),
         }
     }
 
@@ -118,21 +121,32 @@ impl Inbox {
         }
     }
 
+    /// Only [`Phase::Closed`] follows a panic of the intake.
     pub(crate) fn enter(&self, phase: Phase) {
-        self.state().phase = phase;
-        self.changed.notify_waiters();
-    }
-
-    /// More is to come again, unless it was closed. Answers whether the intake had failed.
-    pub(crate) fn reopen(&self) -> bool {
         let mut state = self.state();
-        let failed = matches!(state.phase, Phase::Failed(..));
-        if state.phase != Phase::Closed {
-            state.phase = Phase::Open;
+        if !matches!(state.phase, Phase::Panicked(_)) || phase == Phase::Closed {
+            state.phase = phase;
         }
         drop(state);
         self.changed.notify_waiters();
-        failed
+    }
+
+    /// More is to come again, unless it was closed. Answers whether the intake had failed, and waits to be woken.
+    ///
+    /// # Errors
+    ///
+    /// When the intake panicked: nothing takes deliveries any more.
+    pub(crate) fn reopen(&self) -> Result<bool, TransportError> {
+        let mut state = self.state();
+        let failed = match &state.phase {
+            Phase::Panicked(message) => return Err(panicked(message)),
+            Phase::Closed => return Ok(false),
+            phase => matches!(phase, Phase::Failed(..)),
+        };
+        state.phase = Phase::Open;
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(failed)
     }
 
     /// Waits until nothing more comes in.
@@ -146,6 +160,11 @@ impl Inbox {
             }
             changed.await;
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.state().phase == Phase::Drained
     }
 
     /// Takes out what came in an ended session.
@@ -171,4 +190,8 @@ impl Inbox {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn panicked(message: &str) -> TransportError {
+    TransportError::new(TransportErrorKind::Other, message)
 }

@@ -78,8 +78,14 @@ impl RabbitMqReceiver {
         }
     }
 
-    fn is_closed(&self) -> bool {
-        *self.wanted.borrow() == Wanted::Close
+    /// Resolves when the intake has stopped, or somebody else wants deliveries again: the later wish holds.
+    async fn pause(&self) {
+        want(&self.wanted, Wanted::Pause);
+        let mut wanted = self.wanted.subscribe();
+        tokio::select! {
+            () = self.broker.inbox.until_drained() => {}
+            _ = wanted.wait_for(|wanted| *wanted != Wanted::Pause) => {}
+        }
     }
 }
 
@@ -141,28 +147,77 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
-        match limit {
-            0 if self.is_closed() => return Ok(()),
-            0 => {
-                want(&self.wanted, Wanted::Pause);
-                self.broker.inbox.until_drained().await;
-                return Ok(());
-            }
-            _ if self.is_closed() => return Err(error::closed()),
-            _ => {}
+        if limit == 0 {
+            self.pause().await;
+            return Ok(());
         }
         let deliveries = Wanted::Deliveries(self.broker.set_limit(limit));
-        want(&self.wanted, deliveries);
-        if self.broker.inbox.reopen() {
-            // The intake had given up, and waits for this word.
-            self.wanted.send_if_modified(|wanted| *wanted == deliveries);
-        }
-        Ok(())
+        let mut reopened = Err(error::closed());
+        // The wish and the phase change together: the intake closes the inbox while it reads a wish.
+        self.wanted.send_if_modified(|wanted| {
+            if *wanted == Wanted::Close {
+                return false;
+            }
+            reopened = self.broker.inbox.reopen();
+            let changed = std::mem::replace(wanted, deliveries) != deliveries;
+            // An intake that had failed waits for a word, be it the same as before.
+            changed || matches!(reopened, Ok(true))
+        });
+        reopened.map(drop)
     }
 }
 
-/// What is wanted already is not said again: a subscription that is being made would begin again, and what it was handed out
-/// already would come again, counted. Nothing is wanted after the end.
+/// Sets what is wanted. A wish that holds already is not sent again: the intake would give up a subscription that it is just
+/// making, and what that was handed comes again, counted. Nothing replaces [`Wanted::Close`].
 pub(crate) fn want(to: &watch::Sender<Wanted>, wanted: Wanted) {
     to.send_if_modified(|before| *before != Wanted::Close && std::mem::replace(before, wanted) != wanted);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::inbox::Phase;
+    use crate::options::Options;
+
+    fn receiver() -> RabbitMqReceiver {
+        let broker = Broker::unconnected(Options::new("orders"));
+        RabbitMqReceiver::new(Arc::new(broker), Arc::new(watch::Sender::new(Wanted::Pause)))
+    }
+
+    #[tokio::test]
+    async fn who_stops_does_not_wait_where_somebody_else_goes_on() {
+        let receiver = receiver();
+        receiver.set_limit(5).await.unwrap();
+        let stopping = receiver.set_limit(0);
+        tokio::pin!(stopping);
+        assert!(stopping.as_mut().now_or_never().is_none(), "the intake has not stopped");
+        receiver.set_limit(5).await.unwrap();
+        stopping.now_or_never().expect("the later wish holds").unwrap();
+    }
+
+    /// Else the intake could read the next wish between the two, and leave an inbox open that nothing fills.
+    #[tokio::test]
+    async fn whoever_reads_the_wish_for_deliveries_finds_the_inbox_open() {
+        let (receiver, done) = (receiver(), AtomicBool::new(false));
+        let (broker, wanted) = (&receiver.broker, &receiver.wanted);
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let wanted = wanted.borrow();
+                    assert!(*wanted == Wanted::Pause || !broker.inbox.is_drained());
+                }
+            });
+            for _ in 0..50_000 {
+                receiver.set_limit(5).now_or_never().unwrap().unwrap();
+                want(wanted, Wanted::Pause);
+                broker.inbox.enter(Phase::Drained);
+            }
+            done.store(true, Ordering::Relaxed);
+            reading.join().unwrap();
+        });
+    }
 }

@@ -209,17 +209,20 @@ mod tests {
     use super::*;
     use crate::address::Address;
 
-    fn broker(options: Options) -> Broker {
-        let plan = options.plan().unwrap();
-        let address = Address::parse("amqp://host", |_| None).unwrap();
-        let connections = Connections::new(address.into(), options.connection.clone());
-        Broker::new(options, plan, connections, Ownership::Own)
+    impl Broker {
+        /// One that has no connection yet.
+        pub(crate) fn unconnected(options: Options) -> Self {
+            let plan = options.plan().unwrap();
+            let address = Address::parse("amqp://host", |_| None).unwrap();
+            let connections = Connections::new(address.into(), options.connection.clone());
+            Self::new(options, plan, connections, Ownership::Own)
+        }
     }
 
     #[test]
     fn it_says_how_many_it_may_take_in_hand() {
         let most = |options, prefetch| {
-            let broker = broker(options);
+            let broker = Broker::unconnected(options);
             let mut needs = Needs::none();
             needs.prefetch = prefetch;
             broker.set_needs(&needs);
@@ -235,7 +238,7 @@ mod tests {
 
     #[test]
     fn dead_letters_that_were_led_elsewhere_are_not_relied_on() {
-        let native = |options| broker(options).facts().dead_letter.is_possible();
+        let native = |options| Broker::unconnected(options).facts().dead_letter.is_possible();
         assert!(native(Options::new("orders")));
         assert!(native(Options::new("orders").argument("x-max-length", 7_i64)));
         for name in ["x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow"] {
