@@ -398,9 +398,11 @@ mod tests {
     #[tokio::test]
     async fn after_a_panic_of_the_intake_whoever_waits_or_wants_more_is_told() {
         let broker = Arc::new(Broker::unconnected(Options::new("orders")));
-        let receiver = RabbitMqReceiver::new(Arc::clone(&broker), Arc::new(watch::Sender::new(Wanted::Pause)));
+        let receiver =
+            RabbitMqReceiver::new(Arc::clone(&broker), Arc::new(watch::Sender::new(Wanted::Pause)));
         receiver.set_limit(5).await.unwrap();
-        let intake = tokio::spawn(async move { watched(&broker, async { panic!("as the test wants it") }).await });
+        let intake =
+            tokio::spawn(async move { watched(&broker, async { panic!("as the test wants it") }).await });
         let mut batch = VecDeque::new();
         for limit in [5, 6, 0] {
             let told = receiver.receive(&mut batch, 1).await.unwrap_err();
@@ -409,7 +411,10 @@ mod tests {
             for error in refused.err().into_iter().chain([told]) {
                 assert_eq!(error.kind(), TransportErrorKind::Other);
                 let said = error.to_string();
-                assert!(said.contains("`orders` panicked") && said.contains("connect a new transport"), "{said}");
+                assert!(
+                    said.contains("`orders` panicked") && said.contains("connect a new transport"),
+                    "{said}"
+                );
             }
         }
         assert!(intake.await.unwrap_err().is_panic());

@@ -78,9 +78,13 @@ impl RabbitMq {
             return Err(TransportError::new(TransportErrorKind::Unsupported, refused));
         }
         broker.publisher()?.link().live().await?;
-        let (wanted, _) = watch::channel(Wanted::Pause);
-        let (wanted, intake, opening) = (Arc::new(wanted), Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { broker: Arc::new(broker), wanted, intake, opening })
+        Ok(Self::over(broker))
+    }
+
+    fn over(broker: Broker) -> Self {
+        let wanted = Arc::new(watch::Sender::new(Wanted::Pause));
+        let (intake, opening) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { broker: Arc::new(broker), wanted, intake, opening }
     }
 
     /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is
@@ -152,17 +156,30 @@ impl RabbitMq {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what the broker cannot do, then prepares the queues.
+    /// Refuses what the broker cannot do, then prepares the queues. After an error the transport is as it was.
     async fn prepare(&self, needs: &Needs, signals: Signals) -> Result<Facts, OpenError> {
-        let queue = self.broker.queue();
-        self.broker.set_needs(needs);
-        let facts = self.broker.facts();
-        needs.check(queue, &facts)?;
+        let active = self.broker.prepared(needs);
+        let facts = self.broker.facts_for(&active);
+        needs.check(self.broker.queue(), &facts)?;
+        let before = self.broker.activate(active);
+        let prepared = self.prepare_queues(needs, &facts, signals).await;
+        if prepared.is_err() {
+            self.broker.activate(before);
+        }
+        prepared
+    }
+
+    async fn prepare_queues(
+        &self,
+        needs: &Needs,
+        facts: &Facts,
+        signals: Signals,
+    ) -> Result<Facts, OpenError> {
         self.broker.prepare().await?;
         let now = self.broker.tell_to(signals);
         // The queues may have told more.
-        if now != facts
-            && let Err(refused) = needs.check(queue, &now)
+        if now != *facts
+            && let Err(refused) = needs.check(self.broker.queue(), &now)
         {
             self.broker.tell_nobody();
             return Err(refused);
@@ -215,5 +232,29 @@ impl Transport for RabbitMq {
         }
         self.broker.close().await;
         info!(queue = %self.broker.queue(), "closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use redrive_core::TransportErrorKind::{Unreachable, Unsupported};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_transport_that_was_not_opened_is_as_it_was() {
+        let transport = RabbitMq::over(Broker::unconnected(Options::new("orders").prefetch_up_to(200)));
+        let before = transport.broker.facts();
+        // What the broker cannot hold is refused before anything is asked; else nobody listens.
+        for (wait, why) in [(Duration::MAX, Unsupported), (Duration::from_secs(1), Unreachable)] {
+            let mut needs = Needs::none();
+            (needs.prefetch, needs.waits) = (10, [wait].into());
+            let error = transport.open(&needs, Signals::ignored()).await.expect_err("not opened");
+            assert_eq!(error.kind(), why, "{error}");
+            assert_eq!(transport.broker.facts(), before);
+            assert!(!transport.broker.is_started(), "what its publishers may declare is another matter then");
+        }
     }
 }

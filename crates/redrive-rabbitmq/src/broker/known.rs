@@ -18,10 +18,9 @@ use crate::version::Version;
 pub(super) struct Known {
     pub(super) version: Option<Version>,
     pub(super) frame_max: u32,
-    prefetch: u16,
-    /// What the intake made of it, where it may.
+    /// What the intake made of the prefetch, where it may.
     sized: u16,
-    /// At most so many in hand, from the next subscription on; 0: as many as `prefetch` says.
+    /// At most so many in hand, from the next subscription on; 0: as many as the needs say.
     narrowed: u16,
     interruptions: u64,
     sessions: Vec<Weak<Session>>,
@@ -46,31 +45,27 @@ impl Broker {
         self.tell_facts();
     }
 
-    pub(super) fn note_prefetch(&self, prefetch: u32) {
-        // Zero would mean no limit to RabbitMQ.
-        self.known().prefetch = u16::try_from(prefetch.max(1)).unwrap_or(u16::MAX);
-    }
-
     pub(crate) fn prefetch(&self) -> u16 {
+        let asked = self.active().prefetch;
         let known = self.known();
         let most = if known.narrowed == 0 { u16::MAX } else { known.narrowed };
-        known.prefetch.max(known.sized).clamp(1, most)
+        asked.max(known.sized).clamp(1, most)
     }
 
     /// Between which bounds the intake may size what is in hand; `None` where it may not, or not now.
     pub(crate) fn may_size(&self) -> Option<Sizing> {
-        let known = self.known();
-        let most = self.grows_to(&known)?;
-        (known.narrowed == 0).then(|| Sizing::between(known.prefetch, most))
+        let prefetch = self.active().prefetch;
+        let most = self.grows_to(prefetch)?;
+        (self.known().narrowed == 0).then(|| Sizing::between(prefetch, most))
     }
 
     /// How many may be in hand, where more than the prefetch may be.
-    pub(super) fn grows_to(&self, known: &Known) -> Option<u16> {
+    pub(super) fn grows_to(&self, prefetch: u16) -> Option<u16> {
         // Who subscribes anew is no longer the active one.
         let active = self.options.arguments.contains_key("x-single-active-consumer");
         // Who asks for one at a time means it.
-        let may = known.prefetch > 1 && !active;
-        self.options.prefetch_up_to.filter(|&most| may && most > known.prefetch)
+        let may = prefetch > 1 && !active;
+        self.options.prefetch_up_to.filter(|&most| may && most > prefetch)
     }
 
     /// From the next subscription on.
@@ -80,10 +75,9 @@ impl Broker {
 
     /// How many the consumer allows, from the next subscription on. Answers how many that are here.
     pub(crate) fn set_limit(&self, limit: u32) -> u16 {
-        let mut known = self.known();
-        let prefetch = known.prefetch.max(1);
+        let prefetch = self.active().prefetch.max(1);
         let limit = u16::try_from(limit.max(1)).unwrap_or(u16::MAX).min(prefetch);
-        known.narrowed = if limit < prefetch { limit } else { 0 };
+        self.known().narrowed = if limit < prefetch { limit } else { 0 };
         limit
     }
 

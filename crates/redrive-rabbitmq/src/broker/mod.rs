@@ -45,9 +45,7 @@ pub(crate) struct Broker {
     /// From then on nothing goes over the connections, also where others still use them.
     closed: AtomicBool,
     known: Mutex<Known>,
-    mode: RwLock<Arc<dyn Mode>>,
-    /// True once the mode knows which waits will be asked for.
-    started: AtomicBool,
+    active: RwLock<ActiveNeeds>,
     /// It was said that the queue does not count what it hands out.
     warned: AtomicBool,
     /// The consuming connection for which the queues were declared or verified last; 0 for none.
@@ -62,10 +60,21 @@ pub(crate) struct Broker {
     pub(crate) taken: Taken,
 }
 
+/// The needs that the transport serves.
+#[derive(Clone, Debug)]
+pub(crate) struct ActiveNeeds {
+    /// How messages wait.
+    mode: Arc<dyn Mode>,
+    prefetch: u16,
+    /// False before the transport is opened: which waits will be asked for is not known yet.
+    known: bool,
+}
+
 impl Broker {
     pub(crate) fn new(options: Options, plan: Plan, connections: Connections, ownership: Ownership) -> Self {
         let plan = Arc::new(plan);
         let mode = options.delay.at_work(&plan, &Needs::none(), &options.more_waits);
+        let active = ActiveNeeds { mode, prefetch: 0, known: false };
         Self {
             options,
             plan,
@@ -74,8 +83,7 @@ impl Broker {
             ownership,
             closed: AtomicBool::new(false),
             known: Mutex::default(),
-            mode: RwLock::new(mode),
-            started: AtomicBool::new(false),
+            active: RwLock::new(active),
             warned: AtomicBool::new(false),
             prepared_in: AtomicU64::new(0),
             declaring: tokio::sync::Mutex::default(),
@@ -138,12 +146,17 @@ impl Broker {
 
     /// What is known of the broker now.
     pub(crate) fn facts(&self) -> Facts {
+        self.facts_for(&self.active())
+    }
+
+    /// What is known of the broker, for a transport that serves these needs.
+    pub(crate) fn facts_for(&self, active: &ActiveNeeds) -> Facts {
         let known = self.known();
         let quorum = self.options.queue_type == QueueType::Quorum;
         let declares = self.options.topology == Topology::Declare;
         let mut facts = Facts::new("rabbitmq");
         facts.delays.longest = Some(LONGEST);
-        facts.delays.hops = self.is_started().then(|| self.mode().hops());
+        facts.delays.hops = active.known.then(|| active.mode.hops());
         facts.counting.hand_outs = quorum;
         // Unknown counts as old: a copy in place of a return is right on every version.
         facts.counting.releases = quorum && known.version.is_none_or(|version| version < Version::V4_3);
@@ -162,7 +175,7 @@ impl Broker {
                 .is_some_and(|version| version >= Version::V4_0)
                 .then_some(DEFAULT_HAND_OUTS_FROM_4_0),
         };
-        facts.limits.in_hand = self.grows_to(&known).map(u32::from);
+        facts.limits.in_hand = self.grows_to(active.prefetch).map(u32::from);
         facts.limits.hold = hold_limit(&self.options, known.version, known.told.consumer_timeout);
         facts.dead_letter = match self.options.dead_letters {
             _ if !self.options.broker_dead_letters() => NativeDeadLetter::No,
@@ -179,24 +192,34 @@ impl Broker {
             }
         };
         facts.limits.headers = max_header_bytes(known.frame_max).map(HeaderLimit::bytes);
-        self.mode().describe(&mut facts);
+        active.mode.describe(&mut facts);
         facts
     }
 
-    pub(crate) fn set_needs(&self, needs: &Needs) {
-        self.note_prefetch(needs.prefetch);
+    /// These needs, once they are [activated](Self::activate).
+    pub(crate) fn prepared(&self, needs: &Needs) -> ActiveNeeds {
         let mode = self.options.delay.at_work(&self.plan, needs, &self.options.more_waits);
-        *self.mode.write().unwrap_or_else(PoisonError::into_inner) = mode;
-        self.started.store(true, Ordering::Release);
+        // Zero would mean no limit to RabbitMQ.
+        let prefetch = u16::try_from(needs.prefetch.max(1)).unwrap_or(u16::MAX);
+        ActiveNeeds { mode, prefetch, known: true }
+    }
+
+    /// Serves these needs from now on; answers those before.
+    pub(crate) fn activate(&self, needs: ActiveNeeds) -> ActiveNeeds {
+        std::mem::replace(&mut *self.active.write().unwrap_or_else(PoisonError::into_inner), needs)
     }
 
     /// True once it is known which waits will be asked for.
     pub(crate) fn is_started(&self) -> bool {
-        self.started.load(Ordering::Acquire)
+        self.active().known
     }
 
     pub(crate) fn mode(&self) -> Arc<dyn Mode> {
-        Arc::clone(&self.mode.read().unwrap_or_else(PoisonError::into_inner))
+        self.active().mode
+    }
+
+    fn active(&self) -> ActiveNeeds {
+        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn check_open(&self) -> Result<(), TransportError> {
@@ -210,10 +233,10 @@ mod tests {
     use crate::address::Address;
 
     impl Broker {
-        /// One that has no connection yet.
+        /// One that has no connection; nobody listens at its address.
         pub(crate) fn unconnected(options: Options) -> Self {
             let plan = options.plan().unwrap();
-            let address = Address::parse("amqp://host", |_| None).unwrap();
+            let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
             let connections = Connections::new(address.into(), options.connection.clone());
             Self::new(options, plan, connections, Ownership::Own)
         }
@@ -225,7 +248,7 @@ mod tests {
             let broker = Broker::unconnected(options);
             let mut needs = Needs::none();
             needs.prefetch = prefetch;
-            broker.set_needs(&needs);
+            broker.activate(broker.prepared(&needs));
             // As it is when a consumer asks.
             broker.set_limit(1);
             broker.facts().limits.in_hand

@@ -108,7 +108,7 @@ impl Transfer {
     pub async fn run(self) -> Result<Transferred, TransportError> {
         self.check()?;
         if !self.broker.is_started() {
-            self.broker.set_needs(&self.needs);
+            self.broker.activate(self.broker.prepared(&self.needs));
         }
         self.broker.prepare().await?;
         let mut transferred = Transferred::default();
