@@ -152,7 +152,7 @@ async fn take_all(broker: &Broker, mut wanted: watch::Receiver<Wanted>) {
             }
             Err(failed) if is_beyond_waiting(&failed) => {
                 error!(queue = %broker.queue(), error = %failed, "intake stopped");
-                broker.inbox.enter(Phase::Failed(failed.kind(), failed.to_string()));
+                broker.inbox.enter(Phase::Failed(failed));
                 if wanted.changed().await.is_err() {
                     return;
                 }

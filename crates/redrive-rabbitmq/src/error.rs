@@ -234,12 +234,13 @@ pub(crate) fn closed() -> TransportError {
     TransportError::new(TransportErrorKind::Closed, "the transport was closed")
 }
 
-/// What is said after a panic of the intake: nothing takes deliveries any more.
-pub(crate) fn intake_panicked(queue: &str) -> String {
-    format!(
+/// After a panic of the intake nothing takes deliveries any more.
+pub(crate) fn intake_panicked(queue: &str) -> TransportError {
+    let message = format!(
         "the intake of `{queue}` panicked (the panic is in the log), and this transport takes no more deliveries: connect a new \
          transport, or restart the process"
-    )
+    );
+    TransportError::new(TransportErrorKind::Other, message)
 }
 
 /// A connection or channel could not be used.

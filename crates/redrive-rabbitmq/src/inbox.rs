@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use redrive_core::{Delivery, Message, Origin, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, Message, Origin, TransportError};
 use tokio::sync::Notify;
 
 use crate::session::Session;
@@ -38,7 +38,7 @@ pub(crate) struct Arrived {
 }
 
 /// Whether more will come.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) enum Phase {
     /// Yes, sooner or later.
     Open,
@@ -46,9 +46,9 @@ pub(crate) enum Phase {
     #[default]
     Drained,
     /// Not until a person did something.
-    Failed(TransportErrorKind, String),
-    /// Never: the intake panicked. The text says so.
-    Panicked(String),
+    Failed(TransportError),
+    /// Never: the intake panicked. The error says so.
+    Panicked(TransportError),
     /// Never.
     Closed,
 }
@@ -103,8 +103,7 @@ impl Inbox {
         match &state.phase {
             Phase::Open => None,
             Phase::Drained | Phase::Closed => Some(Ok(None)),
-            Phase::Failed(kind, message) => Some(Err(TransportError::new(*kind, message.clone()))),
-            Phase::Panicked(message) => Some(Err(panicked(message))),
+            Phase::Failed(error) | Phase::Panicked(error) => Some(Err(error.clone())),
         }
     }
 
@@ -124,7 +123,7 @@ impl Inbox {
     /// Only [`Phase::Closed`] follows a panic of the intake.
     pub(crate) fn enter(&self, phase: Phase) {
         let mut state = self.state();
-        if !matches!(state.phase, Phase::Panicked(_)) || phase == Phase::Closed {
+        if !matches!(state.phase, Phase::Panicked(_)) || matches!(phase, Phase::Closed) {
             state.phase = phase;
         }
         drop(state);
@@ -139,9 +138,9 @@ impl Inbox {
     pub(crate) fn reopen(&self) -> Result<bool, TransportError> {
         let mut state = self.state();
         let failed = match &state.phase {
-            Phase::Panicked(message) => return Err(panicked(message)),
+            Phase::Panicked(error) => return Err(error.clone()),
             Phase::Closed => return Ok(false),
-            phase => matches!(phase, Phase::Failed(..)),
+            phase => matches!(phase, Phase::Failed(_)),
         };
         state.phase = Phase::Open;
         drop(state);
@@ -155,7 +154,7 @@ impl Inbox {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.state().phase != Phase::Open {
+            if !matches!(self.state().phase, Phase::Open) {
                 return;
             }
             changed.await;
@@ -164,7 +163,7 @@ impl Inbox {
 
     #[cfg(test)]
     pub(crate) fn is_drained(&self) -> bool {
-        self.state().phase == Phase::Drained
+        matches!(self.state().phase, Phase::Drained)
     }
 
     /// Takes out what came in an ended session.
@@ -190,8 +189,4 @@ impl Inbox {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn panicked(message: &str) -> TransportError {
-    TransportError::new(TransportErrorKind::Other, message)
 }

@@ -1,13 +1,13 @@
 //! What cannot be copied when many messages are moved: it stays, and does not keep those behind it. Pure.
 
-use redrive_core::{Message, TransportError, TransportErrorKind};
+use redrive_core::{Message, TransportError};
 
 /// What cannot be copied, and stays where it is.
 #[derive(Debug, Default)]
 pub(crate) struct Stayed {
     pub(crate) count: u64,
     named: Vec<String>,
-    first: Option<(TransportErrorKind, String)>,
+    first: Option<TransportError>,
 }
 
 impl Stayed {
@@ -17,22 +17,24 @@ impl Stayed {
         if self.named.len() < NAMED {
             self.named.push(format!("`{}`", message.id().unwrap_or("without an id")));
         }
-        self.first.get_or_insert_with(|| (error.kind(), error.to_string()));
+        self.first.get_or_insert_with(|| error.clone());
     }
 
     /// So many were moved; an error where not all were.
     pub(crate) fn said_of(self, done: u64, queue: &str) -> Result<u64, TransportError> {
-        let Some((kind, why)) = self.first else { return Ok(done) };
+        let Some(why) = self.first else { return Ok(done) };
         let (count, named) = (self.count, self.named.join(", "));
         let message = format!(
             "{done} messages were moved; {count} cannot be copied and stay in `{queue}`: {named} ({why})"
         );
-        Err(TransportError::new(kind, message))
+        Err(TransportError::new(why.kind(), message))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use redrive_core::TransportErrorKind;
+
     use super::*;
 
     fn too_large() -> TransportError {

@@ -19,6 +19,7 @@ tests!(
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
     what_cannot_be_copied_stays_and_the_others_are_moved,
     no_header_names_the_queue_of_a_redrive,
+    an_empty_page_is_no_end_and_passes_nothing_over,
 );
 
 /// A content header takes so many bytes beside the text: the message fills what a client library reads to the last byte.
@@ -163,4 +164,21 @@ async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {
     assert!(scene.raw.basic_get(victim.as_str().into(), get).await.expect("there is the queue").is_none());
     transport.close().await;
     tidy_up(&scene, &[scene.rung(100), victim, partner], &[]).await;
+}
+
+async fn an_empty_page_is_no_end_and_passes_nothing_over(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, 10).await;
+    let shelves = transport.shelves();
+    let (mut shown, mut after) = (Vec::new(), None);
+    for limit in [0, 1, 0, 1, 0, 1] {
+        let page = shelves.browse(Shelf::DeadLetter, after.as_ref(), limit).await.expect("browsed");
+        assert_eq!(page.entries.len(), limit);
+        shown.extend(page.entries.into_iter().filter_map(|entry| entry.message.id().map(str::to_owned)));
+        after = page.next;
+        assert_eq!(after.is_some(), shown.len() < 3, "after {shown:?}");
+    }
+    assert_eq!(shown, ["a", "large", "b"]);
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::{Connection, ConnectionProperties, Event};
-use redrive_core::{TransportError, TransportErrorKind};
+use redrive_core::TransportError;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -75,8 +75,7 @@ struct Current {
 
 struct Failed {
     at: Instant,
-    kind: TransportErrorKind,
-    said: String,
+    error: TransportError,
 }
 
 impl Link {
@@ -112,7 +111,7 @@ impl Link {
         let mut current = self.current.lock().await;
         if let Some(failed) = &current.failed {
             if self.failures.load(Ordering::Acquire) != failures {
-                return Err(TransportError::new(failed.kind, failed.said.clone()));
+                return Err(failed.error.clone());
             }
             sleep_until(failed.at + NOT_SOONER).await;
         }
@@ -130,8 +129,7 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
-                let failed = Failed { at: Instant::now(), kind: error.kind(), said: error.to_string() };
-                current.failed = Some(failed);
+                current.failed = Some(Failed { at: Instant::now(), error: error.clone() });
                 self.failures.fetch_add(1, Ordering::Release);
                 Err(error)
             }

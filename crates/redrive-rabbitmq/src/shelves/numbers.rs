@@ -2,6 +2,7 @@
 //! but each is acted on once: what this process took off a shelf keeps its number.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use redrive_core::{EntryHandle, Shelf};
@@ -19,19 +20,31 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// Its handle; the first of those that are alike has no number in it.
     pub(super) fn handle(self, shelf: Shelf) -> EntryHandle {
-        let Self { fingerprint: Fingerprint(fingerprint), number } = self;
-        let entry = match number {
-            1 => format!("{fingerprint:032x}"),
-            number => format!("{fingerprint:032x}-{number}"),
-        };
-        EntryHandle::new(shelf, entry)
+        EntryHandle::new(shelf, self.to_string())
     }
 
-    /// Half of the fingerprint, and the number: enough to tell the entries of one shelf apart.
-    pub(super) fn short(self) -> u64 {
-        (self.fingerprint.0 >> 64) as u64 ^ u64::from(self.number - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    /// The name that [`Display`](fmt::Display) writes so.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (fingerprint, number) = match text.split_once('-') {
+            None => (text, 1),
+            Some((fingerprint, number)) => (fingerprint, number.parse().ok().filter(|number| *number > 1)?),
+        };
+        let fingerprint = Fingerprint(u128::from_str_radix(fingerprint, 16).ok()?);
+        let name = Self { fingerprint, number };
+        // Only as it is written: no other digits, no sign.
+        (name.to_string() == text).then_some(name)
+    }
+}
+
+/// The first of those that are alike has no number in it.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fingerprint: Fingerprint(fingerprint), number } = self;
+        match number {
+            1 => write!(f, "{fingerprint:032x}"),
+            number => write!(f, "{fingerprint:032x}-{number}"),
+        }
     }
 }
 
@@ -120,10 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn handles_and_short_names_tell_those_that_are_alike_apart() {
+    fn handles_tell_those_that_are_alike_apart() {
         let [one, two] = [1, 2].map(|number| Name { fingerprint: SAME, number });
         assert_eq!(one.handle(SHELF).to_string(), "dead-letter/00000000000000070000000000000000");
         assert_eq!(two.handle(SHELF).entry(), "00000000000000070000000000000000-2");
-        assert_ne!(one.short(), two.short());
     }
 }
