@@ -90,6 +90,16 @@ pub(crate) fn for_publishing(mut message: Message, user: &str) -> Message {
     message
 }
 
+/// Turns the expiration of a message into a header: in the queue where the message goes it must not expire. A consumer reads
+/// the header as a deadline.
+pub(crate) fn expiration_as_header(message: &mut Message) {
+    if let Some(expiration) = message.properties().expiration {
+        message.properties_mut().expiration = None;
+        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
+        message.headers_mut().insert(header_names::EXPIRATION, millis);
+    }
+}
+
 /// The properties and headers of a message that went through [`for_publishing`]. Always persistent when `persistent`
 /// says so, else as the message says.
 pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicProperties, TransportError> {

@@ -100,8 +100,17 @@ impl RabbitMq {
     /// they are missing, and nothing else. It waits [`Options::new_queue_wait`] after that, until a broker that is killed no
     /// longer loses what it confirms.
     ///
-    /// [`publish_after`](Publisher::publish_after) works for the work queue. On a transport that is not started it takes the
-    /// waits that [`Options::wait`] names, and others only where their delay queues exist.
+    /// [`publish_after`](Publisher::publish_after) works for the work queue:
+    ///
+    /// | this transport | takes |
+    /// |---|---|
+    /// | is open | every wait that its retries can take, up to ten years |
+    /// | is not open, and [`Options::wait`] names waits | every wait, made of those: one that they do not make exactly ends late, never early. A delay queue that is missing is declared |
+    /// | is not open, and no wait is named | a wait whose delay queue exists, because a consumer elsewhere has this wait in its policy |
+    /// | is not open, with `Delay::SingleQueue` | every wait, once a consumer elsewhere has declared the delay queue |
+    /// | has `Delay::Staged`, open or not | none |
+    ///
+    /// Everything else answers `Unsupported`.
     ///
     /// A broker that is out of memory or disk tells a connection so when that publishes: the first message is then given up
     /// after [`Options::confirm_timeout`], and the broker may store it when it has room again; those after it are refused at
@@ -130,7 +139,7 @@ impl RabbitMq {
     }
 
     /// What people should know of the [`Delay`](crate::Delay) mode as it is configured; empty where there is nothing.
-    /// Logged as warnings at the start.
+    /// Logged as warnings when the transport is opened.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         self.broker.mode().caveats()

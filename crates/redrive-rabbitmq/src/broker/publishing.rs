@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     DEFAULT_HEADER_BUDGET, Message, Outgoing, Planning, Settlement, TransportError, TransportErrorKind,
-    header_names,
 };
 
 use super::{Broker, is_missing, stored};
+use crate::convert;
 use crate::delay::{Delay, LONGEST, Mode, Way, whole_millis};
 use crate::publish::AlarmTime;
 use crate::topology::{Part, Topology};
@@ -93,10 +93,7 @@ impl Broker {
             return Err(unsupported("RabbitMQ holds a message back for ten years at most".to_owned()));
         }
         // In a delay queue it would end the wait early.
-        if let Some(expiration) = message.properties_mut().expiration.take() {
-            let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
-            message.headers_mut().insert(header_names::EXPIRATION, millis);
-        }
+        convert::expiration_as_header(&mut message);
         let mut facts = self.facts();
         facts.delays.hops = Some(mode.hops());
         let planning =

@@ -80,7 +80,7 @@ impl Broker {
 
     pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {
         let message = format!(
-            "no delay queue of `{}` holds a message for {}: start the transport with this wait, or ask for it with \
+            "no delay queue of `{}` holds a message for {}: name this wait in the consumer's retry policy, or with \
              `Options::wait`",
             self.queue(),
             humantime::format_duration(wait)

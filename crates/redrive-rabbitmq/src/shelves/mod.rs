@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, TransportErrorKind, edited, header_names, redriven,
+    Shelves, TransportError, TransportErrorKind, edited, redriven,
 };
 use tracing::{info, warn};
 
@@ -293,11 +293,7 @@ impl Shelves for RabbitMqShelves {
 /// A message that does not expire where it is put.
 fn for_good(message: &Message) -> Message {
     let mut copy = message.clone();
-    if let Some(expiration) = copy.properties().expiration {
-        copy.properties_mut().expiration = None;
-        let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
-        copy.headers_mut().insert(header_names::EXPIRATION, millis);
-    }
+    convert::expiration_as_header(&mut copy);
     copy
 }
 
