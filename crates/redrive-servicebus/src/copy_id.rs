@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use redrive_core::Timestamp;
+use redrive_core::{Message, Timestamp};
 use ring::digest;
 
 /// How many characters the id of a message may have.
@@ -25,11 +25,16 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Tells this entity and time from others. The broker compares names of entities without case.
-    fn fingerprint(&self) -> String {
+    /// Tells this entity and time from others, and one edit from another. The broker compares names of entities without case.
+    fn fingerprint(&self, edit: Option<&Message>) -> String {
         let millis = self.enqueued_at.map(|time| Timestamp::from(time).unix_millis());
-        let text = format!("{}\n{}", self.entity.to_lowercase(), millis.unwrap_or_default());
-        hex(text.as_bytes(), FINGERPRINT_BYTES)
+        let mut text = format!("{}\n{}", self.entity.to_lowercase(), millis.unwrap_or_default()).into_bytes();
+        if let Some(edit) = edit {
+            // Derived, `Debug` leaves nothing out and quotes every text: two that differ are written differently.
+            text.extend(format!("\n{:?}\n{:?}\n", edit.properties(), edit.headers()).into_bytes());
+            text.extend_from_slice(edit.body());
+        }
+        hex(&text, FINGERPRINT_BYTES)
     }
 }
 
@@ -38,7 +43,18 @@ impl Source<'_> {
 /// Ids need not be unique, and numbers count within one entity: two messages of one id that fail alike, or that lie in two
 /// entities, must not swallow each other.
 pub(crate) fn copy_id(original: &str, hop: u32, source: &Source<'_>) -> String {
-    with_suffix(original, &format!("{MARK}{hop}.{}.{}", source.sequence_number, source.fingerprint()))
+    make_id(original, hop, source, None)
+}
+
+/// The same for a copy that an operator edited. The same edit has the same id; another edit of the same message has another id:
+/// the broker would drop it as a duplicate of the first, and the message would be completed without being stored.
+pub(crate) fn edited_copy_id(original: &str, hop: u32, source: &Source<'_>, edit: &Message) -> String {
+    make_id(original, hop, source, Some(edit))
+}
+
+fn make_id(original: &str, hop: u32, source: &Source<'_>, edit: Option<&Message>) -> String {
+    let suffix = format!("{MARK}{hop}.{}.{}", source.sequence_number, source.fingerprint(edit));
+    with_suffix(original, &suffix)
 }
 
 /// Whether a message with this id may be a copy of `original`: its id is what [`copy_id`] makes of that one, for any hop and any
@@ -114,6 +130,43 @@ mod tests {
         let long = |end: &str| format!("{}{end}", "ä".repeat(127));
         let ids: HashSet<_> = ["1", "2", "12"].map(|end| copy_id(&long(end), 1, &source("q", 9, 1))).into();
         assert_eq!(ids.len(), 3);
+    }
+
+    #[test]
+    fn an_unedited_copy_keeps_the_id_of_older_versions() {
+        assert_eq!(copy_id("order-7", 2, &source("orders", 41, 1)), "order-7#r2.41.c7e7d76cf98e220d");
+    }
+
+    #[test]
+    fn another_edit_has_another_id() {
+        let original = Message::new("body").with_id("order-7").with_header("tenant", "blue");
+        let changed = |change: fn(&mut Message)| {
+            let mut message = original.clone();
+            change(&mut message);
+            message
+        };
+        let long = |last: &str| format!("{}{last}", "x".repeat(100_000));
+        let edits = [
+            original.clone(),
+            Message::new("another body").with_id("order-7").with_header("tenant", "blue"),
+            original.clone().with_header("tenant", "green"),
+            original.clone().with_header("tenant", long("1")),
+            original.clone().with_header("tenant", long("2")),
+            original.clone().with_header("tenant", redrive_core::Value::Bytes("blue".into())),
+            original.clone().with_header("count", 1_i64),
+            original.clone().with_header("count", 1_i32),
+            changed(|message| drop(message.headers_mut().remove("tenant"))),
+            changed(|message| message.properties_mut().session_id = Some("blue".to_owned())),
+            changed(|message| message.properties_mut().kind = Some("blue".to_owned())),
+            changed(|message| message.properties_mut().expiration = Some(Duration::from_millis(1))),
+        ];
+        let source = source("orders/$DeadLetterQueue", 41, 1);
+        let id = |edit: &Message| edited_copy_id("order-7", 2, &source, edit);
+        let mut ids: HashSet<_> = edits.iter().map(id).collect();
+        assert!(ids.iter().all(|id| is_copy_id(id, "order-7")), "{ids:?}");
+        assert_eq!(id(&edits[0]), id(&original.clone()), "the same edit");
+        ids.insert(copy_id("order-7", 2, &source));
+        assert_eq!(ids.len(), edits.len() + 1);
     }
 
     proptest! {

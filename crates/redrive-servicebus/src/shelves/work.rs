@@ -16,11 +16,11 @@ use super::place::{Marks, Place};
 use super::round::{Next, NotDone, Round};
 use super::{ServiceBusShelves, hold_all, peek, unlock};
 use crate::broker::NotReplaced;
-use crate::convert::{self, Incoming, Outgoing};
-use crate::copy_id::copy_id;
+use crate::convert::{self, Outgoing};
+use crate::copy_id::{copy_id, edited_copy_id};
 use crate::error::{self, Refusal};
 use crate::settle::marked;
-use crate::wire::{Arrived, Disposal, DisposalKind, HeldAll, Swap, Wire};
+use crate::wire::{Disposal, DisposalKind, HeldAll, Swap, Wire};
 
 /// What is to be done with the messages that were chosen.
 #[derive(Clone, Copy)]
@@ -278,6 +278,25 @@ impl ServiceBusShelves {
                 error: error.into_error(&format!("settling a message of `{place}`")),
             })
         };
+        let send_on = async |target: &str, copy: Message| {
+            let (hop, source) = (Story::read(&copy).hop, incoming.source(place));
+            let copy_id = copy.id().map(|id| match work {
+                Work::SendEdited(..) | Work::Replace(_) => edited_copy_id(id, hop, &source, &copy),
+                Work::SendTo(_) | Work::Park | Work::Discard => copy_id(id, hop, &source),
+            });
+            let swap = Swap {
+                target: target.to_owned(),
+                message: convert::outgoing(&copy, Outgoing { copy_id, enqueue_at: None }),
+                entity: place.to_owned(),
+                lock: arrived.lock,
+                session: None,
+            };
+            self.broker.replace(swap).await.map_err(|NotReplaced { error, copy_stored }| {
+                let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
+                let refusal = error.refusal.clone();
+                NotDone { refusal, copy_stored, error: error.into_error(&format!("{what} `{place}`")) }
+            })
+        };
         match work {
             _ if is_sent => settle(DisposalKind::Complete, Vec::new()).await,
             Work::Discard => {
@@ -289,12 +308,9 @@ impl ServiceBusShelves {
             Work::Park => {
                 let options = &self.broker.options;
                 match (&options.parking_queue, options.dead_letter_target()) {
-                    (Some(queue), _) => {
-                        self.send_on(place, arrived, incoming, queue, incoming.message.clone()).await
-                    }
+                    (Some(queue), _) => send_on(queue, incoming.message.clone()).await,
                     (None, Some(queue)) => {
-                        let message = marked(incoming.message.clone(), Shelf::Parking);
-                        self.send_on(place, arrived, incoming, queue, message).await
+                        send_on(queue, marked(incoming.message.clone(), Shelf::Parking)).await
                     }
                     // One cannot dead-letter from there, but one can mark.
                     (None, None) => {
@@ -306,20 +322,15 @@ impl ServiceBusShelves {
                     }
                 }
             }
-            Work::SendTo(target) => {
-                self.send_on(place, arrived, incoming, target, redriven(&incoming.message)).await
-            }
+            Work::SendTo(target) => send_on(target, redriven(&incoming.message)).await,
             Work::SendEdited(target, message) => {
-                let copy = redriven(&edited(&incoming.message, message.clone()));
-                self.send_on(place, arrived, incoming, target, copy).await
+                send_on(target, redriven(&edited(&incoming.message, message.clone()))).await
             }
             Work::Replace(message) => {
                 let copy = edited(&incoming.message, message.clone());
                 match self.written_to(shelf) {
-                    Some((queue, Marks::Ours)) => {
-                        self.send_on(place, arrived, incoming, queue, marked(copy, shelf)).await
-                    }
-                    Some((queue, _)) => self.send_on(place, arrived, incoming, queue, copy).await,
+                    Some((queue, Marks::Ours)) => send_on(queue, marked(copy, shelf)).await,
+                    Some((queue, _)) => send_on(queue, copy).await,
                     None => Err(NotDone {
                         refusal: Refusal::NotAllowed,
                         copy_stored: false,
@@ -328,30 +339,6 @@ impl ServiceBusShelves {
                 }
             }
         }
-    }
-
-    async fn send_on(
-        &self,
-        place: &str,
-        arrived: &Arrived,
-        incoming: &Incoming,
-        target: &str,
-        message: Message,
-    ) -> Result<(), NotDone> {
-        let hop = Story::read(&message).hop;
-        let copy_id = message.id().map(|id| copy_id(id, hop, &incoming.source(place)));
-        let swap = Swap {
-            target: target.to_owned(),
-            message: convert::outgoing(&message, Outgoing { copy_id, enqueue_at: None }),
-            entity: place.to_owned(),
-            lock: arrived.lock,
-            session: None,
-        };
-        self.broker.replace(swap).await.map_err(|NotReplaced { error, copy_stored }| {
-            let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
-            let refusal = error.refusal.clone();
-            NotDone { refusal, copy_stored, error: error.into_error(&format!("{what} `{place}`")) }
-        })
     }
 }
 
