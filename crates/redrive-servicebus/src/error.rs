@@ -163,6 +163,24 @@ pub(crate) fn in_other_hands(place: &str) -> TransportError {
     TransportError::new(Kind::Lost, message)
 }
 
+/// An entry whose copy is stored, and that could not be removed.
+pub(crate) fn only_its_copy(target: &str, why: &str) -> TransportError {
+    let message = format!(
+        "its copy is stored in `{target}`, and the entry may still be on the shelf ({why}): if it is, discard it; sent on again it \
+         would be there twice"
+    );
+    TransportError::new(Kind::Lost, message)
+}
+
+/// More rests there than can be held at a time.
+pub(crate) fn more_than_held(place: &str, most: usize) -> TransportError {
+    let message = format!(
+        "more than {most} messages rest in `{place}`, and by REST only the first {most} can be reached: redrive, move or discard \
+         those, then do this again for the rest; by `Backend::Amqp` all can be reached"
+    );
+    TransportError::new(Kind::Unsupported, message)
+}
+
 /// A cursor that was not made here.
 pub(crate) fn no_cursor() -> TransportError {
     TransportError::new(Kind::Unsupported, "this is no cursor of this shelf on Service Bus")

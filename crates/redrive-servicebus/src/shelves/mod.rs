@@ -22,7 +22,7 @@ use tracing::debug;
 use crate::broker::Broker;
 use crate::convert::{self, Incoming};
 use crate::error;
-use crate::wire::{Arrived, Disposal, HeldAll, Wire};
+use crate::wire::{Arrived, Disposal, Handle, Wire};
 use looked::Looked;
 use place::{Marks, Place};
 use work::{Work, only};
@@ -98,22 +98,28 @@ impl ServiceBusShelves {
         })
     }
 
+    /// All entries of one place; an error where not all of them can be seen.
+    async fn look_at_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<Looked>, TransportError> {
+        let Seen { entries, more } = self.look((place, shelf), 1, usize::MAX).await?;
+        if more { Err(error::more_than_held(&place.path, HELD_AT_MOST)) } else { Ok(entries) }
+    }
+
     /// The entries from this number on, up to a limit.
     async fn look(
         &self,
         (place, shelf): (&Place, Shelf),
         mut from: i64,
         limit: usize,
-    ) -> Result<Vec<Looked>, TransportError> {
+    ) -> Result<Seen, TransportError> {
         let wire = self.wire().await?;
         let path = &*place.path;
-        if let Some((held, _)) = hold_all(&*wire, path).await? {
-            let seen = held.iter().filter_map(|arrived| arrived.message.as_deref().ok());
+        if let Some(Held { arrived, more, .. }) = hold_all(&*wire, path).await? {
+            let seen = arrived.iter().filter_map(|arrived| arrived.message.as_deref().ok());
             let found =
                 seen.filter(|incoming| incoming.sequence_number >= from && place.has_on(shelf, incoming));
-            let found = found.take(limit).map(|incoming| Looked::new(incoming, place, shelf)).collect();
-            unlock(&*wire, path, &held).await;
-            return Ok(found);
+            let entries = found.take(limit).map(|incoming| Looked::new(incoming, place, shelf)).collect();
+            unlock(&*wire, path, &arrived).await;
+            return Ok(Seen { entries, more });
         }
         let mut found = Vec::new();
         while found.len() < limit {
@@ -124,8 +130,24 @@ impl ServiceBusShelves {
             found.extend(here.map(|incoming| Looked::new(incoming, place, shelf)));
         }
         found.truncate(limit);
-        Ok(found)
+        Ok(Seen { entries: found, more: false })
     }
+}
+
+/// What was seen of one place.
+struct Seen {
+    entries: Vec<Looked>,
+    /// More rests there than can be seen, whatever the limit.
+    more: bool,
+}
+
+/// What was locked to be looked at.
+struct Held {
+    arrived: Vec<Arrived>,
+    /// The way to give it back.
+    handle: Arc<dyn Handle>,
+    /// More rests there, and was not locked.
+    more: bool,
 }
 
 /// The next messages from this number on.
@@ -136,9 +158,14 @@ async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, T
 }
 
 /// Everything there, up to a bound, where one can only look by locking.
-async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<HeldAll>, TransportError> {
-    let held = wire.hold_all(place, HELD_AT_MOST).await;
-    held.map_err(|error| error.into_error(&format!("looking into `{place}`")))
+async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Held>, TransportError> {
+    // One more tells whether there are more.
+    let held = wire.hold_all(place, HELD_AT_MOST + 1).await;
+    let held = held.map_err(|error| error.into_error(&format!("looking into `{place}`")))?;
+    let Some((mut arrived, handle)) = held else { return Ok(None) };
+    let beyond = arrived.split_off(arrived.len().min(HELD_AT_MOST));
+    unlock(wire, place, &beyond).await;
+    Ok(Some(Held { arrived, handle, more: !beyond.is_empty() }))
 }
 
 /// Gives back what was only looked at.
@@ -154,7 +181,7 @@ impl Shelves for ServiceBusShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
         let mut count = 0;
         for place in self.places(shelf) {
-            count += self.look((&place, shelf), 1, usize::MAX).await?.len();
+            count += self.look_at_all(&place, shelf).await?.len();
         }
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
@@ -163,8 +190,9 @@ impl Shelves for ServiceBusShelves {
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         let mut oldest = None;
         for place in self.places(shelf) {
-            let all = self.look((&place, shelf), 1, usize::MAX).await?;
-            let times = all.iter().filter_map(|looked| looked.shelved.shelved_at);
+            // Those beyond what can be seen came later.
+            let seen = self.look((&place, shelf), 1, usize::MAX).await?.entries;
+            let times = seen.iter().filter_map(|looked| looked.shelved.shelved_at);
             oldest = times.chain(oldest).min();
         }
         Ok(oldest)
@@ -194,12 +222,19 @@ impl Shelves for ServiceBusShelves {
         }
         let (mut entries, mut next) = (Vec::new(), after.cloned());
         for place in places {
-            let looked = self.look((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
-            let looked = looked.await?;
-            if let Some(last) = looked.last() {
+            let seen = self.look((&place, shelf), std::mem::replace(&mut from, 1), limit - entries.len());
+            let seen = seen.await?;
+            if let Some(last) = seen.entries.last() {
                 next = Some(place.cursor(shelf, last.sequence_number));
             }
-            entries.extend(looked.into_iter().map(|looked| looked.shelved));
+            entries.extend(seen.entries.into_iter().map(|looked| looked.shelved));
+            if seen.more && entries.len() < limit {
+                // What can be seen is a page; behind it there is no end, but an error.
+                return match entries.is_empty() {
+                    true => Err(error::more_than_held(&place.path, HELD_AT_MOST)),
+                    false => Ok(ShelfPage::new(entries, next)),
+                };
+            }
         }
         let is_full = entries.len() == limit;
         Ok(ShelfPage::new(entries, next.filter(|_| is_full)))

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use redrive_core::TransportError;
+use redrive_core::{EntryHandle, EntryOutcome, ShelfReport, TransportError};
 
-use crate::error::Refusal;
+use crate::error::{self, Refusal};
 
 /// How often a message is tried again whose lock was lost.
 const LOSSES: u32 = 5;
@@ -13,9 +13,16 @@ const LOSSES: u32 = 5;
 #[derive(Debug)]
 pub(super) struct NotDone {
     pub(super) refusal: Refusal,
-    /// Its copy is stored: only the message itself is still there.
-    pub(super) copy_stored: bool,
+    /// Where its copy is stored, if it is: only the message itself is still there.
+    pub(super) copy_in: Option<String>,
     pub(super) error: TransportError,
+}
+
+/// An entry that was chosen.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) handle: EntryHandle,
+    pub(super) id: Option<String>,
 }
 
 /// What follows from it.
@@ -33,14 +40,15 @@ pub(super) enum Next {
 #[derive(Debug, Default)]
 pub(super) struct Round {
     losses: HashMap<i64, u32>,
-    sent: HashSet<i64>,
+    /// Where their copies are stored.
+    sent: HashMap<i64, String>,
     left: HashSet<i64>,
 }
 
 impl Round {
     /// Whether a copy of the message is stored already, and it is only to be removed.
     pub(super) fn is_sent(&self, number: i64) -> bool {
-        self.sent.contains(&number)
+        self.sent.contains_key(&number)
     }
 
     /// Whether it was given up.
@@ -49,10 +57,8 @@ impl Round {
     }
 
     pub(super) fn not_done(&mut self, number: i64, not_done: NotDone) -> Next {
-        let NotDone { refusal, copy_stored, error } = not_done;
-        if copy_stored {
-            self.sent.insert(number);
-        }
+        let NotDone { refusal, copy_in, error } = not_done;
+        self.sent.extend(copy_in.map(|target| (number, target)));
         match refusal {
             Refusal::LockLost | Refusal::SessionLockLost if self.may_try_again(number) => return Next::Again,
             Refusal::LockLost
@@ -68,6 +74,31 @@ impl Round {
         Next::LeaveIt(error)
     }
 
+    /// What is reported of a message for which this went wrong.
+    pub(super) fn failed(&self, number: i64, error: TransportError) -> EntryOutcome {
+        EntryOutcome::Failed(match self.sent.get(&number) {
+            Some(target) => error::only_its_copy(target, &error.to_string()),
+            None => error,
+        })
+    }
+
+    /// Notes the messages that were not done when the work on this place ended. `stopped`: before its end.
+    pub(super) fn note_left(
+        &self,
+        left: impl IntoIterator<Item = (i64, Named)>,
+        place: &str,
+        stopped: bool,
+        report: &mut ShelfReport,
+    ) {
+        for (number, Named { handle, id }) in left {
+            let outcome = match stopped && !self.is_sent(number) {
+                true => EntryOutcome::NotTried,
+                false => self.failed(number, error::in_other_hands(place)),
+            };
+            report.note(handle, id.as_deref(), outcome);
+        }
+    }
+
     fn may_try_again(&mut self, number: i64) -> bool {
         let losses = self.losses.entry(number).or_default();
         *losses += 1;
@@ -77,13 +108,13 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use redrive_core::TransportErrorKind;
+    use redrive_core::{Shelf, TransportErrorKind};
 
     use super::*;
 
     fn not_done(refusal: Refusal, copy_stored: bool) -> NotDone {
         let error = TransportError::new(TransportErrorKind::NotStored, "it does not go");
-        NotDone { refusal, copy_stored, error }
+        NotDone { refusal, copy_in: copy_stored.then(|| "orders".to_owned()), error }
     }
 
     #[test]
@@ -120,5 +151,22 @@ mod tests {
         let mut round = Round::default();
         assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, true)), Next::Again));
         assert!(round.is_sent(1) && !round.is_sent(2));
+    }
+
+    #[test]
+    fn of_a_message_whose_copy_is_stored_it_is_said_where() {
+        let mut round = Round::default();
+        drop(round.not_done(1, not_done(Refusal::LockLost, true)));
+        for stopped in [false, true] {
+            let named = |number: i64| {
+                (number, Named { handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()), id: None })
+            };
+            let mut report = ShelfReport::default();
+            round.note_left([named(1), named(2)], "dead", stopped, &mut report);
+            let EntryOutcome::Failed(error) = &report.entries[0].outcome else { panic!("{report:?}") };
+            assert!(error.to_string().contains("stored in `orders`"), "{error}");
+            let is_not_tried = matches!(report.entries[1].outcome, EntryOutcome::NotTried);
+            assert_eq!(is_not_tried, stopped, "{report:?}");
+        }
     }
 }

@@ -13,14 +13,14 @@ use tracing::debug;
 use super::hand::{Hand, Renewed, Taken};
 use super::looked::Looked;
 use super::place::{Marks, Place};
-use super::round::{Next, NotDone, Round};
-use super::{ServiceBusShelves, hold_all, peek, unlock};
+use super::round::{Named, Next, NotDone, Round};
+use super::{HELD_AT_MOST, Held, ServiceBusShelves, hold_all, peek, unlock};
 use crate::broker::NotReplaced;
 use crate::convert::{self, Outgoing};
 use crate::copy_id::{copy_id, edited_copy_id};
 use crate::error::{self, Refusal};
 use crate::settle::marked;
-use crate::wire::{Disposal, DisposalKind, HeldAll, Swap, Wire};
+use crate::wire::{Disposal, DisposalKind, Swap, Wire};
 
 /// What is to be done with the messages that were chosen.
 #[derive(Clone, Copy)]
@@ -32,12 +32,6 @@ pub(super) enum Work<'a> {
     /// An edited copy stays on the shelf.
     Replace(&'a Message),
     Discard,
-}
-
-/// An entry that was chosen.
-struct Named {
-    handle: EntryHandle,
-    id: Option<String>,
 }
 
 impl ServiceBusShelves {
@@ -93,13 +87,12 @@ impl ServiceBusShelves {
         which: &Selection,
     ) -> Result<HashMap<i64, Named>, TransportError> {
         let chosen = |looked: Looked| {
-            let Looked { sequence_number, shelved } = looked;
-            let id = shelved.message.id().map(str::to_owned);
-            which.includes(&shelved).then_some((sequence_number, Named { handle: shelved.handle, id }))
+            let number = looked.sequence_number;
+            named(looked, which).map(|named| (number, named))
         };
         let Selection::Handles(handles) = which else {
             let all = self.look((place, shelf), 1, usize::MAX).await?;
-            return Ok(all.into_iter().filter_map(chosen).collect());
+            return Ok(all.entries.into_iter().filter_map(chosen).collect());
         };
         let mut wanted: BTreeSet<i64> = handles.iter().filter_map(|handle| place.number(handle)).collect();
         let mut found = HashMap::new();
@@ -159,24 +152,18 @@ impl ServiceBusShelves {
                     hand.release(&taken).await;
                 }
                 Err(Next::LeaveIt(error)) => {
-                    report.note(named.handle, named.id.as_deref(), EntryOutcome::Failed(error));
+                    report.note(named.handle, named.id.as_deref(), round.failed(number, error));
                     others.push(taken);
                 }
                 Err(Next::Stop(error)) => {
-                    report.note(named.handle, named.id.as_deref(), EntryOutcome::Failed(again(&error)));
+                    report.note(named.handle, named.id.as_deref(), round.failed(number, again(&error)));
                     others.push(taken);
                     break Some(error);
                 }
             }
         };
         hand.give_back(wire, path, others).await;
-        for Named { handle, id } in chosen.into_values() {
-            let outcome = match stopped {
-                Some(_) => EntryOutcome::NotTried,
-                None => EntryOutcome::Failed(error::in_other_hands(path)),
-            };
-            report.note(handle, id.as_deref(), outcome);
-        }
+        round.note_left(chosen, path, stopped.is_some(), report);
         stopped.map_or(Ok(()), Err)
     }
 
@@ -185,68 +172,86 @@ impl ServiceBusShelves {
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        mut held: HeldAll,
+        mut held: Held,
         which: &Selection,
         work: Work<'_>,
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
-        let mut round = Round::default();
-        while self.work_on_held(wire, (place, shelf), held, which, work, (&mut round, &mut *report)).await? {
-            let Some(again) = hold_all(wire, &place.path).await? else { break };
-            held = again;
+        let (mut round, mut left) = (Round::default(), HashMap::new());
+        let worked = loop {
+            let more = held.more;
+            let state = (&mut round, &mut left, &mut *report);
+            match self.work_on_held(wire, (place, shelf), held, which, work, state).await {
+                Ok(true) => match hold_all(wire, &place.path).await {
+                    Ok(Some(again)) => held = again,
+                    Ok(None) => break Ok(false),
+                    Err(error) => break Err(error),
+                },
+                Ok(false) => break Ok(more),
+                Err(error) => break Err(error),
+            }
+        };
+        round.note_left(left, &place.path, worked.is_err(), report);
+        if worked? && !is_answered(which, place, report) {
+            // The other places are worked through all the same.
+            report.stopped.get_or_insert_with(|| error::more_than_held(&place.path, HELD_AT_MOST));
         }
         Ok(())
     }
 
-    /// Does the work for those that are meant, and gives the others back. Answers whether some must be held again.
+    /// Does the work for those that are meant, and gives the others back. Answers whether some must be held again: those that
+    /// are `left` and come again.
     async fn work_on_held(
         &self,
         wire: &dyn Wire,
         (place, shelf): (&Place, Shelf),
-        (held, handle): HeldAll,
+        held: Held,
         which: &Selection,
         work: Work<'_>,
-        (round, report): (&mut Round, &mut ShelfReport),
+        (round, left, report): (&mut Round, &mut HashMap<i64, Named>, &mut ShelfReport),
     ) -> Result<bool, TransportError> {
+        let Held { arrived, handle, .. } = held;
         let locks = Renewed::start(&self.broker.link, &place.path);
         let held: Vec<Taken> =
-            held.into_iter().map(|arrived| locks.enter(arrived, Arc::clone(&handle))).collect();
+            arrived.into_iter().map(|arrived| locks.enter(arrived, Arc::clone(&handle))).collect();
         let mut others = Vec::new();
         let mut ended = Ok(false);
         for taken in held {
             let number = taken.sequence_number();
             let incoming = taken.arrived.message.as_deref().ok();
             let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !round.is_left(number));
-            let looked = here.map(|incoming| Looked::new(incoming, place, shelf).shelved);
-            let Some(meant) = looked.filter(|shelved| which.includes(shelved)) else {
+            let looked = here.map(|incoming| Looked::new(incoming, place, shelf));
+            let Some(named) = looked.and_then(|looked| named(looked, which)) else {
                 others.push(taken.arrived);
                 continue;
             };
             if ended.is_err() {
-                report.note(meant.handle, meant.message.id(), EntryOutcome::NotTried);
+                left.insert(number, named);
                 others.push(taken.arrived);
                 continue;
             }
+            left.remove(&number);
             let worked = self.one(wire, (place, shelf), &taken, work, round.is_sent(number)).await;
             locks.leave(&taken);
             let outcome = match worked.map_err(|not_done| round.not_done(number, not_done)) {
                 Ok(()) => EntryOutcome::Done,
                 Err(Next::Again) => {
-                    ended = ended.map(|_| true);
+                    left.insert(number, named);
+                    ended = Ok(true);
                     continue;
                 }
                 Err(Next::LeaveIt(error)) => {
                     others.push(taken.arrived);
-                    EntryOutcome::Failed(error)
+                    round.failed(number, error)
                 }
                 Err(Next::Stop(error)) => {
                     others.push(taken.arrived);
-                    let of_entry = again(&error);
+                    let of_entry = round.failed(number, again(&error));
                     ended = Err(error);
-                    EntryOutcome::Failed(of_entry)
+                    of_entry
                 }
             };
-            report.note(meant.handle, meant.message.id(), outcome);
+            report.note(named.handle, named.id.as_deref(), outcome);
         }
         drop(locks);
         unlock(wire, &place.path, &others).await;
@@ -267,14 +272,14 @@ impl ServiceBusShelves {
         let Ok(incoming) = &arrived.message else { return Ok(()) };
         if taken.is_lost() {
             let error = error::lost(place, "its lock ran out");
-            return Err(NotDone { refusal: Refusal::LockLost, copy_stored: false, error });
+            return Err(NotDone { refusal: Refusal::LockLost, copy_in: None, error });
         }
         fail_point(FailPoint::Taken);
         let settle = async |kind, properties| {
             let how = Disposal::new(kind).with_properties(properties);
             wire.settle(place, &[arrived.lock], &how).await.map_err(|error| NotDone {
                 refusal: error.refusal.clone(),
-                copy_stored: false,
+                copy_in: None,
                 error: error.into_error(&format!("settling a message of `{place}`")),
             })
         };
@@ -294,7 +299,8 @@ impl ServiceBusShelves {
             self.broker.replace(swap).await.map_err(|NotReplaced { error, copy_stored }| {
                 let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
                 let refusal = error.refusal.clone();
-                NotDone { refusal, copy_stored, error: error.into_error(&format!("{what} `{place}`")) }
+                let copy_in = copy_stored.then(|| target.to_owned());
+                NotDone { refusal, copy_in, error: error.into_error(&format!("{what} `{place}`")) }
             })
         };
         match work {
@@ -333,13 +339,27 @@ impl ServiceBusShelves {
                     Some((queue, _)) => send_on(queue, copy).await,
                     None => Err(NotDone {
                         refusal: Refusal::NotAllowed,
-                        copy_stored: false,
+                        copy_in: None,
                         error: error::dead_letter_queue_takes_none(place),
                     }),
                 }
             }
         }
     }
+}
+
+/// The entry, where it is meant.
+fn named(looked: Looked, which: &Selection) -> Option<Named> {
+    let shelved = looked.shelved;
+    let id = shelved.message.id().map(str::to_owned);
+    which.includes(&shelved).then_some(Named { handle: shelved.handle, id })
+}
+
+/// Whether the report says of everything that was meant here what became of it, whatever else may be here.
+fn is_answered(which: &Selection, place: &Place, report: &ShelfReport) -> bool {
+    let Selection::Handles(handles) = which else { return false };
+    let mut here = handles.iter().filter(|handle| place.number(handle).is_some());
+    here.all(|handle| report.entries.iter().any(|entry| entry.handle == *handle))
 }
 
 /// The same error, for what it stopped and for the entry that it came of.
@@ -352,6 +372,6 @@ pub(super) fn only(report: ShelfReport, entry: &EntryHandle) -> Result<(), Trans
     match report.entries.into_iter().next().map(|result| result.outcome) {
         Some(EntryOutcome::Done) => Ok(()),
         Some(EntryOutcome::Failed(error)) => Err(error),
-        _ => Err(error::no_entry(entry)),
+        _ => Err(report.stopped.unwrap_or_else(|| error::no_entry(entry))),
     }
 }

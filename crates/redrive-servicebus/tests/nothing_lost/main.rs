@@ -6,3 +6,4 @@ mod expiration;
 mod foreign;
 mod limits;
 mod redrive;
+mod reports;

@@ -239,7 +239,8 @@ pub async fn an_empty_page_skips_nothing<H: Harness>(case: &Case<H>) {
         after = one.next;
     }
     let mut all: Vec<_> = all.into_iter().map(|entry| entry.handle).collect();
-    (all.sort(), shown.sort());
+    all.sort();
+    shown.sort();
     assert_eq!(shown, all);
 }
 
