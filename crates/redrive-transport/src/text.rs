@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_message_comes_back_with_all_headers_and_properties() {
         let message = full();
-        let texts = headers(&message, |name| name.is_ascii());
+        let texts = headers(&message, str::is_ascii);
         assert!(texts.iter().all(|(name, _)| name.is_ascii()));
         assert!(texts.contains(&("tenant".to_owned(), "blue".to_owned())));
         let read = super::message(texts, message.body().clone());
