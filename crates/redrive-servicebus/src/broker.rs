@@ -1,14 +1,13 @@
 //! What a transport and its receipts share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tracing::warn;
 
 use crate::connection::Link;
 use crate::error::{Refusal, WireError};
-use crate::inbox::Inbox;
 use crate::listener::Listener;
 use crate::locks::Locks;
 use crate::options::Options;
@@ -23,11 +22,6 @@ pub(crate) struct Broker {
     pub(crate) locks: Arc<Locks>,
     pub(crate) settler: Settler,
     swapper: Swapper,
-    pub(crate) inbox: Inbox,
-    /// How many deliveries the consumer asked to hold.
-    pub(crate) prefetch: AtomicU32,
-    /// The limit that the consumer set last; 0: none yet.
-    pub(crate) limit: AtomicU32,
     without_transactions: AtomicBool,
     /// Who is told what happens beside the deliveries.
     pub(crate) signals: Arc<Listener>,
@@ -52,9 +46,6 @@ impl Broker {
             link,
             locks: Arc::new(Locks::telling(Arc::clone(&signals))),
             signals,
-            inbox: Inbox::default(),
-            prefetch: AtomicU32::new(1),
-            limit: AtomicU32::new(0),
             without_transactions: AtomicBool::new(without_transactions),
         }
     }
@@ -62,18 +53,6 @@ impl Broker {
     /// The path of what is consumed.
     pub(crate) fn entity(&self) -> String {
         self.options.entity.path()
-    }
-
-    /// How many deliveries to hold at most, from each source.
-    pub(crate) fn capacity(&self) -> u32 {
-        let asked = self.prefetch.load(Ordering::Relaxed);
-        let asked = if asked == 0 { u32::MAX } else { asked };
-        let mut most = asked.min(self.options.prefetch_count.unwrap_or(1000));
-        match self.limit.load(Ordering::Relaxed) {
-            0 => {}
-            limit => most = most.min(limit),
-        }
-        most.max(1)
     }
 
     /// Stores a copy and completes its original, in one transaction where there are any.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use redrive_core::{Delivery, Received};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -15,6 +14,7 @@ use crate::convert::Incoming;
 use crate::dead_letter::{Words, dead_letter};
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
+use crate::inbox::{Source, Unreceived};
 use crate::locks::Held;
 use crate::receipt::{Parts, Receipt, Room};
 use crate::wire::{Arrived, InSession, Wire, WireReceiver};
@@ -22,41 +22,12 @@ use crate::wire::{Arrived, InSession, Wire, WireReceiver};
 /// Why a message is dead-lettered that cannot be read.
 const UNDECODABLE: &str = "UndecodableMessage";
 
-/// What the transport wants of its intakes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// So many in hand at most.
-    Deliveries(u32),
-    Pause,
-    Close,
-}
-
-impl Wanted {
-    pub(crate) fn is_deliveries(self) -> bool {
-        matches!(self, Self::Deliveries(_))
-    }
-
-    /// Says it to all intakes. `again`: also where it was wanted already, and the links are made anew. Whoever comes after the
-    /// end comes too late: an intake that had not yet heard of it would go on, and the end would wait for it for ever.
-    pub(crate) fn say(self, to: &watch::Sender<Self>, again: bool) {
-        to.send_if_modified(|before| {
-            let new = *before != Self::Close && (again || *before != self);
-            if new {
-                *before = self;
-            }
-            new
-        });
-    }
-}
-
 /// Takes deliveries from one of the entities that a transport reads.
 pub(crate) struct Intake {
     broker: Arc<Broker>,
-    /// Its number among the intakes of the transport.
-    number: usize,
-    source: Entity,
+    source: Source,
+    entity: Entity,
     path: Arc<str>,
-    wanted: watch::Receiver<Wanted>,
     retired: Vec<Retired>,
 }
 
@@ -70,28 +41,19 @@ enum End {
 }
 
 impl Intake {
-    pub(crate) fn new(
-        broker: Arc<Broker>,
-        number: usize,
-        source: Entity,
-        wanted: watch::Receiver<Wanted>,
-    ) -> Self {
-        let path = source.path().into();
-        Self { broker, number, source, path, wanted, retired: Vec::new() }
+    pub(crate) fn new(broker: Arc<Broker>, source: Source, entity: Entity) -> Self {
+        let path = entity.path().into();
+        Self { broker, source, entity, path, retired: Vec::new() }
     }
 
     /// Takes deliveries until the transport is closed. Answers the links on which something is still in hand: what was handed out
     /// on them can be given back until they are dropped.
     pub(crate) async fn run(mut self) -> Vec<Retired> {
         let mut pace = Pace::default();
-        loop {
-            let wanted = self.no_pause().await;
+        while let Some(limit) = self.source.wanted().await {
             self.close_emptied().await;
-            if !wanted.is_deliveries() {
-                break;
-            }
             let began = Instant::now();
-            match self.take(wanted, &mut pace).await {
+            match self.take(limit, &mut pace).await {
                 Ok(End::Asked) => {}
                 Ok(End::Interrupted(error)) => {
                     if began.elapsed() > Pace::LONGEST {
@@ -99,68 +61,40 @@ impl Intake {
                     }
                     self.broker.tell_interruption();
                     warn!(entity = %self.path, %error, "interrupted; attaching again");
-                    self.rest(wanted, &mut pace).await;
+                    self.rest(limit, &mut pace).await;
                 }
                 Err(error) if lasting(&error) => {
-                    let tried = format!("receiving from `{}`", self.path);
-                    self.broker.inbox.fail(&error.into_error(&tried));
+                    self.source.fail(error.into_error(&format!("receiving from `{}`", self.path)));
                     // Until somebody resumes it.
-                    if self.wanted.changed().await.is_err() {
-                        break;
-                    }
+                    self.source.changed().await;
                 }
                 Err(error) => {
                     warn!(entity = %self.path, %error, "cannot attach; trying again");
-                    self.rest(wanted, &mut pace).await;
+                    self.rest(limit, &mut pace).await;
                 }
             }
         }
+        self.close_emptied().await;
         self.retired
     }
 
-    /// What is wanted, once that is not a pause. A word that is soon followed by another may never be seen: after each change
-    /// it is said anew that nothing comes from here, also where there is a pause again.
-    async fn no_pause(&mut self) -> Wanted {
-        loop {
-            let wanted = *self.wanted.borrow_and_update();
-            if wanted.is_deliveries() {
-                // Not said of a pause that was asked for this moment: more may come from here until that is heard.
-                return wanted;
-            }
-            self.say_drained();
-            if wanted == Wanted::Close {
-                return wanted;
-            }
-            if self.wanted.changed().await.is_err() {
-                return Wanted::Close;
-            }
-        }
-    }
-
-    /// When nothing is wanted, nothing comes from here.
-    fn say_drained(&self) {
-        let wanted = &self.wanted;
-        self.broker.inbox.drained(self.number, || !wanted.borrow().is_deliveries());
-    }
-
     /// After a failure, until the next try or another wish: a pause or an end does not wait for it.
-    async fn rest(&self, now: Wanted, pace: &mut Pace) {
-        let mut wanted = self.wanted.clone();
+    async fn rest(&self, limit: u32, pace: &mut Pace) {
+        let mut wishes = self.source.wishes();
         tokio::select! {
             () = pace.wait() => {}
-            () = otherwise(now, &mut wanted) => {}
+            () = wishes.other_than(limit) => {}
         }
     }
 
-    async fn take(&mut self, now: Wanted, pace: &mut Pace) -> Result<End, WireError> {
-        let mut wanted = self.wanted.clone();
+    async fn take(&mut self, capacity: u32, pace: &mut Pace) -> Result<End, WireError> {
+        let mut wishes = self.source.wishes();
         let wire = tokio::select! {
             wire = self.broker.link.live() => wire?,
-            () = otherwise(now, &mut wanted) => return Ok(End::Asked),
+            () = wishes.other_than(capacity) => return Ok(End::Asked),
         };
         let mut receiver = wire.receiver(&self.path).await?;
         let room = Arc::new(Room::default());
-        let capacity = self.broker.capacity();
         receiver.allow(capacity).await?;
         info!(entity = %self.path, capacity, "attached");
         // So many may be settled before the broker is told that there is room: it need not be told of each.
@@ -170,7 +104,7 @@ impl Intake {
         let end = loop {
             tokio::select! {
                 biased;
-                () = otherwise(now, &mut wanted) => break End::Asked,
+                () = wishes.other_than(capacity) => break End::Asked,
                 arrived = receiver.next() => match arrived {
                     Ok(arrived) => {
                         // Not when attached: a link that is detached at once, again and again, is no success.
@@ -264,8 +198,8 @@ impl Intake {
         self.broker.locks.enter(lock, held);
         let handed_out = count.saturating_add(1);
         let delivery =
-            delivery(&self.broker, &self.source, &self.path, incoming, handed_out).failed_in_place(failures);
-        self.broker.inbox.push(Received { delivery, receipt });
+            delivery(&self.broker, &self.entity, &self.path, incoming, handed_out).failed_in_place(failures);
+        self.source.push([Unreceived(Received { delivery, receipt })]);
     }
 
     /// Closes links on which nothing is in hand any more.
@@ -299,12 +233,6 @@ pub(crate) fn delivery(
         .handed_out_times(handed_out)
 }
 
-/// Resolves when something else is wanted than was before.
-pub(crate) async fn otherwise(before: Wanted, wanted: &mut watch::Receiver<Wanted>) {
-    // Where nobody wants anything any more, neither.
-    let _ = wanted.wait_for(|wanted| *wanted != before).await;
-}
-
 /// What time does not mend.
 pub(crate) fn lasting(error: &WireError) -> bool {
     matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
@@ -321,27 +249,5 @@ pub(crate) async fn dead_letter_undecodable(
     let settled = dead_letter(broker, path, lock, session, Words::new(UNDECODABLE, &why)).await;
     if let Err(error) = settled {
         warn!(entity = %path, %error, "a message that cannot be read was not dead-lettered; it comes again");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn after_the_end_nothing_else_is_wanted() {
-        let (wanted, mut seen) = watch::channel(Wanted::Pause);
-        let deliveries = Wanted::Deliveries(1);
-        deliveries.say(&wanted, false);
-        assert_eq!(*seen.borrow_and_update(), deliveries);
-        deliveries.say(&wanted, false);
-        assert!(!seen.has_changed().expect("it is open"), "the links would be made anew");
-        deliveries.say(&wanted, true);
-        assert!(seen.has_changed().expect("it is open"));
-        Wanted::Close.say(&wanted, false);
-        for (late, again) in [(Wanted::Deliveries(1), true), (Wanted::Pause, false)] {
-            late.say(&wanted, again);
-            assert_eq!(*seen.borrow_and_update(), Wanted::Close, "{late:?}");
-        }
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::Received;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use redrive_transport::Wish;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
@@ -13,7 +14,8 @@ use crate::broker::Broker;
 use crate::connection::Pace;
 use crate::entity::Entity;
 use crate::error::{Refusal, WireError};
-use crate::intake::{Wanted, dead_letter_undecodable, delivery, lasting, otherwise};
+use crate::inbox::{Inbox, Source, Unreceived};
+use crate::intake::{dead_letter_undecodable, delivery, lasting};
 use crate::later::later;
 use crate::receipt::{Parts, Receipt, Room};
 use crate::session::{HeldSession, Left, Session, early, is_loss};
@@ -28,16 +30,14 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Holds one session at a time.
 pub(crate) struct Slot {
     broker: Arc<Broker>,
-    /// Its number among the intakes of the transport.
-    number: usize,
+    source: Source,
     /// Its number among the slots of its entity: those beyond what may be in hand rest.
     place: u32,
-    source: Entity,
+    entity: Entity,
     path: Arc<str>,
     sessions: Sessions,
     /// Who may wait for a session.
     accepting: Arc<Semaphore>,
-    wanted: watch::Receiver<Wanted>,
 }
 
 /// What a slot does that holds a session.
@@ -52,24 +52,17 @@ enum Now {
 }
 
 impl Slot {
-    /// The slots of one entity; the first has this number among the intakes.
-    pub(crate) fn all(
-        broker: &Arc<Broker>,
-        first: usize,
-        source: &Entity,
-        sessions: Sessions,
-        wanted: &watch::Sender<Wanted>,
-    ) -> Vec<Self> {
+    /// The slots of one entity.
+    pub(crate) fn all(broker: &Arc<Broker>, inbox: &Inbox, entity: &Entity, sessions: Sessions) -> Vec<Self> {
         let accepting = Arc::new(Semaphore::new(sessions.accepting as usize));
         let slot = |place: u32| Self {
             broker: Arc::clone(broker),
-            number: first + place as usize,
+            source: inbox.source(),
             place,
-            source: source.clone(),
-            path: source.path().into(),
+            entity: entity.clone(),
+            path: entity.path().into(),
             sessions,
             accepting: Arc::clone(&accepting),
-            wanted: wanted.subscribe(),
         };
         (0..sessions.concurrent).map(slot).collect()
     }
@@ -77,12 +70,8 @@ impl Slot {
     /// Takes deliveries until the transport is closed.
     pub(crate) async fn run(mut self) {
         let mut pace = Pace::default();
-        loop {
-            let wanted = self.no_pause().await;
-            if !wanted.is_deliveries() {
-                return;
-            }
-            let taken = if self.is_spare() { None } else { Some(self.take(wanted, &mut pace).await) };
+        while let Some(limit) = self.source.wanted().await {
+            let taken = if self.place >= limit { None } else { Some(self.take(limit, &mut pace).await) };
             let again = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(error)) if is_loss(&error.refusal) => {
@@ -94,60 +83,27 @@ impl Slot {
                     true
                 }
                 Some(Err(error)) => {
-                    let tried = format!("accepting a session of `{}`", self.path);
-                    self.broker.inbox.fail(&error.into_error(&tried));
+                    self.source.fail(error.into_error(&format!("accepting a session of `{}`", self.path)));
                     false
                 }
                 None => false,
             };
             // Until it is time, or something else is wanted.
-            let changed = tokio::select! {
-                () = pace.wait(), if again => Ok(()),
-                changed = self.wanted.changed() => changed,
-            };
-            if changed.is_err() {
-                return;
+            tokio::select! {
+                () = pace.wait(), if again => {}
+                _ = self.source.changed() => {}
             }
         }
-    }
-
-    /// What is wanted, once that is not a pause. A word that is soon followed by another may never be seen: after each change
-    /// it is said anew that nothing comes from here, also where there is a pause again.
-    async fn no_pause(&mut self) -> Wanted {
-        loop {
-            let wanted = *self.wanted.borrow_and_update();
-            if wanted.is_deliveries() {
-                // Not said of a pause that was asked for this moment: more may come from here until that is heard.
-                return wanted;
-            }
-            self.say_drained();
-            if wanted == Wanted::Close {
-                return wanted;
-            }
-            if self.wanted.changed().await.is_err() {
-                return Wanted::Close;
-            }
-        }
-    }
-
-    /// When nothing is wanted, nothing comes from here.
-    fn say_drained(&self) {
-        let wanted = &self.wanted;
-        self.broker.inbox.drained(self.number, || !wanted.borrow().is_deliveries());
-    }
-
-    /// More sessions are not to be held.
-    fn is_spare(&self) -> bool {
-        self.place >= self.broker.capacity()
     }
 
     fn goes_on(&self) -> bool {
-        self.wanted.borrow().is_deliveries() && !self.is_spare()
+        matches!(self.source.wish(), Wish::Deliveries(limit) if self.place < limit)
     }
 
     /// Accepts a session and holds it for as long as it has messages.
-    async fn take(&mut self, now: Wanted, pace: &mut Pace) -> Result<(), WireError> {
+    async fn take(&mut self, limit: u32, pace: &mut Pace) -> Result<(), WireError> {
         let asked = Instant::now();
+        let mut wishes = self.source.wishes();
         let (broker, path) = (Arc::clone(&self.broker), Arc::clone(&self.path));
         let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
         let accepted = async move {
@@ -158,7 +114,7 @@ impl Slot {
         };
         let accepted = tokio::select! {
             biased;
-            () = otherwise(now, &mut self.wanted) => return Ok(()),
+            () = wishes.other_than(limit) => return Ok(()),
             accepted = accepted => accepted,
         };
         match accepted? {
@@ -214,14 +170,14 @@ impl Slot {
             };
             tokio::select! {
                 biased;
-                changed = self.wanted.changed() => {
-                    match *self.wanted.borrow_and_update() {
-                        Wanted::Deliveries(_) if changed.is_ok() => {}
-                        // Given back with the link, and not counted.
-                        Wanted::Pause if changed.is_ok() && !matches!(now, Now::Asking(_)) => {}
-                        _ => return Ok(()),
+                wish = self.source.changed() => {
+                    match wish {
+                        Wish::Deliveries(_) => {}
+                        Wish::Nothing if !matches!(now, Now::Asking(_)) => {}
+                        // What was asked for is given back with the link, and not counted.
+                        Wish::Nothing | Wish::End => return Ok(()),
                     }
-                    self.say_drained();
+                    self.source.stopped();
                 }
                 () = session.gone() => {
                     return Err(WireError::new(Refusal::SessionLockLost, "the lock of the session is lost"));
@@ -299,8 +255,8 @@ impl Slot {
             delivery_count: incoming.delivery_count,
         });
         let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
-        let delivery = delivery(&self.broker, &self.source, &self.path, incoming, handed_out);
-        self.broker.inbox.push(Received { delivery, receipt });
+        let delivery = delivery(&self.broker, &self.entity, &self.path, incoming, handed_out);
+        self.source.push([Unreceived(Received { delivery, receipt })]);
         Ok(Now::Handing)
     }
 

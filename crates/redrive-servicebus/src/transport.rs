@@ -1,11 +1,9 @@
 //! The transport: what a consumer sees of a queue or subscription.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::join_all;
 use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -14,7 +12,8 @@ use crate::broker::Broker;
 use crate::connection::Link;
 use crate::entity::Entity;
 use crate::error::{self, Refusal, WireError};
-use crate::intake::{Intake, Retired, Wanted};
+use crate::inbox::Inbox;
+use crate::intake::{Intake, Retired};
 use crate::options::Options;
 use crate::publisher::EntityPublisher;
 use crate::receive::ServiceBusReceiver;
@@ -38,7 +37,7 @@ pub struct ServiceBus {
     broker: Arc<Broker>,
     /// The path of what is consumed.
     queue: String,
-    wanted: Arc<watch::Sender<Wanted>>,
+    inbox: Inbox,
     /// Held while it is being opened.
     opened: tokio::sync::Mutex<bool>,
     intakes: Mutex<Vec<JoinHandle<Vec<Retired>>>>,
@@ -80,12 +79,11 @@ impl ServiceBus {
         let broker = Arc::new(Broker::new(options, Arc::clone(&link)));
         let locks = Arc::clone(&broker.locks);
         let keeper = tokio::spawn(async move { locks.keep(&link).await });
-        let (wanted, _) = watch::channel(Wanted::Pause);
-        let (queue, wanted) = (broker.entity(), Arc::new(wanted));
+        let queue = broker.entity();
         Ok(Self {
             broker,
+            inbox: Inbox::new(&*queue),
             queue,
-            wanted,
             opened: tokio::sync::Mutex::default(),
             intakes: Mutex::default(),
             keeper,
@@ -122,7 +120,7 @@ impl ServiceBus {
     /// For tests: what the death of the process does. Nothing is settled or given back; locks run out by themselves.
     #[doc(hidden)]
     pub async fn crash(&self) {
-        self.wanted.send_replace(Wanted::Close);
+        self.inbox.end();
         for intake in self.take_intakes() {
             intake.abort();
             // What it held is lost with it.
@@ -130,7 +128,7 @@ impl ServiceBus {
         }
         self.keeper.abort();
         self.broker.locks.take_all();
-        drop(self.broker.inbox.close());
+        drop(self.inbox.close());
         self.broker.link.abort().await;
     }
 
@@ -155,10 +153,6 @@ impl ServiceBus {
         }
     }
 
-    fn is_closed(&self) -> bool {
-        *self.wanted.borrow() == Wanted::Close
-    }
-
     fn take_intakes(&self) -> Vec<JoinHandle<Vec<Retired>>> {
         std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -167,15 +161,13 @@ impl ServiceBus {
     fn take_from(&self, sources: Vec<Entity>) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for source in sources {
-            let number = intakes.len();
             match self.broker.options.sessions {
                 None => {
-                    let intake =
-                        Intake::new(Arc::clone(&self.broker), number, source, self.wanted.subscribe());
+                    let intake = Intake::new(Arc::clone(&self.broker), self.inbox.source(), source);
                     intakes.push(tokio::spawn(intake.run()));
                 }
                 Some(sessions) => {
-                    let slots = Slot::all(&self.broker, number, &source, sessions, &self.wanted);
+                    let slots = Slot::all(&self.broker, &self.inbox, &source, sessions);
                     let run = async |slot: Slot| {
                         slot.run().await;
                         Vec::new()
@@ -184,10 +176,6 @@ impl ServiceBus {
                 }
             }
         }
-    }
-
-    fn closed(&self) -> TransportError {
-        error::closed(&self.broker.entity())
     }
 }
 
@@ -204,8 +192,8 @@ impl Transport for ServiceBus {
 
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(ServiceBusReceiver, Facts), OpenError> {
         let mut opened = self.opened.lock().await;
-        if self.is_closed() {
-            return Err(self.closed().into());
+        if self.inbox.is_ended() {
+            return Err(self.inbox.closed().into());
         }
         if *opened {
             return Err(TransportError::opened_before(&self.queue).into());
@@ -214,7 +202,6 @@ impl Transport for ServiceBus {
         if let Some(warning) = self.broker.options.warning() {
             warn!(entity = %self.queue, "{warning}");
         }
-        self.broker.prefetch.store(needs.prefetch, Ordering::Relaxed);
         // Whatever is missing is missed here, before the first message is taken.
         let sources = self.broker.options.sources();
         for source in &sources {
@@ -223,12 +210,12 @@ impl Transport for ServiceBus {
         self.broker.signals.listen(signals);
         *opened = true;
         self.take_from(sources);
-        let receiver = ServiceBusReceiver::new(Arc::clone(&self.broker), Arc::clone(&self.wanted));
-        Ok((receiver, self.broker.options.facts()))
+        let most = self.broker.options.most_in_hand(needs.prefetch);
+        Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.broker.options.facts()))
     }
 
     async fn close(&self) {
-        Wanted::Close.say(&self.wanted, false);
+        self.inbox.end();
         // Kept: once detached, the broker takes nothing back on a link, and what is in hand would wait for its lock to run out.
         let mut links = Vec::new();
         for intake in self.take_intakes() {
@@ -236,7 +223,7 @@ impl Transport for ServiceBus {
             links.extend(intake.await.unwrap_or_default());
         }
         self.keeper.abort();
-        let unreceived = self.broker.inbox.close();
+        let unreceived = self.inbox.close();
         let mut reached = true;
         // All that is in hand, received or not; from here on its receipts are worth nothing.
         for (lock, held) in self.broker.locks.take_all() {
@@ -267,7 +254,6 @@ impl Drop for ServiceBus {
             intake.abort();
         }
         self.keeper.abort();
-        // Receipts in there keep the broker, and the broker keeps them.
-        drop(self.broker.inbox.close());
+        drop(self.inbox.close());
     }
 }

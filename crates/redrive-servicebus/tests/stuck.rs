@@ -1,6 +1,7 @@
 //! What must not come to a halt.
 
 use redrive_testkit::Started;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use fe2o3_amqp::{Connection, Sendable, Sender, Session};
 use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
 use fe2o3_amqp_types::primitives::Value;
 use redrive_core::{
-    BoxError, Message, Needs, Received, Settlement, Shelf, Shelves, Transport, TransportErrorKind,
+    BoxError, Message, Needs, Received, Receiver, Settlement, Shelf, Shelves, Signals, Transport,
+    TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
@@ -127,6 +129,38 @@ async fn locks_may_be_renewed_and_sessions_held_without_an_end() -> Result<(), B
             done.map_err(|error| error.error)?;
         }
         transport.close().await;
+    }
+    Ok(())
+}
+
+/// Here a listener of the application panics, in the task that takes deliveries.
+#[tokio::test]
+async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Result<(), BoxError> {
+    let mut in_sessions = Settings::default();
+    in_sessions.requires_session = true;
+    let emulator = Emulator::builder().queue(QUEUE, Settings::default()).queue("sessions", in_sessions);
+    let emulator = emulator.start().await?;
+    let sessions = ServiceBus::options("sessions").sessions(Sessions::concurrent(2));
+    for options in [ServiceBus::options(QUEUE), sessions] {
+        let transport = options.connect(&emulator.connection_string()).await?;
+        let mut message = Message::new("").with_id("a");
+        message.properties_mut().session_id = Some("s".to_owned());
+        transport.publish(message).await?;
+        let signals = Signals::to(|_| panic!("as the test asks"));
+        let (receiver, _) = transport.open(&Needs::none(), signals).await?;
+        receiver.set_limit(1).await?;
+        let mut batch = VecDeque::new();
+        timeout(PATIENCE, receiver.receive(&mut batch, 1)).await??;
+        emulator.restart().await?;
+        for _ in 0..2 {
+            let told =
+                timeout(PATIENCE, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
+            let error = told.expect_err("nothing is taken any more").to_string();
+            assert!(error.contains("panicked") && error.contains("connect another transport"), "{error}");
+            receiver.set_limit(1).await.expect_err("nothing can be taken any more");
+        }
+        timeout(PATIENCE, receiver.set_limit(0)).await.expect("nothing comes")?;
+        timeout(PATIENCE, transport.close()).await.expect("it ends");
     }
     Ok(())
 }

@@ -191,6 +191,12 @@ impl Options {
         self.hold_lock_up_to.unwrap_or(self.max_lock_renewal)
     }
 
+    /// How many deliveries each source may have in hand at most, for a consumer that asks for this many; 0: any number.
+    pub(crate) fn most_in_hand(&self, prefetch: u32) -> u32 {
+        let asked = if prefetch == 0 { u32::MAX } else { prefetch };
+        asked.min(self.prefetch_count.unwrap_or(1000))
+    }
+
     /// How many tasks take deliveries.
     pub(crate) fn intakes(&self) -> usize {
         self.sources().len() * self.sessions.map_or(1, |sessions| sessions.concurrent as usize)
