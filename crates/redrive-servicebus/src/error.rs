@@ -122,15 +122,15 @@ impl WireError {
     }
 }
 
-/// Opening or settling after the end.
+/// Publishing after the transport was closed.
 pub(crate) fn closed(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Closed,
-        format!("the transport of `{entity}` was closed: make a new one with `Options::connect`"),
+        format!("the transport of `{entity}` was closed: connect another one with `Options::connect`"),
     )
 }
 
-/// Starting without sessions where there are some.
+/// Opening an entity that requires sessions, without `Options::sessions`.
 pub(crate) fn needs_sessions(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Unsupported,
@@ -140,12 +140,12 @@ pub(crate) fn needs_sessions(entity: &str) -> TransportError {
     )
 }
 
-/// Starting with sessions where there are none.
+/// Opening an entity that does not require sessions, with `Options::sessions`.
 pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
     TransportError::new(
         Kind::Unsupported,
         format!(
-            "`{entity}` does not require sessions: leave `Options::sessions` away, or create it anew with `RequiresSession`"
+            "`{entity}` does not require sessions: leave `Options::sessions` away, or recreate it with `RequiresSession`"
         ),
     )
 }

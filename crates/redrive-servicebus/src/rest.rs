@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_for_dead_letters_it_does_not_start() {
+    fn without_a_queue_for_dead_letters_it_does_not_open() {
         let options = Options::new("orders").backend(Backend::Rest);
         let error = options.check_needs(&Needs::none()).expect_err("nowhere to go").to_string();
         assert!(error.contains("dead_letter_queue") && error.contains("orders"), "{error}");

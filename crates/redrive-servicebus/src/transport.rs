@@ -78,11 +78,17 @@ impl ServiceBus {
         connected.map_err(|error| error.into_error(&format!("connecting to the namespace `{host}`")))?;
         let broker = Arc::new(Broker::new(options, Arc::clone(&link)));
         let locks = Arc::clone(&broker.locks);
-        let keeper = tokio::spawn(async move { locks.keep(&link).await });
         let queue = broker.entity();
+        let inbox = Inbox::new(&*queue);
+        let guard = inbox.panic_guard();
+        let keeper = tokio::spawn(async move {
+            // Without this task all locks would run out without a word.
+            let _guard = guard;
+            locks.keep(&link).await;
+        });
         Ok(Self {
             broker,
-            inbox: Inbox::new(&*queue),
+            inbox,
             queue,
             opened: tokio::sync::Mutex::default(),
             intakes: Mutex::default(),

@@ -165,6 +165,27 @@ async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Resul
     Ok(())
 }
 
+/// Here it panics in the task that renews locks: the lock of what is in hand runs out.
+#[tokio::test]
+async fn a_panic_while_locks_are_renewed_is_an_error_for_who_waits() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(5);
+    let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
+    let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::ZERO);
+    let transport = options.connect(&emulator.connection_string()).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let signals = Signals::to(|_| panic!("as the test asks"));
+    let (receiver, _) = transport.open(&Needs::none(), signals).await?;
+    receiver.set_limit(1).await?;
+    let mut held = VecDeque::new();
+    timeout(PATIENCE, receiver.receive(&mut held, 1)).await??;
+    let mut batch = VecDeque::new();
+    let told = timeout(PATIENCE, receiver.receive(&mut batch, 1)).await.expect("nobody waits for ever");
+    let error = told.expect_err("no lock is renewed any more").to_string();
+    assert!(error.contains("panicked"), "{error}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_wait_without_an_end_is_scheduled() -> Result<(), BoxError> {
     let emulator = Emulator::builder().queue(QUEUE, Settings::default()).start().await?;

@@ -27,7 +27,7 @@ pub mod text;
 pub use backoff::Backoff;
 pub use batcher::{BatchLimits, BatchWorker, Batcher};
 pub use in_hand::{GiveBack, InHand};
-pub use inbox::{Arrival, Inbox, Source, Wish, Wishes};
+pub use inbox::{Arrival, Inbox, PanicGuard, Source, Wish, Wishes};
 pub use lanes::Lanes;
 pub use loss::LossSignal;
 pub use reconnecting::{Connect, Reconnecting};

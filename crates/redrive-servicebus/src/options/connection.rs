@@ -46,7 +46,7 @@ impl Options {
     }
 
     /// Connects to the namespace of this connection string, as the Azure portal shows it; with
-    /// `UseDevelopmentEmulator=true` without TLS. What the key may do is found out at the start of the consumer.
+    /// `UseDevelopmentEmulator=true` without TLS. The rights of the key are checked when the transport is opened.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Options {
 
     /// Connects to a namespace by its host name, `shop.servicebus.windows.net`, as an identity of Microsoft Entra ID; always
     /// on TLS. The identity is asked for a token for each entity, and again when half of the time is over that a token is good
-    /// for; it has 30 s to answer. What it may do is found out at the start of the consumer: it needs the roles `Azure Service
+    /// for; it has 30 s to answer. Its rights are checked when the transport is opened: it needs the roles `Azure Service
     /// Bus Data Receiver` and `Azure Service Bus Data Sender`.
     ///
     /// ```no_run

@@ -127,7 +127,7 @@ impl Options {
 
     /// The entity's `MaxDeliveryCount`: after so many hand-outs the broker itself dead-letters a message. 10 unless said
     /// otherwise, as in Azure. It cannot be asked for with the rights to listen and send, so it is said here, and the limits
-    /// of the layers are compared with it at the start.
+    /// of the layers are compared with it when the transport is opened.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count.max(1);
         self
@@ -163,7 +163,7 @@ impl Options {
     /// For an entity that requires sessions (and for its retry queue, which then requires them too): how many are consumed at
     /// a time. A retry keeps its place in its session: the message is given back with its story written on it, and its session
     /// rests until the wait is over. For how long at most says [`hold_lock_up_to`](Self::hold_lock_up_to), and else
-    /// [`max_lock_renewal`](Self::max_lock_renewal): a start whose layers ask for longer waits is refused.
+    /// [`max_lock_renewal`](Self::max_lock_renewal): a transport whose layers ask for longer waits does not open.
     pub fn sessions(mut self, sessions: Sessions) -> Self {
         self.sessions = Some(sessions);
         self

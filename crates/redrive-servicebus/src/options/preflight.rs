@@ -42,7 +42,7 @@ impl Options {
         if self.sessions.is_some() && self.intakes() > MOST_SESSIONS {
             return Err(refused(format!(
                 "`{entity}` is to be consumed by {} sessions at a time, and one connection carries {MOST_SESSIONS} at most: \
-                 lower `Sessions::concurrent`, and start more processes",
+                 lower `Sessions::concurrent`, and run more processes",
                 self.intakes()
             )));
         }
@@ -117,7 +117,7 @@ impl Options {
         })
     }
 
-    /// What is said at the start and refuses nothing: somebody chose it.
+    /// A warning for the log when the transport is opened. It refuses nothing: somebody chose this setting.
     pub(crate) fn warning(&self) -> Option<String> {
         let limit = self.max_delivery_count;
         (limit < LEAST_DELIVERY_COUNT).then(|| {

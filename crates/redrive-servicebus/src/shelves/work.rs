@@ -156,7 +156,7 @@ impl ServiceBusShelves {
                     others.push(taken);
                 }
                 Err(Next::Stop(error)) => {
-                    report.note(named.handle, named.id.as_deref(), round.failed(number, again(&error)));
+                    report.note(named.handle, named.id.as_deref(), round.failed(number, error.clone()));
                     others.push(taken);
                     break Some(error);
                 }
@@ -246,7 +246,7 @@ impl ServiceBusShelves {
                 }
                 Err(Next::Stop(error)) => {
                     others.push(taken.arrived);
-                    let of_entry = round.failed(number, again(&error));
+                    let of_entry = round.failed(number, error.clone());
                     ended = Err(error);
                     of_entry
                 }
@@ -360,11 +360,6 @@ fn is_answered(which: &Selection, place: &Place, report: &ShelfReport) -> bool {
     let Selection::Handles(handles) = which else { return false };
     let mut here = handles.iter().filter(|handle| place.number(handle).is_some());
     here.all(|handle| report.entries.iter().any(|entry| entry.handle == *handle))
-}
-
-/// The same error, for what it stopped and for the entry that it came of.
-fn again(error: &TransportError) -> TransportError {
-    TransportError::new(error.kind(), error.to_string())
 }
 
 /// What became of the one entry that was named.

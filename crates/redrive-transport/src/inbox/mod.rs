@@ -15,7 +15,7 @@ use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use tokio::sync::{Notify, watch};
 
 use self::state::State;
-pub use source::{Source, Wishes};
+pub use source::{PanicGuard, Source, Wishes};
 
 /// What arrives in an inbox.
 pub trait Arrival: Send + 'static {
@@ -106,6 +106,12 @@ impl<T: Arrival> Inbox<T> {
     pub fn source(&self) -> Source<T> {
         let number = self.shared.state().add_source();
         Source::new(Arc::clone(&self.shared), number, self.wishes())
+    }
+
+    /// For a task that takes no deliveries itself and that those in hand depend on.
+    #[must_use]
+    pub fn panic_guard(&self) -> PanicGuard<T> {
+        PanicGuard::new(Arc::clone(&self.shared))
     }
 
     /// What is wanted, and its changes.

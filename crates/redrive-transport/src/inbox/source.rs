@@ -136,18 +136,46 @@ impl Wishes {
 
 impl<T: Arrival> Drop for Source<T> {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
         if std::thread::panicking() {
-            let message = format!(
-                "the task that takes deliveries of `{}` panicked (see the log): connect another transport, or restart the \
-                 process",
-                self.shared.queue
-            );
-            state.break_off(TransportError::new(TransportErrorKind::Other, message));
+            self.shared.break_off();
         }
-        state.stopped(self.number);
-        drop(state);
+        self.shared.state().stopped(self.number);
         self.shared.changed.notify_waiters();
+    }
+}
+
+/// Held by a task that takes no deliveries itself and that those in hand depend on, for example one that renews their locks.
+/// Dropped in a panic, it has the consumer told so.
+pub struct PanicGuard<T: Arrival>(Arc<Shared<T>>);
+
+impl<T: Arrival> PanicGuard<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+        Self(shared)
+    }
+}
+
+impl<T: Arrival> Drop for PanicGuard<T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.break_off();
+        }
+    }
+}
+
+impl<T: Arrival> fmt::Debug for PanicGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PanicGuard").finish_non_exhaustive()
+    }
+}
+
+impl<T: Arrival> Shared<T> {
+    fn break_off(&self) {
+        let message = format!(
+            "a task that takes deliveries of `{}` panicked (see the log): connect another transport, or restart the process",
+            self.queue
+        );
+        self.state().break_off(TransportError::new(TransportErrorKind::Other, message));
+        self.changed.notify_waiters();
     }
 }
 

@@ -146,6 +146,23 @@ fn a_source_that_panics_is_told_for_good() {
 }
 
 #[test]
+fn a_guard_tells_of_a_panic_and_of_nothing_else() {
+    let inbox = inbox();
+    let _source = inbox.source();
+    set_limit(&inbox, 3).unwrap().unwrap();
+    drop(inbox.panic_guard());
+    assert_eq!(receive(&inbox, 9), None);
+    let guard = inbox.panic_guard();
+    let panicking = std::thread::spawn(move || {
+        let _guard = guard;
+        panic!("as the test asks");
+    });
+    panicking.join().unwrap_err();
+    assert_eq!(receive(&inbox, 9), Some(Err(TransportErrorKind::Other)));
+    assert_eq!(set_limit(&inbox, 3), Some(Err(TransportErrorKind::Other)));
+}
+
+#[test]
 fn what_is_lost_is_not_received_and_is_told_once() {
     let inbox = inbox();
     let source = inbox.source();
