@@ -1,4 +1,7 @@
-//! The dependency rule of docs/architecture.md, read from `cargo metadata`.
+//! The dependency rule of docs/architecture.md: of crates, read from `cargo metadata`, and of files, read from their sources.
+
+mod circles;
+mod graph;
 
 use std::process::Command;
 

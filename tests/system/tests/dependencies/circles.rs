@@ -1,0 +1,260 @@
+//! Files know each other in one direction: no circles, other than a parent and its children.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::graph::{Graph, Sources};
+
+/// Files that use each other, directly or by way of others.
+type Circle = BTreeSet<String>;
+
+/// A circle that is allowed.
+struct Exception {
+    package: &'static str,
+    /// All files of the circle. Empty: any circle of the crate.
+    files: &'static [&'static str],
+    reason: &'static str,
+}
+
+const EXCEPTIONS: &[Exception] = &[
+    Exception { package: "redrive-core", files: &[], reason: "being undone" },
+    Exception { package: "redrive-rabbitmq", files: &[], reason: "being undone" },
+    Exception { package: "redrive-servicebus", files: &[], reason: "being undone" },
+    Exception { package: "redrive-servicebus-emulator", files: &[], reason: "being undone" },
+    Exception { package: "redrive-testkit", files: &[], reason: "being undone" },
+    Exception { package: "redrive-transport", files: &[], reason: "being undone" },
+];
+
+#[test]
+fn no_crate_has_files_that_know_each_other_in_a_circle() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
+    let mut complaints = String::new();
+    for package in fs::read_dir(crates).expect("there are crates") {
+        let package = package.expect("a folder");
+        let name = package.file_name().into_string().expect("a name");
+        let mut sources = Sources::new();
+        read(&package.path().join("src"), "", &mut sources);
+        for root in ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root)) {
+            let exceptions =
+                EXCEPTIONS.iter().filter(|exception| exception.package == name && root == "lib.rs");
+            complaints += &complaints_about(&name, &Graph::of(&sources, root), exceptions);
+        }
+    }
+    assert!(complaints.is_empty(), "\n{complaints}");
+}
+
+fn read(folder: &Path, prefix: &str, sources: &mut Sources) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let entry = entry.expect("an entry");
+        let name = format!("{prefix}{}", entry.file_name().to_str().expect("a name"));
+        if entry.file_type().expect("a type").is_dir() {
+            read(&entry.path(), &format!("{name}/"), sources);
+        } else if name.ends_with(".rs") {
+            sources.insert(name, fs::read_to_string(entry.path()).expect("a text"));
+        }
+    }
+}
+
+/// Circles that are not allowed, and exceptions that nothing needs any more.
+fn complaints_about<'a>(
+    package: &str,
+    graph: &Graph,
+    exceptions: impl Iterator<Item = &'a Exception>,
+) -> String {
+    let mut circles = circles(graph);
+    let mut complaints = String::new();
+    for exception in exceptions {
+        let files: Circle = exception.files.iter().map(|&file| file.to_owned()).collect();
+        let before = circles.len();
+        circles.retain(|circle| !files.is_empty() && *circle != files);
+        if circles.len() == before {
+            let _ = writeln!(
+                complaints,
+                "{package}: nothing needs this exception: {files:?}, {}",
+                exception.reason
+            );
+        }
+    }
+    for circle in circles {
+        let _ = writeln!(complaints, "{package}: {} files know each other in a circle:", circle.len());
+        let inside = |file: &String| circle.contains(file);
+        for ((from, to), names) in graph.uses.iter().filter(|((from, to), _)| inside(from) && inside(to)) {
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            let _ = writeln!(complaints, "    {from} → {to}: {}", names.join(", "));
+        }
+    }
+    complaints
+}
+
+/// Every strongly connected set of files, without those that are a parent and its children.
+fn circles(graph: &Graph) -> Vec<Circle> {
+    let mut found = Vec::new();
+    let mut open = vec![graph.modules.keys().cloned().collect::<Circle>()];
+    while let Some(files) = open.pop() {
+        for connected in strongly_connected(graph, &files) {
+            let path = |file: &String| &graph.modules[file];
+            let is_parent =
+                |parent: &&String| connected.iter().all(|file| path(file).starts_with(path(parent)));
+            match connected.iter().find(is_parent).cloned() {
+                // Its children may use it, and it them: what counts is whether they use each other in a circle.
+                Some(parent) => open.push(connected.into_iter().filter(|file| *file != parent).collect()),
+                None => found.push(connected),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The strongly connected sets of more than one file among these.
+fn strongly_connected(graph: &Graph, files: &Circle) -> Vec<Circle> {
+    let reached: BTreeMap<_, _> = files.iter().map(|file| (file, reached_from(graph, file, files))).collect();
+    let mut sets: BTreeSet<Circle> = BTreeSet::new();
+    for (file, reached_here) in &reached {
+        let back = reached_here.iter().filter(|other| reached[*other].contains(*file));
+        sets.insert(back.cloned().collect());
+    }
+    sets.into_iter().filter(|set| set.len() > 1).collect()
+}
+
+fn reached_from(graph: &Graph, start: &str, files: &Circle) -> Circle {
+    let (mut reached, mut open) = (Circle::new(), vec![start.to_owned()]);
+    while let Some(file) = open.pop() {
+        for (from, to) in graph.uses.keys() {
+            if *from == file && files.contains(to) && reached.insert(to.clone()) {
+                open.push(to.clone());
+            }
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(files: &[(&str, &str)]) -> Graph {
+        let sources = files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect();
+        Graph::of(&sources, "lib.rs")
+    }
+
+    /// The circles, each as its files in one word.
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        circles(&graph(files))
+            .into_iter()
+            .map(|circle| circle.into_iter().collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    #[test]
+    fn files_that_use_each_other_are_a_circle_however_they_say_it() {
+        let uses_a = [
+            "use crate::a::A;",
+            "use super::a::{self};",
+            "use super::{a as other};",
+            "fn b() -> crate::a::A {}",
+            "fn b() { println!(\"{}\", crate::a::A) }",
+            "mod inner { use super::super::a::A; }",
+            "#[error(\"{}\", crate::a::A)] struct B;",
+            "use crate::*; fn b() { super::a::go() }",
+            "fn b() { use crate::A; }",
+        ];
+        for text in uses_a {
+            let files = [
+                ("lib.rs", "mod a; mod b; pub use a::A;"),
+                ("a.rs", "pub struct A; use crate::b::B;"),
+                ("b.rs", text),
+            ];
+            assert_eq!(found(&files), ["a.rs b.rs"], "{text}");
+        }
+        let around = [
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "use crate::c::C;"),
+            ("c.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(found(&around), ["a.rs b.rs c.rs"]);
+    }
+
+    #[test]
+    fn one_direction_is_no_circle() {
+        let uses_nothing = [
+            "pub(in crate::a) struct B;",
+            "#[cfg(test)] mod tests { use crate::a::A; }",
+            "#[cfg(test)] mod tests;",
+            "#[cfg(all(test, unix))] use crate::a::A;",
+            "use a::A; use ::a::B;",
+            "use crate::Bytes;",
+        ];
+        for text in uses_nothing {
+            let files = [
+                ("lib.rs", "mod a; mod b; pub use bytes::Bytes;"),
+                ("a.rs", "use crate::b::B;"),
+                ("b.rs", text),
+            ];
+            assert_eq!(found(&files), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_parent_and_its_children_are_no_circle_and_children_among_themselves_are() {
+        let parent = ("m/mod.rs", "mod x; mod y; use x::X; use y::Y; pub struct M;");
+        let with_parent =
+            [("lib.rs", "mod m;"), parent, ("m/x.rs", "use super::M;"), ("m/y.rs", "use super::{M, X};")];
+        assert_eq!(found(&with_parent), [""; 0]);
+        let without =
+            [("lib.rs", "mod m;"), parent, ("m/x.rs", "use super::Y;"), ("m/y.rs", "use super::{M, X};")];
+        assert_eq!(found(&without), ["m/x.rs m/y.rs"]);
+        let by_the_file = [
+            ("lib.rs", "mod m;"),
+            ("m.rs", "mod x; use x::X; pub struct M;"),
+            ("m/x.rs", "use super::M; pub struct X;"),
+        ];
+        assert_eq!(found(&by_the_file), [""; 0]);
+    }
+
+    #[test]
+    fn a_circle_by_way_of_a_parent_is_one() {
+        let files = [
+            ("lib.rs", "mod m; mod z;"),
+            ("m/mod.rs", "mod x; pub use x::X; pub struct M(crate::z::Z);"),
+            ("m/x.rs", "pub struct X(super::M);"),
+            ("z.rs", "use crate::m::X; pub struct Z;"),
+        ];
+        assert_eq!(found(&files), ["m/mod.rs m/x.rs z.rs"]);
+    }
+
+    #[test]
+    fn a_re_export_leads_to_the_file_that_defines_the_name() {
+        let files = [
+            ("lib.rs", "mod m; mod z;"),
+            ("m/mod.rs", "mod x; mod w; pub use self::x::X as Y; pub use w::*; fn m(_: crate::z::Z) {}"),
+            ("m/x.rs", "pub struct X;"),
+            ("m/w.rs", "pub struct W;"),
+            ("z.rs", "use crate::m::{Y, W}; pub struct Z;"),
+        ];
+        let graph = graph(&files);
+        let of_z: Vec<_> =
+            graph.uses.keys().filter(|(from, _)| from == "z.rs").map(|(_, to)| to.as_str()).collect();
+        assert_eq!(of_z, ["m/w.rs", "m/x.rs"]);
+        assert_eq!(circles(&graph), [] as [Circle; 0]);
+    }
+
+    #[test]
+    fn an_exception_covers_its_circle_and_is_needed() {
+        let circle =
+            graph(&[("lib.rs", "mod a; mod b;"), ("a.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;")]);
+        let exception = |files| Exception { package: "p", files, reason: "a test" };
+        let all = "p: 2 files know each other in a circle:\n    a.rs → b.rs: crate::b::B\n    b.rs → a.rs: crate::a::A\n";
+        assert_eq!(complaints_about("p", &circle, [].into_iter()), all);
+        for files in [&[][..], &["b.rs", "a.rs"]] {
+            assert_eq!(complaints_about("p", &circle, [exception(files)].iter()), "");
+        }
+        let other = complaints_about("p", &circle, [exception(&["a.rs", "c.rs"])].iter());
+        assert!(other.contains("nothing needs") && other.ends_with(all), "{other}");
+        let straight = graph(&[("lib.rs", "mod a;"), ("a.rs", "")]);
+        assert!(complaints_about("p", &straight, [exception(&[])].iter()).contains("nothing needs"));
+    }
+}
