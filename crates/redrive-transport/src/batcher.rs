@@ -7,18 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::lanes::Lanes;
-
-/// How much goes together, for each key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchLimits {
-    /// How many batches are on their way at once. With more than one, the next is sent while one waits for its answer.
-    pub lanes: usize,
-    /// How many items a batch has at most.
-    pub items: usize,
-    /// How many bytes a batch has at most, about. A larger item goes alone.
-    pub bytes: usize,
-}
+use crate::lanes::{BatchLimits, Lanes};
 
 /// What a [`Batcher`] does with a batch.
 pub trait BatchWorker: Send + Sync + 'static {

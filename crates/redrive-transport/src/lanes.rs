@@ -3,7 +3,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use crate::batcher::BatchLimits;
+/// How much goes together, for each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// How many batches are on their way at once. With more than one, the next is sent while one waits for its answer.
+    pub lanes: usize,
+    /// How many items a batch has at most.
+    pub items: usize,
+    /// How many bytes a batch has at most, about. A larger item goes alone.
+    pub bytes: usize,
+}
 
 /// Items that wait, by their key. Items of one key go together, up to the [limits](BatchLimits); a lane carries one batch after
 /// the other. What has another key waits for none of them, and fails with none of them.

@@ -25,9 +25,9 @@ mod reconnecting;
 pub mod text;
 
 pub use backoff::Backoff;
-pub use batcher::{BatchLimits, BatchWorker, Batcher};
+pub use batcher::{BatchWorker, Batcher};
 pub use in_hand::{GiveBack, InHand};
 pub use inbox::{Arrival, Inbox, PanicGuard, Source, Wish, Wishes};
-pub use lanes::Lanes;
+pub use lanes::{BatchLimits, Lanes};
 pub use loss::LossSignal;
 pub use reconnecting::{Connect, Reconnecting};

@@ -24,7 +24,6 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { package: "redrive-servicebus", files: &[], reason: "being undone" },
     Exception { package: "redrive-servicebus-emulator", files: &[], reason: "being undone" },
     Exception { package: "redrive-testkit", files: &[], reason: "being undone" },
-    Exception { package: "redrive-transport", files: &[], reason: "being undone" },
 ];
 
 #[test]
