@@ -234,15 +234,6 @@ pub(crate) fn closed() -> TransportError {
     TransportError::new(TransportErrorKind::Closed, "the transport was closed")
 }
 
-/// After a panic of the intake nothing takes deliveries any more.
-pub(crate) fn intake_panicked(queue: &str) -> TransportError {
-    let message = format!(
-        "the intake of `{queue}` panicked (the panic is in the log), and this transport takes no more deliveries: connect a new \
-         transport, or restart the process"
-    );
-    TransportError::new(TransportErrorKind::Other, message)
-}
-
 /// A connection or channel could not be used.
 pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)

@@ -13,42 +13,33 @@
 //!
 //! Queues, counters, permissions and limits: `docs/transports/rabbitmq.md`.
 
-mod acks;
-mod address;
-mod arrivals;
-mod broker;
+mod broker_delivery_count;
 mod connection;
-mod connections;
-mod consume;
 mod convert;
-mod credentials;
 mod delay;
 mod error;
-mod hand_outs;
-mod idle;
-mod inbox;
+mod facts;
+mod frame_sanitizer;
 #[cfg(feature = "management")]
 mod management;
 mod options;
-mod prefetch;
+mod prepare;
 mod publish;
-mod publisher;
+mod receipt;
 mod receive;
-mod screen;
-mod session;
+mod settle;
+mod shared;
 mod shelves;
-mod stayed;
 mod topology;
 mod transfer;
 mod transport;
 mod version;
 
-pub use connections::Connections;
-pub use credentials::{Credentials, CredentialsProvider};
+pub use connection::{ConnectionOptions, Connections, Credentials, CredentialsProvider};
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
-pub use options::{ConnectionOptions, Options};
+pub use options::Options;
+pub use receipt::Receipt;
 pub use receive::RabbitMqReceiver;
-pub use session::Receipt;
 pub use shelves::RabbitMqShelves;
 pub use topology::{QueueType, Topology};
 pub use transfer::{Transfer, Transferred};

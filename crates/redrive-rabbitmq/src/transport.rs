@@ -5,20 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redrive_core::{
     Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError, TransportErrorKind,
 };
-use tokio::sync::watch;
+use redrive_transport::{Inbox, Wish, Wishes};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::address::url_from_env;
-use crate::broker::{Broker, tell_recoveries};
-use crate::connections::{Connections, Ownership};
-use crate::consume::{self, Wanted};
-use crate::delay::Way;
-use crate::error;
+use crate::connection::{Connections, Ownership, url_from_env};
 use crate::options::Options;
-use crate::publisher::WayPublisher;
-use crate::receive::{RabbitMqReceiver, want};
-use crate::shelves::RabbitMqShelves;
+use crate::publish::RoutePublisher;
+use crate::receive::{Arrived, RabbitMqReceiver, intake};
+use crate::shared::Shared;
+use crate::shelves::{RabbitMqShelves, Taken};
+use crate::topology::Route;
 use crate::transfer::Transfer;
 
 /// The transport of one RabbitMQ queue.
@@ -34,11 +31,14 @@ use crate::transfer::Transfer;
 /// Everything about queues, counters and limits stands in `docs/transports/rabbitmq.md`.
 #[derive(Debug)]
 pub struct RabbitMq {
-    broker: Arc<Broker>,
-    wanted: Arc<watch::Sender<Wanted>>,
+    shared: Arc<Shared>,
+    inbox: Inbox<Arrived>,
+    /// Some while the transport is open.
     intake: Mutex<Option<JoinHandle<()>>>,
-    /// One at a time.
+    /// One caller at a time.
     opening: tokio::sync::Mutex<()>,
+    /// What operators took off the shelves.
+    taken: Arc<Taken>,
 }
 
 impl RabbitMq {
@@ -65,33 +65,39 @@ impl RabbitMq {
         Options::new(queue)
     }
 
-    pub(crate) async fn open(
+    async fn connected(
         options: Options,
         connections: Connections,
         ownership: Ownership,
     ) -> Result<Self, TransportError> {
-        let plan = options.plan()?;
-        let broker = Broker::new(options, plan, connections, ownership);
-        let live = broker.live().await?;
-        broker.note_connection(&live);
-        if let Some(refused) = broker.options.delay.refused_by(live.version) {
+        let transport = Self::over(options, connections, ownership)?;
+        let Shared { options, connections, facts, .. } = &*transport.shared;
+        let connection = connections.consuming().await?;
+        facts.note_connection(&connection);
+        if let Some(refused) = options.delay.refused_by(connection.version) {
             return Err(TransportError::new(TransportErrorKind::Unsupported, refused));
         }
-        broker.publisher()?.link().live().await?;
-        Ok(Self::over(broker))
+        connections.publishing()?.connection().connection().await?;
+        Ok(transport)
     }
 
-    fn over(broker: Broker) -> Self {
-        let wanted = Arc::new(watch::Sender::new(Wanted::Pause));
+    /// Connects when that is needed.
+    fn over(
+        options: Options,
+        connections: Connections,
+        ownership: Ownership,
+    ) -> Result<Self, TransportError> {
+        let shared = Arc::new(Shared::new(options, connections, ownership)?);
+        let inbox = Inbox::new(shared.queue());
         let (intake, opening) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { broker: Arc::new(broker), wanted, intake, opening }
+        Ok(Self { shared, inbox, intake, opening, taken: Arc::default() })
     }
 
-    /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is
-    /// for who uses the transport without a consumer, and wants to know when the broker is told.
+    /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is for a caller
+    /// that uses the transport without a consumer, and wants to know when the broker has them.
     pub fn flush(&self) {
-        for session in self.broker.sessions() {
-            session.tell_all();
+        for channel in self.shared.deliveries.in_use() {
+            channel.flush();
         }
     }
 
@@ -117,15 +123,15 @@ impl RabbitMq {
     /// once.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        Publisher::new(WayPublisher::new(&self.broker, Way::queue(self.broker.queue())))
+        Publisher::new(RoutePublisher::new(&self.shared, Route::queue(self.shared.queue())))
     }
 
     /// Publishes to an exchange, with this routing key. `Ok` means that the message is stored in every queue that the exchange
     /// led to, of which there was at least one. Without delays.
     #[must_use]
     pub fn publisher_to_exchange(&self, exchange: &str, routing_key: &str) -> Publisher {
-        let way = Way { exchange: exchange.into(), routing_key: routing_key.into() };
-        Publisher::new(WayPublisher::new(&self.broker, way))
+        let route = Route { exchange: exchange.into(), routing_key: routing_key.into() };
+        Publisher::new(RoutePublisher::new(&self.shared, route))
     }
 
     /// Publishes a message to the queue that this transport consumes: [`publisher`](Self::publisher), then
@@ -142,38 +148,35 @@ impl RabbitMq {
     /// Logged as warnings when the transport is opened.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
-        self.broker.mode().caveats()
+        self.shared.facts.strategy().caveats()
     }
 
     /// The shelves of the queue, for operators.
     #[must_use]
     pub fn shelves(&self) -> RabbitMqShelves {
-        RabbitMqShelves::new(Arc::clone(&self.broker))
+        RabbitMqShelves::new(Arc::clone(&self.shared), Arc::clone(&self.taken))
     }
 
     /// Moves what waits in the delay queues of another topology into those of this one, which is declared or verified
     /// first: for when the delay mode, the names or the types of the delay queues change.
     pub fn transfer_from(&self, old: Options) -> Transfer {
-        Transfer::new(Arc::clone(&self.broker), old)
-    }
-
-    fn is_closed(&self) -> bool {
-        *self.wanted.borrow() == Wanted::Close
+        Transfer::new(Arc::clone(&self.shared), old)
     }
 
     fn intake(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what the broker cannot do, then prepares the queues. After an error the transport is as it was.
+    /// Refuses needs that the broker cannot meet, then prepares the queues. After an error the transport is as it was.
     async fn prepare(&self, needs: &Needs, signals: Signals) -> Result<Facts, OpenError> {
-        let active = self.broker.prepared(needs);
-        let facts = self.broker.facts_for(&active);
-        needs.check(self.broker.queue(), &facts)?;
-        let before = self.broker.activate(active);
-        let prepared = self.prepare_queues(needs, &facts, signals).await;
+        let facts = &self.shared.facts;
+        let active = facts.prepared(needs);
+        let known = facts.facts_for(&active);
+        needs.check(self.shared.queue(), &known)?;
+        let before = facts.activate(active);
+        let prepared = self.prepare_queues(needs, &known, signals).await;
         if prepared.is_err() {
-            self.broker.activate(before);
+            facts.activate(before);
         }
         prepared
     }
@@ -181,19 +184,78 @@ impl RabbitMq {
     async fn prepare_queues(
         &self,
         needs: &Needs,
-        facts: &Facts,
+        known: &Facts,
         signals: Signals,
     ) -> Result<Facts, OpenError> {
-        self.broker.prepare().await?;
-        let now = self.broker.tell_to(signals);
-        // The queues may have told more.
-        if now != *facts
-            && let Err(refused) = needs.check(self.broker.queue(), &now)
+        self.shared.queues.prepare().await?;
+        let facts = &self.shared.facts;
+        let now = facts.listen(signals);
+        // Preparing the queues may have changed the facts.
+        if now != *known
+            && let Err(refused) = needs.check(self.shared.queue(), &now)
         {
-            self.broker.tell_nobody();
+            facts.stop_listening();
             return Err(refused);
         }
         Ok(now)
+    }
+}
+
+/// Connecting.
+impl Options {
+    /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, and no endless wait.
+    /// Several URLs with commas between them are as many nodes of one cluster: see [`connect_any`](Self::connect_any).
+    ///
+    /// # Errors
+    ///
+    /// When the broker does not answer, refuses the credentials, or the options contradict each other.
+    pub async fn connect(self, url: &str) -> Result<RabbitMq, TransportError> {
+        self.connect_any([url]).await
+    }
+
+    /// Connects to the first of these nodes of one cluster that answers, in this order, unless
+    /// [`shuffle_addresses`](Self::shuffle_addresses) was asked for. When a connection is lost the next node is tried,
+    /// and after the last one the first again.
+    ///
+    /// # Errors
+    ///
+    /// When none of them lets us in; the error names each. Else as [`connect`](Self::connect).
+    pub async fn connect_any<U: AsRef<str>>(
+        self,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<RabbitMq, TransportError> {
+        self.check()?;
+        let connections = Connections::new(&self.connection.addresses(urls)?, self.connection.clone());
+        RabbitMq::connected(self, connections, Ownership::Own).await
+    }
+
+    /// Takes connections that are there, and that other transports use too: for many consumers in one process. What is
+    /// handed out, acknowledged and stored for one of them does not touch the others. But a connection that ends does so for
+    /// all that share it: what all of them have in hand comes again.
+    ///
+    /// ```no_run
+    /// # use redrive_rabbitmq::{Connections, RabbitMq};
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let connections = Connections::connect("amqp://localhost").await?;
+    /// let orders = RabbitMq::options("orders").connect_over(&connections).await?;
+    /// let bills = RabbitMq::options("bills").connect_over(&connections).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When an option was given that belongs to the connections (heartbeat, credentials, timeouts, …); give it to
+    /// [`Connections::options`]. Else as [`connect`](Self::connect).
+    pub async fn connect_over(mut self, connections: &Connections) -> Result<RabbitMq, TransportError> {
+        if let Some(option) = self.wants_own_connections {
+            let message = format!(
+                "`{option}` is a matter of the connections, which are shared: give it to `Connections::options`"
+            );
+            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
+        }
+        self.connection = connections.options_of().clone();
+        self.check()?;
+        RabbitMq::connected(self, connections.clone(), Ownership::Shared).await
     }
 }
 
@@ -201,7 +263,7 @@ impl Transport for RabbitMq {
     type Receiver = RabbitMqReceiver;
 
     fn queue(&self) -> &str {
-        self.broker.queue()
+        self.shared.queue()
     }
 
     fn publisher(&self) -> Publisher {
@@ -210,37 +272,54 @@ impl Transport for RabbitMq {
 
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(RabbitMqReceiver, Facts), OpenError> {
         let _one_at_a_time = self.opening.lock().await;
-        if self.is_closed() {
-            return Err(error::closed().into());
+        if self.inbox.is_ended() {
+            return Err(self.inbox.closed().into());
         }
         if self.intake().is_some() {
-            return Err(TransportError::opened_before(self.broker.queue()).into());
+            return Err(TransportError::opened_before(self.shared.queue()).into());
         }
         let facts = self.prepare(needs, signals).await?;
         for caveat in self.caveats() {
-            warn!(queue = %self.broker.queue(), delay = self.broker.options.delay.name(), "{caveat}");
+            warn!(queue = %self.shared.queue(), delay = self.shared.options.delay.name(), "{caveat}");
         }
-        tokio::spawn(tell_recoveries(Arc::clone(&self.broker), self.wanted.subscribe()));
-        let taking = consume::run(Arc::clone(&self.broker), self.wanted.subscribe());
-        *self.intake() = Some(tokio::spawn(taking));
-        Ok((RabbitMqReceiver::new(Arc::clone(&self.broker), Arc::clone(&self.wanted)), facts))
+        tokio::spawn(send_recoveries(Arc::clone(&self.shared), self.inbox.wishes()));
+        let intake = intake::run(Arc::clone(&self.shared), self.inbox.source());
+        *self.intake() = Some(tokio::spawn(intake));
+        Ok((RabbitMqReceiver::new(Arc::clone(&self.shared), self.inbox.clone()), facts))
     }
 
     async fn close(&self) {
-        want(&self.wanted, Wanted::Close);
+        self.inbox.end();
         let intake = self.intake().take();
         if let Some(intake) = intake {
-            // It ends by itself; had it panicked, there would be nothing left to end.
+            // It ends by itself. After a panic nothing is left to end.
             let _ = intake.await;
         }
-        consume::give_back_unreceived(&self.broker).await;
-        for session in self.broker.sessions() {
-            session.settle_down().await;
-            session.end();
-            session.give_back_all().await;
+        // Deliveries that nobody received go back.
+        drop(self.inbox.close());
+        let Shared { deliveries, connections, .. } = &*self.shared;
+        for channel in deliveries.in_use() {
+            channel.settle_down().await;
+            channel.end();
+            channel.give_back_all().await;
         }
-        self.broker.close().await;
-        info!(queue = %self.broker.queue(), "closed");
+        if connections.close().await == Ownership::Shared {
+            for channel in deliveries.in_use() {
+                channel.close().await;
+            }
+        }
+        info!(queue = %self.shared.queue(), "closed");
+    }
+}
+
+/// Signals each time that the broker accepts messages again, until the transport is closed or dropped.
+async fn send_recoveries(shared: Arc<Shared>, mut wishes: Wishes) {
+    let mut recoveries = shared.connections.recoveries();
+    loop {
+        tokio::select! {
+            Ok(()) = recoveries.changed() => shared.facts.send_recovered(),
+            wish = wishes.changed() => if wish == Wish::End { return },
+        }
     }
 }
 
@@ -251,19 +330,24 @@ mod tests {
     use redrive_core::TransportErrorKind::{Unreachable, Unsupported};
 
     use super::*;
+    use crate::connection::Address;
 
     #[tokio::test]
     async fn a_transport_that_was_not_opened_is_as_it_was() {
-        let transport = RabbitMq::over(Broker::unconnected(Options::new("orders").prefetch_up_to(200)));
-        let before = transport.broker.facts();
+        let options = Options::new("orders").prefetch_up_to(200);
+        let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
+        let connections = Connections::new(&address.into(), options.connection.clone());
+        let transport = RabbitMq::over(options, connections, Ownership::Own).unwrap();
+        let facts = &transport.shared.facts;
+        let before = facts.facts();
         // What the broker cannot hold is refused before anything is asked; else nobody listens.
         for (wait, why) in [(Duration::MAX, Unsupported), (Duration::from_secs(1), Unreachable)] {
             let mut needs = Needs::none();
             (needs.prefetch, needs.waits) = (10, [wait].into());
             let error = transport.open(&needs, Signals::ignored()).await.expect_err("not opened");
             assert_eq!(error.kind(), why, "{error}");
-            assert_eq!(transport.broker.facts(), before);
-            assert!(!transport.broker.is_started(), "what its publishers may declare is another matter then");
+            assert_eq!(facts.facts(), before);
+            assert!(!facts.knows_needs(), "what its publishers may declare is another matter then");
         }
     }
 }

@@ -162,7 +162,7 @@ async fn consumers_that_share_have_two_connections(version: Version) {
         complete(transport, next(transport).await.receipt).await;
     }
     let names = ctl(&node, &["list_connections", "client_properties"]).await;
-    for role in ["consuming", "publishing", "asking"] {
+    for role in ["consuming", "publishing", "control"] {
         assert_eq!(names.matches(&format!("one for all ({role})")).count(), 1, "{names}");
     }
     // Those on which queues were declared may be closed a moment later.

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use redrive_core::Message;
 
-use super::{Mode, Way};
-use crate::topology::{Part, Plan, Topology};
+use super::DelayStrategy;
+use crate::topology::{Part, Plan, Route, Topology};
 
-/// The mode at work.
+/// The strategy of [`Delay::Ladder`](super::Delay::Ladder).
 #[derive(Debug)]
-pub(super) struct AtWork {
+pub(super) struct LadderStrategy {
     plan: Arc<Plan>,
     ladder: Ladder,
-    /// All rungs, shortest first, and the ways onto them: every retry asks for one.
-    ways: Vec<(Duration, Way)>,
+    /// All rungs, shortest first, with their routes: every retry looks one up.
+    routes: Vec<(Duration, Route)>,
 }
 
-impl AtWork {
-    /// Rungs that were not known at the start can be added where redrive declares.
+impl LadderStrategy {
+    /// Where redrive declares, rungs that were not known before can be added.
     pub(super) fn new(plan: &Arc<Plan>, ladder: Ladder) -> Self {
         let ladder = match plan.topology {
             Topology::Declare => ladder.with_spare_rungs(),
@@ -29,28 +29,28 @@ impl AtWork {
     }
 
     pub(super) fn with(plan: &Arc<Plan>, ladder: Ladder) -> Self {
-        let ways = ladder.all().map(|rung| (rung, Way::queue(plan.names.rung(rung)))).collect();
-        Self { plan: Arc::clone(plan), ladder, ways }
+        let routes = ladder.all().map(|rung| (rung, Route::queue(plan.names.rung(rung)))).collect();
+        Self { plan: Arc::clone(plan), ladder, routes }
     }
 }
 
-impl Mode for AtWork {
+impl DelayStrategy for LadderStrategy {
     fn hops(&self) -> Vec<Duration> {
-        self.ways.iter().map(|(rung, _)| *rung).collect()
+        self.routes.iter().map(|(rung, _)| *rung).collect()
     }
 
-    fn way(&self, wait: Duration, _: &mut Message) -> Option<Way> {
+    fn route(&self, wait: Duration, _: &mut Message) -> Option<Route> {
         let rung = self.ladder.rung_for(wait)?;
-        let index = self.ways.binary_search_by_key(&rung, |(rung, _)| *rung).ok()?;
-        Some(self.ways[index].1.clone())
+        let index = self.routes.binary_search_by_key(&rung, |(rung, _)| *rung).ok()?;
+        Some(self.routes[index].1.clone())
     }
 
     fn parts(&self) -> Vec<Part> {
         self.ladder.rungs().iter().map(|&wait| Part::Queue(self.plan.rung(wait))).collect()
     }
 
-    fn spare(&self, way: &Way) -> Option<Part> {
-        let (rung, _) = self.ways.iter().find(|(_, onto)| onto == way)?;
+    fn spare(&self, route: &Route) -> Option<Part> {
+        let (rung, _) = self.routes.iter().find(|(_, onto)| onto == route)?;
         self.ladder.spare.contains(rung).then(|| Part::Queue(self.plan.rung(*rung)))
     }
 }
@@ -67,14 +67,14 @@ const SHARED_WITHIN_PERCENT: u128 = 25;
 const DEFAULT_SHORTEST: Duration = Duration::from_millis(50);
 const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
 
-/// For waits that nobody named before the start (a snooze, "wait at least this long" of an error): declared when one is
+/// For waits that nobody named before the transport was opened (a snooze, "wait at least this long" of an error): declared when one is
 /// needed for the first time. Without them a wait of an hour would be made of as many hops as the longest rung goes into it.
 const SPARE: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
 
 /// The waits that have a queue, each kind shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ladder {
-    /// Declared, or verified, at the start.
+    /// Declared, or verified, when the transport is opened.
     rungs: Vec<Duration>,
     /// Others, declared when they are needed.
     spare: Vec<Duration>,
@@ -101,7 +101,7 @@ impl Ladder {
     }
 
     /// All rungs of the default ladder, and those beyond, each declared when it is needed for the first time; those for
-    /// `waits` at the start.
+    /// `waits` when the transport is opened.
     pub(crate) fn on_demand(waits: impl IntoIterator<Item = Duration>) -> Self {
         let rungs = Self::exactly(waits).rungs;
         let spare =

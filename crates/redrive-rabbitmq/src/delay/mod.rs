@@ -1,5 +1,5 @@
-//! How a retried message waits: one file per mode, each of the same shape. Pure: a mode names queues and ways; declaring
-//! and publishing is done elsewhere.
+//! How a retried message waits: one file per [`Delay`] mode, each with its options and its [`DelayStrategy`]. Pure: a strategy
+//! names queues and routes, and does not declare or publish.
 
 mod ladder;
 mod native;
@@ -10,15 +10,21 @@ pub use native::Native;
 pub use single_queue::{Entity, SingleQueue};
 pub use staged::Staged;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lapin::types::AMQPValue;
 use redrive_core::{Facts, Message, Needs, Origin, Value, header_names};
 
-use crate::topology::{Part, Plan, QueueType, Topology};
+use crate::topology::{Part, Plan, QueueType, Route, Topology};
 use crate::version::Version;
-pub(crate) use ladder::{LONGEST, Ladder, whole_millis};
+pub(crate) use ladder::{LONGEST, whole_millis};
+use ladder::{Ladder, LadderStrategy};
+use native::NativeStrategy;
+use single_queue::SingleQueueStrategy;
+use staged::StagedStrategy;
 
 /// How a retried message waits for its time.
 ///
@@ -104,25 +110,55 @@ impl Delay {
         }
     }
 
-    /// The mode at work, once it is known which waits will be asked for.
-    pub(crate) fn at_work(&self, plan: &Arc<Plan>, needs: &Needs, more_waits: &[Duration]) -> Arc<dyn Mode> {
+    /// The strategy for these needs.
+    pub(crate) fn strategy(
+        &self,
+        plan: &Arc<Plan>,
+        needs: &Needs,
+        more_waits: &[Duration],
+    ) -> Arc<dyn DelayStrategy> {
         let waits = || needs.waits.iter().chain(more_waits).copied();
         match self {
-            Self::Ladder => Arc::new(ladder::AtWork::new(plan, Ladder::for_waits(waits()))),
-            Self::Native(native) => Arc::new(native::AtWork::new(*native, plan, needs, more_waits)),
-            Self::SingleQueue(single_queue) => Arc::new(single_queue::AtWork::new(single_queue, plan)),
-            Self::Staged(staged) => Arc::new(staged::AtWork::new(staged, plan)),
+            Self::Ladder => Arc::new(LadderStrategy::new(plan, Ladder::for_waits(waits()))),
+            Self::Native(native) => Arc::new(NativeStrategy::new(*native, plan, needs, more_waits)),
+            Self::SingleQueue(single_queue) => Arc::new(SingleQueueStrategy::new(single_queue, plan)),
+            Self::Staged(staged) => Arc::new(StagedStrategy::new(staged, plan)),
         }
     }
 
-    /// The mode for who publishes before it is known which waits will be asked for: with the waits that the options name, and no
-    /// others.
-    pub(crate) fn as_named(&self, plan: &Arc<Plan>, more_waits: &[Duration]) -> Arc<dyn Mode> {
+    /// The strategy for a publisher on a transport that is not open: only the waits that the options name are known.
+    pub(crate) fn strategy_before_needs(
+        &self,
+        plan: &Arc<Plan>,
+        more_waits: &[Duration],
+    ) -> Arc<dyn DelayStrategy> {
         match self {
             Self::Ladder | Self::Native(_) => {
-                Arc::new(ladder::AtWork::with(plan, Ladder::exactly(more_waits.iter().copied())))
+                Arc::new(LadderStrategy::with(plan, Ladder::exactly(more_waits.iter().copied())))
             }
-            Self::SingleQueue(_) | Self::Staged(_) => self.at_work(plan, &Needs::none(), more_waits),
+            Self::SingleQueue(_) | Self::Staged(_) => self.strategy(plan, &Needs::none(), more_waits),
+        }
+    }
+
+    /// The arguments that the mode asks of the work queue.
+    pub(crate) fn work_queue_arguments(&self) -> BTreeMap<String, AMQPValue> {
+        match self {
+            Self::Native(native) => native.work_queue_arguments(),
+            Self::Ladder | Self::SingleQueue(_) | Self::Staged(_) => BTreeMap::new(),
+        }
+    }
+
+    /// True when the broker itself holds failed messages back: each delivery of one message before the current one was a failure.
+    pub(crate) fn retries_in_place(&self) -> bool {
+        matches!(self, Self::Native(_))
+    }
+
+    /// How the name of the dead-letter queue ends when the options do not name it.
+    pub(crate) fn dead_letter_suffix(&self) -> &'static str {
+        match self {
+            // There `dead-letters` is the queue where messages wait.
+            Self::SingleQueue(_) => "failed",
+            Self::Ladder | Self::Native(_) | Self::Staged(_) => "dead-letters",
         }
     }
 
@@ -144,27 +180,27 @@ impl Delay {
     }
 }
 
-/// A delay mode at work: plain values that answer.
-pub(crate) trait Mode: fmt::Debug + Send + Sync {
+/// How messages wait: the queues for it, and the route of each copy.
+pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
     /// The waits that take one hop, shortest first; see [`Delays::hops`](redrive_core::Delays::hops).
     fn hops(&self) -> Vec<Duration>;
 
     /// Where a copy goes to wait at least this long (never zero); `None` when nothing holds it that long. Writes on the
     /// copy what it needs for that.
-    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way>;
+    fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route>;
 
-    /// The same for a copy of a delivery that came this way, as the broker tells it: no header decides where a copy goes.
-    fn way_from(&self, origin: &Origin, wait: Duration, copy: &mut Message) -> Option<Way> {
+    /// The same for the copy of a delivery of this origin, as the broker says it: no header decides where a copy goes.
+    fn route_from(&self, origin: &Origin, wait: Duration, copy: &mut Message) -> Option<Route> {
         let _ = origin;
-        self.way(wait, copy)
+        self.route(wait, copy)
     }
 
-    /// What must be there from the start, besides the work queue and the shelves; in the order in which it is declared.
+    /// What must exist when the transport is open, besides the work queue and the shelves; in the order of declaration.
     fn parts(&self) -> Vec<Part>;
 
-    /// What may be missing until a copy is sent this way for the first time.
-    fn spare(&self, way: &Way) -> Option<Part> {
-        let _ = way;
+    /// What may be missing until the first copy takes this route.
+    fn spare(&self, route: &Route) -> Option<Part> {
+        let _ = route;
         None
     }
 
@@ -178,47 +214,19 @@ pub(crate) trait Mode: fmt::Debug + Send + Sync {
         let _ = message;
     }
 
-    /// True when its parts can be gone with a connection: they are then declared anew on the next one.
+    /// True when its parts may end with a connection: they are then declared again on the next one.
     fn is_transient(&self) -> bool {
         false
     }
 
-    /// What else the mode says of itself.
+    /// Adds what the strategy knows to the facts.
     fn describe(&self, facts: &mut Facts) {
         let _ = facts;
     }
 
-    /// What people should know when they start it: logged.
+    /// What users should know; logged when the transport is opened.
     fn caveats(&self) -> Vec<String> {
         Vec::new()
-    }
-}
-
-/// Where a message is published to: for a copy, so that it waits there. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Way {
-    pub(crate) exchange: Arc<str>,
-    pub(crate) routing_key: Arc<str>,
-}
-
-impl Way {
-    /// Straight into a queue.
-    pub(crate) fn queue(name: impl AsRef<str>) -> Self {
-        Self { exchange: Arc::default(), routing_key: name.as_ref().into() }
-    }
-
-    /// What it leads to, for errors and logs.
-    pub(crate) fn shown(&self) -> &str {
-        if self.exchange.is_empty() { &self.routing_key } else { &self.exchange }
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.exchange {
-            "" => f.write_str(&self.routing_key),
-            exchange => write!(f, "{exchange} → {}", self.routing_key),
-        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Delayed retry by the broker itself: RabbitMQ 4.3 and newer, quorum queues. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lapin::types::AMQPValue;
 use redrive_core::{Facts, InPlace, Message, Needs};
 
-use super::ladder::{self, Ladder};
-use super::{Mode, Way};
-use crate::topology::{Part, Plan, Queue, QueueType, Topology};
+use super::DelayStrategy;
+use super::ladder::{self, Ladder, LadderStrategy};
+use crate::topology::{Part, Plan, QueueType, Route, Topology};
 use crate::version::Version;
 
 /// Delayed retry by the broker, without copies: RabbitMQ 4.3 and newer, quorum queues.
@@ -35,12 +37,16 @@ impl Native {
         Self { min, max }
     }
 
-    /// The arguments of the work queue. Always all three: without a shortest wait the broker silently has none.
-    pub(crate) fn set_arguments(self, queue: &mut Queue) {
-        let millis = |wait: Duration| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-        queue.set("x-delayed-retry-type", "failed");
-        queue.set("x-delayed-retry-min", millis(self.min));
-        queue.set("x-delayed-retry-max", millis(self.max));
+    /// The arguments of the work queue. Always all three: without the shortest wait the broker silently delays nothing.
+    pub(super) fn work_queue_arguments(self) -> BTreeMap<String, AMQPValue> {
+        let millis =
+            |wait: Duration| AMQPValue::LongLongInt(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+        let arguments = [
+            ("type", AMQPValue::LongString("failed".into())),
+            ("min", millis(self.min)),
+            ("max", millis(self.max)),
+        ];
+        arguments.into_iter().map(|(name, value)| (format!("x-delayed-retry-{name}"), value)).collect()
     }
 
     pub(super) fn contradiction(self, plan: &Plan, more_waits: &[Duration]) -> Option<String> {
@@ -90,22 +96,22 @@ pub(super) fn refused_by(version: Option<Version>) -> Option<String> {
     }
 }
 
-/// The mode at work.
+/// The strategy of [`Delay::Native`](super::Delay::Native).
 #[derive(Debug)]
-pub(super) struct AtWork {
+pub(super) struct NativeStrategy {
     native: Native,
     /// For what the broker cannot hold back itself.
-    copies: ladder::AtWork,
+    copies: LadderStrategy,
     mismatch: Option<String>,
 }
 
-impl AtWork {
+impl NativeStrategy {
     pub(super) fn new(native: Native, plan: &Arc<Plan>, needs: &Needs, more_waits: &[Duration]) -> Self {
         let ladder = match plan.topology {
             Topology::Declare => Ladder::on_demand(more_waits.iter().copied()),
             Topology::Verify | Topology::Nothing => Ladder::exactly(more_waits.iter().copied()),
         };
-        let copies = ladder::AtWork::with(plan, ladder);
+        let copies = LadderStrategy::with(plan, ladder);
         Self { native, copies, mismatch: mismatch(native, needs) }
     }
 
@@ -114,21 +120,21 @@ impl AtWork {
     }
 }
 
-impl Mode for AtWork {
+impl DelayStrategy for NativeStrategy {
     fn hops(&self) -> Vec<Duration> {
         self.copies.hops()
     }
 
-    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
-        self.copies.way(wait, copy)
+    fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route> {
+        self.copies.route(wait, copy)
     }
 
     fn parts(&self) -> Vec<Part> {
         self.copies.parts()
     }
 
-    fn spare(&self, way: &Way) -> Option<Part> {
-        self.copies.spare(way)
+    fn spare(&self, route: &Route) -> Option<Part> {
+        self.copies.spare(route)
     }
 
     fn describe(&self, facts: &mut Facts) {

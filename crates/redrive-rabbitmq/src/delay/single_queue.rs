@@ -6,8 +6,8 @@ use std::time::Duration;
 use lapin::ExchangeKind;
 use redrive_core::{Count, Exponential, Facts, Message, Story, header_names};
 
-use super::{Mode, Way, ladder};
-use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
+use super::{DelayStrategy, ladder};
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
 
 /// How often a message came back, as kithara and this mode write it.
 const RETRIES: &str = "x-kithara-retries";
@@ -220,15 +220,15 @@ struct Names {
     retry_exchange: String,
 }
 
-/// The mode at work.
+/// The strategy of [`Delay::SingleQueue`](super::Delay::SingleQueue).
 #[derive(Debug)]
-pub(super) struct AtWork {
+pub(super) struct SingleQueueStrategy {
     plan: Arc<Plan>,
     single_queue: SingleQueue,
     names: Names,
 }
 
-impl AtWork {
+impl SingleQueueStrategy {
     pub(super) fn new(single_queue: &SingleQueue, plan: &Arc<Plan>) -> Self {
         let names = single_queue.names(&plan.names.work);
         Self { plan: Arc::clone(plan), single_queue: single_queue.clone(), names }
@@ -246,13 +246,13 @@ impl AtWork {
     }
 }
 
-impl Mode for AtWork {
+impl DelayStrategy for SingleQueueStrategy {
     fn hops(&self) -> Vec<Duration> {
         vec![self.single_queue.max]
     }
 
     /// With the routing key that it had, so that it has it still when it comes back.
-    fn way(&self, wait: Duration, copy: &mut Message) -> Option<Way> {
+    fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route> {
         let (min, max) = (self.single_queue.min, self.single_queue.max);
         if wait > max {
             return None;
@@ -263,7 +263,7 @@ impl Mode for AtWork {
             copy.headers_mut().insert(RETRIES, i64::from(failures));
         }
         let routing_key = super::original_key(copy).unwrap_or_default();
-        Some(Way { exchange: self.names.backoff_exchange.as_str().into(), routing_key: routing_key.into() })
+        Some(Route { exchange: self.names.backoff_exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use lapin::ExchangeKind;
 use redrive_core::{Facts, Message, Origin};
 
-use super::{Mode, Way, ladder};
-use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType};
+use super::{DelayStrategy, ladder};
+use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
 
 /// A chain of delay queues with growing times to live that you name, for topologies that another team owns. They are
 /// verified, not declared, unless [`declared`](Self::declared) says so.
@@ -121,14 +121,14 @@ impl Staged {
     }
 }
 
-/// The mode at work.
+/// The strategy of [`Delay::Staged`](super::Delay::Staged).
 #[derive(Debug)]
-pub(super) struct AtWork {
+pub(super) struct StagedStrategy {
     plan: Arc<Plan>,
     staged: Staged,
 }
 
-impl AtWork {
+impl StagedStrategy {
     pub(super) fn new(staged: &Staged, plan: &Arc<Plan>) -> Self {
         Self { plan: Arc::clone(plan), staged: staged.clone() }
     }
@@ -144,9 +144,9 @@ impl AtWork {
         queue
     }
 
-    fn way_with(&self, routing_key: &str, wait: Duration) -> Option<Way> {
+    fn route_with(&self, routing_key: &str, wait: Duration) -> Option<Route> {
         let stage = self.staged.stages.iter().find(|stage| stage.wait >= wait)?;
-        Some(Way { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
+        Some(Route { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
     fn other_key(&self) -> &str {
@@ -154,20 +154,20 @@ impl AtWork {
     }
 }
 
-impl Mode for AtWork {
+impl DelayStrategy for StagedStrategy {
     fn hops(&self) -> Vec<Duration> {
         self.staged.stages.iter().map(|stage| stage.wait).collect()
     }
 
-    fn way(&self, wait: Duration, _: &mut Message) -> Option<Way> {
-        self.way_with(self.other_key(), wait)
+    fn route(&self, wait: Duration, _: &mut Message) -> Option<Route> {
+        self.route_with(self.other_key(), wait)
     }
 
     /// With the key that the main exchange led here, which each stage keeps. A key that was meant for another exchange need not
     /// lead anywhere from this one, and the message would be gone; nor need one that only a header names.
-    fn way_from(&self, origin: &Origin, wait: Duration, _: &mut Message) -> Option<Way> {
+    fn route_from(&self, origin: &Origin, wait: Duration, _: &mut Message) -> Option<Route> {
         let came_through_main = origin.exchange() == self.staged.main_exchange;
-        self.way_with(if came_through_main { origin.routing_key() } else { self.other_key() }, wait)
+        self.route_with(if came_through_main { origin.routing_key() } else { self.other_key() }, wait)
     }
 
     fn parts(&self) -> Vec<Part> {

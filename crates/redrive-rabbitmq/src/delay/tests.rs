@@ -18,26 +18,23 @@ const fn millis(millis: u64) -> Duration {
 
 fn plan_for(delay: &Delay, queue_type: QueueType) -> Plan {
     Plan {
-        names: GivenNames::of("orders").settled(delay),
+        names: GivenNames::of("orders").settled(delay.dead_letter_suffix()),
         queue_type,
         retry_queue_type: delay.default_retry_queue_type(),
         topology: Topology::Declare,
         delivery_limit: 20,
-        native: match delay {
-            Delay::Native(native) => Some(*native),
-            _ => None,
-        },
+        delay_arguments: delay.work_queue_arguments(),
         arguments: BTreeMap::new(),
     }
 }
 
-fn at_work(delay: impl Into<Delay>, waits: &[Duration]) -> Arc<dyn Mode> {
+fn strategy_of(delay: impl Into<Delay>, waits: &[Duration]) -> Arc<dyn DelayStrategy> {
     let delay = delay.into();
     let plan = plan_for(&delay, QueueType::Quorum);
     assert_eq!(delay.contradiction(&plan, &[]), None);
     let mut needs = Needs::none();
     needs.waits.extend(waits.iter().copied());
-    delay.at_work(&Arc::new(plan), &needs, &[])
+    delay.strategy(&Arc::new(plan), &needs, &[])
 }
 
 fn contradiction(delay: impl Into<Delay>) -> String {
@@ -53,10 +50,10 @@ fn copy() -> Message {
 }
 
 /// How long a message is kept from its handler for a retry that asks for `wait`, hop by hop, as the core plans them and the
-/// mode carries them out.
-fn kept_for(mode: &dyn Mode, wait: Duration) -> (Duration, u32) {
+/// strategy carries them out.
+fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     let mut facts = Facts::new("rabbitmq");
-    facts.delays.hops = Some(mode.hops());
+    facts.delays.hops = Some(strategy.hops());
     facts.delays.longest = Some(LONGEST);
     let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let (mut now, mut hops) = (begun, 0);
@@ -68,9 +65,9 @@ fn kept_for(mode: &dyn Mode, wait: Duration) -> (Duration, u32) {
         &planning(now),
     ));
     while let Some(Settlement::Reschedule { wait, mut copy }) = next {
-        let way = mode.way(wait, &mut copy).expect("some queue holds it");
+        let route = strategy.route(wait, &mut copy).expect("some queue holds it");
         // The name of a rung says how long it holds.
-        let held = way.routing_key.rsplit('-').next().unwrap().trim_end_matches("ms").parse().unwrap();
+        let held = route.routing_key.rsplit('-').next().unwrap().trim_end_matches("ms").parse().unwrap();
         (now, hops) = (now + millis(held), hops + 1);
         next = Settlement::wait_on(&Delivery::new(copy, "orders", now), &planning(now));
     }
@@ -80,13 +77,13 @@ fn kept_for(mode: &dyn Mode, wait: Duration) -> (Duration, u32) {
 #[test]
 fn throttled_for_37_seconds_takes_the_next_longer_queue_or_a_few_hops() {
     // A queue of a minute is less than twice as long.
-    let schedule = at_work(Delay::Ladder, &[millis(1000), millis(10_000), millis(60_000)]);
+    let schedule = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(60_000)]);
     assert_eq!(kept_for(&*schedule, millis(37_000)), (millis(60_000), 1));
     // Where the next longer one is too long, hops make it up.
-    let short = at_work(Delay::Ladder, &[millis(1000), millis(10_000), millis(600_000)]);
+    let short = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(600_000)]);
     let (kept, hops) = kept_for(&*short, millis(37_000));
     assert_eq!((kept, hops), (millis(40_000), 4));
-    let default = at_work(Delay::Ladder, &[]);
+    let default = strategy_of(Delay::Ladder, &[]);
     let (kept, hops) = kept_for(&*default, millis(37_000));
     assert!(kept >= millis(37_000) && kept <= millis(37_000 * 3 / 2) && hops == 1, "{kept:?} in {hops} hops");
 }
@@ -100,9 +97,9 @@ proptest! {
         asked in 50_u64..4_000_000,
     ) {
         let known: Vec<_> = known.into_iter().map(millis).collect();
-        let mode = at_work(Delay::Ladder, &known);
-        let (wait, shortest) = (millis(asked), mode.hops()[0]);
-        let (kept, hops) = kept_for(&*mode, wait);
+        let strategy = strategy_of(Delay::Ladder, &known);
+        let (wait, shortest) = (millis(asked), strategy.hops()[0]);
+        let (kept, hops) = kept_for(&*strategy, wait);
         // The core takes a rest below this for a difference between clocks.
         prop_assert!(kept + millis(100) >= wait, "{kept:?} for {wait:?}");
         let share = if hops == 1 { wait } else { wait / 2 };
@@ -113,26 +110,26 @@ proptest! {
     fn however_many_waits_are_asked_for_the_queues_stay_those_of_the_start(
         asked in proptest::collection::vec(1_u64..10_000_000, 1..200),
     ) {
-        let mode = at_work(Delay::Ladder, &[millis(1000), millis(10_000)]);
-        let ways: std::collections::BTreeSet<_> = asked
+        let strategy = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000)]);
+        let routes: std::collections::BTreeSet<_> = asked
             .into_iter()
-            .filter_map(|wait| mode.way(millis(wait), &mut Message::new("")))
-            .map(|way| way.routing_key)
+            .filter_map(|wait| strategy.route(millis(wait), &mut Message::new("")))
+            .map(|route| route.routing_key)
             .collect();
-        prop_assert!(ways.len() <= mode.hops().len() && mode.hops().len() <= 5);
+        prop_assert!(routes.len() <= strategy.hops().len() && strategy.hops().len() <= 5);
     }
 }
 
 #[test]
 fn native_declares_nothing_but_keeps_a_ladder_for_what_must_be_copied() {
     let native = Native::between(millis(100), millis(400));
-    let mode = at_work(native, &[millis(100)]);
-    assert_eq!(mode.parts(), []);
-    let way = mode.way(millis(60), &mut copy()).expect("a snooze finds a queue");
-    assert_eq!(way, Way::queue("orders--retry-75ms"));
-    assert!(mode.spare(&way).is_some(), "it is declared when it is needed");
+    let strategy = strategy_of(native, &[millis(100)]);
+    assert_eq!(strategy.parts(), []);
+    let route = strategy.route(millis(60), &mut copy()).expect("a snooze finds a queue");
+    assert_eq!(route, Route::queue("orders--retry-75ms"));
+    assert!(strategy.spare(&route).is_some(), "it is declared when it is needed");
     let mut facts = Facts::new("rabbitmq");
-    mode.describe(&mut facts);
+    strategy.describe(&mut facts);
     assert_eq!(facts.delays.in_place, Some(InPlace::Linear { shortest: millis(100), longest: millis(400) }));
 }
 
@@ -153,9 +150,9 @@ fn native_always_sets_all_arguments() {
 #[test]
 fn native_says_which_waits_the_broker_does_not_hold() {
     let native = Native::between(millis(100), millis(400));
-    assert_eq!(at_work(native, &[millis(100), millis(200), millis(400)]).caveats().len(), 1);
-    assert!(at_work(native, &[millis(100), millis(401)]).caveats()[1].contains("longer than the 400ms"));
-    assert!(at_work(native, &[millis(150)]).caveats()[1].contains("150ms"));
+    assert_eq!(strategy_of(native, &[millis(100), millis(200), millis(400)]).caveats().len(), 1);
+    assert!(strategy_of(native, &[millis(100), millis(401)]).caveats()[1].contains("longer than the 400ms"));
+    assert!(strategy_of(native, &[millis(150)]).caveats()[1].contains("150ms"));
 }
 
 #[test]
@@ -178,27 +175,27 @@ fn native_is_refused_where_it_would_be_ignored() {
 
 #[test]
 fn a_single_queue_holds_each_copy_by_its_own_expiration() {
-    let mode = at_work(SingleQueue::durable(), &[]);
+    let strategy = strategy_of(SingleQueue::durable(), &[]);
     let mut copy = copy();
-    let way = mode.way(millis(10), &mut copy).expect("a way");
-    assert_eq!(way, Way { exchange: "orders--backoff".into(), routing_key: "order.eu".into() });
+    let route = strategy.route(millis(10), &mut copy).expect("a route");
+    assert_eq!(route, Route { exchange: "orders--backoff".into(), routing_key: "order.eu".into() });
     assert_eq!(copy.properties().expiration, Some(millis(50)), "never below the shortest");
     assert_eq!(copy.headers().get("x-kithara-retries"), Some(&Value::I64(2)));
-    assert_eq!(mode.way(millis(60_001), &mut copy), None, "longer waits are several hops");
-    assert_eq!(mode.parts().len(), 5);
+    assert_eq!(strategy.route(millis(60_001), &mut copy), None, "longer waits are several hops");
+    assert_eq!(strategy.parts().len(), 5);
     let names = plan_for(&SingleQueue::durable().into(), QueueType::Classic).names;
     assert_eq!(names.dead_letters, "orders--failed");
 }
 
 #[test]
 fn the_higher_of_both_counts_is_the_count() {
-    let mode = at_work(SingleQueue::durable(), &[]);
+    let strategy = strategy_of(SingleQueue::durable(), &[]);
     let read = |ours: Option<i64>, theirs: Value| {
         let mut message = Message::new("").with_header("x-kithara-retries", theirs);
         if let Some(ours) = ours {
             message.headers_mut().insert(header_names::ATTEMPT, ours);
         }
-        mode.arrived(&mut message);
+        strategy.arrived(&mut message);
         Story::read(&message).failures()
     };
     assert_eq!(read(None, Value::I64(3)), 3);
@@ -227,11 +224,11 @@ fn a_single_queue_that_cannot_be_is_refused() {
 #[test]
 fn what_can_be_gone_with_a_connection_says_so() {
     let mut facts = Facts::new("rabbitmq");
-    let mode = at_work(SingleQueue::transient(), &[]);
-    mode.describe(&mut facts);
-    assert!(mode.is_transient() && !facts.delays.survive_crashes);
-    assert_eq!(mode.caveats().len(), 2);
-    let durable = at_work(SingleQueue::durable(), &[]);
+    let strategy = strategy_of(SingleQueue::transient(), &[]);
+    strategy.describe(&mut facts);
+    assert!(strategy.is_transient() && !facts.delays.survive_crashes);
+    assert_eq!(strategy.caveats().len(), 2);
+    let durable = strategy_of(SingleQueue::durable(), &[]);
     assert!(!durable.is_transient());
     assert_eq!(durable.caveats().len(), 1);
 }
@@ -242,7 +239,7 @@ fn two_stages() -> Staged {
 
 #[test]
 fn a_key_that_somebody_must_bind_is_named_at_the_start() {
-    let of = |staged: Staged| at_work(staged, &[]).caveats();
+    let of = |staged: Staged| strategy_of(staged, &[]).caveats();
     assert!(of(two_stages())[1].contains("bind `orders` to `shop` with the key `orders`"));
     assert!(of(two_stages().other_key("late"))[1].contains("with the key `late`"));
     assert_eq!(of(two_stages().declared(true)).len(), 1, "it binds it itself");
@@ -250,23 +247,23 @@ fn a_key_that_somebody_must_bind_is_named_at_the_start() {
 
 #[test]
 fn a_stage_is_entered_with_the_original_key() {
-    let mode = at_work(two_stages(), &[]);
+    let strategy = strategy_of(two_stages(), &[]);
     let main = Origin::new("orders", "shop", "order.eu");
-    let way = |wait, copy: &mut Message| mode.way_from(&main, millis(wait), copy);
+    let route = |wait, copy: &mut Message| strategy.route_from(&main, millis(wait), copy);
     let entered =
-        |exchange: &str, key: &str| Some(Way { exchange: exchange.into(), routing_key: key.into() });
-    assert_eq!(way(1000, &mut copy()), entered("wait.1s", "order.eu"));
-    assert_eq!(way(1001, &mut copy()), entered("in.9s", "order.eu"));
-    assert_eq!(way(9001, &mut copy()), None);
+        |exchange: &str, key: &str| Some(Route { exchange: exchange.into(), routing_key: key.into() });
+    assert_eq!(route(1000, &mut copy()), entered("wait.1s", "order.eu"));
+    assert_eq!(route(1001, &mut copy()), entered("in.9s", "order.eu"));
+    assert_eq!(route(9001, &mut copy()), None);
     let direct = Origin::new("orders", "", "order.eu");
-    let way = mode.way_from(&direct, millis(1), &mut copy());
+    let route = strategy.route_from(&direct, millis(1), &mut copy());
     assert_eq!(
-        way,
+        route,
         entered("wait.1s", "orders"),
         "its key is none of the main exchange, whatever its headers say"
     );
-    assert_eq!(mode.way(millis(1), &mut copy()), entered("wait.1s", "orders"));
-    assert_eq!(mode.hops(), [millis(1000), millis(9000)]);
+    assert_eq!(strategy.route(millis(1), &mut copy()), entered("wait.1s", "orders"));
+    assert_eq!(strategy.hops(), [millis(1000), millis(9000)]);
 }
 
 #[test]

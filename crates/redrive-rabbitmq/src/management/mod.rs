@@ -16,6 +16,7 @@ use serde_json::Value;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+pub(crate) use compare::{Comparison, compare};
 use found::Found;
 use policies::Policies;
 

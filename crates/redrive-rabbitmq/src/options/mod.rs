@@ -9,25 +9,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::{TransportError, TransportErrorKind, Value};
+use redrive_core::{TransportError, Value};
 
-pub use connection::ConnectionOptions;
-
-use crate::connections::{Connections, Ownership};
+use crate::connection::ConnectionOptions;
 use crate::convert::value_to;
 use crate::delay::{DeadLetters, Delay};
 use crate::topology::{GivenNames, Plan, QueueType, Topology};
-use crate::transport::RabbitMq;
 
 const DEFAULT_DELIVERY_LIMIT: u32 = 20;
-/// A quorum queue whose broker is killed within the first moments of its life comes back empty, confirmed messages
-/// included; and it may refuse what is published in that time.
+/// A new quorum queue whose broker is killed comes back empty, confirmed messages included; and it may refuse messages in its
+/// first moments.
 const DEFAULT_NEW_QUEUE_WAIT: Duration = Duration::from_secs(3);
 
-/// One question to the broker in this time costs nothing, and a consumer that hears nothing notices within two of them.
+/// One request in this time costs nothing. A consumer that gets nothing notices within two of them.
 const DEFAULT_IDLE_CHECK: Duration = Duration::from_secs(30);
 
-/// How to connect and which queues to use; made by [`RabbitMq::options`].
+/// How to connect and which queues to use; made by [`RabbitMq::options`](crate::RabbitMq::options).
 ///
 /// ```no_run
 /// # use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
@@ -55,10 +52,10 @@ pub struct Options {
     pub(crate) arguments: BTreeMap<String, Value>,
     pub(crate) more_waits: Vec<Duration>,
     pub(crate) shelves_shared_with: Vec<String>,
-    /// Of the connections that are shared, where they are.
+    /// On shared connections: those that these were made with.
     pub(crate) connection: ConnectionOptions,
-    /// An option that was given and means nothing on connections that others share.
-    wants_own_connections: Option<&'static str>,
+    /// An option that was given and has no meaning on shared connections.
+    pub(crate) wants_own_connections: Option<&'static str>,
     pub(crate) ack_within: Duration,
     pub(crate) prefetch_up_to: Option<u16>,
     pub(crate) consumer_priority: Option<i32>,
@@ -95,73 +92,15 @@ impl Options {
         }
     }
 
-    /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, and no endless wait.
-    /// Several URLs with commas between them are as many nodes of one cluster: see [`connect_any`](Self::connect_any).
-    ///
-    /// # Errors
-    ///
-    /// When the broker does not answer, refuses the credentials, or the options contradict each other.
-    pub async fn connect(self, url: &str) -> Result<RabbitMq, TransportError> {
-        self.connect_any([url]).await
-    }
-
-    /// Connects to the first of these nodes of one cluster that answers, in this order, unless
-    /// [`shuffle_addresses`](Self::shuffle_addresses) was asked for. When a connection is lost the next node is tried,
-    /// and after the last one the first again.
-    ///
-    /// # Errors
-    ///
-    /// When none of them lets us in; the error names each. Else as [`connect`](Self::connect).
-    pub async fn connect_any<U: AsRef<str>>(
-        self,
-        urls: impl IntoIterator<Item = U>,
-    ) -> Result<RabbitMq, TransportError> {
-        self.check()?;
-        let connections = Connections::new(self.connection.addresses(urls)?, self.connection.clone());
-        RabbitMq::open(self, connections, Ownership::Own).await
-    }
-
-    /// Takes connections that are there, and that other transports use too: for many consumers in one process. What is
-    /// handed out, acknowledged and stored for one of them does not touch the others. But a connection that ends does so for
-    /// all that share it: what all of them have in hand comes again.
-    ///
-    /// ```no_run
-    /// # use redrive_rabbitmq::{Connections, RabbitMq};
-    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
-    /// let connections = Connections::connect("amqp://localhost").await?;
-    /// let orders = RabbitMq::options("orders").connect_over(&connections).await?;
-    /// let bills = RabbitMq::options("bills").connect_over(&connections).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// When an option was given that belongs to the connections (heartbeat, credentials, timeouts, …); give it to
-    /// [`Connections::options`]. Else as [`connect`](Self::connect).
-    pub async fn connect_over(mut self, connections: &Connections) -> Result<RabbitMq, TransportError> {
-        if let Some(option) = self.wants_own_connections {
-            let message = format!(
-                "`{option}` is a matter of the connections, which are shared: give it to `Connections::options`"
-            );
-            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
-        }
-        self.connection = connections.made_with().clone();
-        self.check()?;
-        RabbitMq::open(self, connections.clone(), Ownership::Shared).await
-    }
-
     pub(crate) fn plan(&self) -> Result<Plan, TransportError> {
         let arguments = self.arguments.iter().map(|(name, value)| Ok((name.clone(), value_to(value)?)));
         let retry_queue_type = self.retry_queue_type.unwrap_or_else(|| self.delay.default_retry_queue_type());
         Ok(Plan {
-            names: self.names.settled(&self.delay),
+            names: self.names.settled(self.delay.dead_letter_suffix()),
             queue_type: self.queue_type,
             retry_queue_type,
             topology: self.topology,
-            native: match self.delay {
-                Delay::Native(native) => Some(native),
-                _ => None,
-            },
+            delay_arguments: self.delay.work_queue_arguments(),
             delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
             arguments: arguments.collect::<Result<_, TransportError>>()?,
         })

@@ -1,9 +1,8 @@
-//! What became of copies that were on their way together.
+//! What became of messages that were published together.
 //!
-//! With several copies on their way the client library may report a returned one on the confirm of another. But the broker
-//! sends a message back before it confirms it, and the library passes every returned message on with one confirm or
-//! another. So once ALL confirms of a batch are in, with nothing else on the channel, all that came back is known, and
-//! what did not come back is stored. Before that nothing is.
+//! With several unconfirmed messages the client library may report a returned one on the confirm of another. But the broker returns
+//! a message before it confirms it, and the library passes every returned message on with one confirm or another. So once ALL
+//! confirms of a batch are in, with nothing else on the channel, all returned messages are known, and the others are stored.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -16,32 +15,32 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use redrive_core::Message;
 use redrive_core::fail_point::{FailPoint, fail_point};
 
-use crate::connection::answered_on;
-use crate::delay::Way;
+use crate::connection::while_open;
+use crate::topology::Route;
 
-/// What became of a copy that the broker answered for.
+/// The broker's answer for one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stored,
-    /// No queue was there to take it.
+    /// No queue was there for it.
     Returned(String),
     /// The broker could not store it: most often the queue is full.
     Refused,
 }
 
-/// Publishes copies that go one way, on a channel with nothing else on its way, and waits for all answers: one for each, in
-/// their order. An error means that the channel ended: it is not known what became of them.
+/// Publishes messages of one route on a channel without other unconfirmed messages, and waits for all answers: one for each, in
+/// their order. After an error the channel has ended, and it is not known what became of them.
 pub(super) async fn publish<'a>(
     channel: &Channel,
-    way: &Way,
+    route: &Route,
     copies: impl Iterator<Item = (&'a Message, BasicProperties)>,
 ) -> lapin::Result<Vec<Answer>> {
     let mut messages = Vec::new();
     let sending = copies.map(|(message, properties)| {
         messages.push(message);
-        Box::pin(maybe_done(send(channel, way, message, properties)))
+        Box::pin(maybe_done(send(channel, route, message, properties)))
     });
-    let confirmed = answered_on(channel, all(sending.collect())).await?;
+    let confirmed = while_open(channel, all(sending.collect())).await?;
     let mut acked = Vec::with_capacity(messages.len());
     let mut returned = Vec::new();
     for confirmation in confirmed {
@@ -57,15 +56,16 @@ pub(super) async fn publish<'a>(
     Ok(answers)
 }
 
-/// Publishes one copy, and waits for its confirm.
+/// Publishes one message, and waits for its confirm.
 async fn send(
     channel: &Channel,
-    way: &Way,
+    route: &Route,
     message: &Message,
     properties: BasicProperties,
 ) -> lapin::Result<Confirmation> {
     let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-    let (exchange, routing_key) = (ShortString::from(&*way.exchange), ShortString::from(&*way.routing_key));
+    let (exchange, routing_key) =
+        (ShortString::from(&*route.exchange), ShortString::from(&*route.routing_key));
     let sent = channel.basic_publish(exchange, routing_key, options, message.body(), properties);
     let confirm = sent.await?;
     fail_point(FailPoint::CopyHandedOver);
@@ -77,8 +77,8 @@ async fn all<F>(mut sending: Vec<Pin<Box<MaybeDone<F>>>>) -> lapin::Result<Vec<C
 where
     F: Future<Output = lapin::Result<Confirmation>>,
 {
-    // The first poll hands each to the channel. Nobody needs to be woken for it yet: they are waited for one after the other,
-    // and when one is done, so are most of those behind it.
+    // The first poll hands each to the channel, without a waker: they are awaited one after the other, and when one is done, so are
+    // most of those behind it.
     for one in &mut sending {
         let _ = one.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -90,8 +90,8 @@ where
     done.into_iter().collect()
 }
 
-/// One answer for each copy: `acked` says what the broker's confirm was. Every copy that may be one of those that came back
-/// counts as returned, also where only its twin was meant: it is then stored twice, and never not at all.
+/// One answer for each message: `acked` is the broker's confirm. Each message that may be a returned one counts as returned, also
+/// if only its twin was: it is stored possibly twice, never zero times.
 fn answers(
     acked: &[bool],
     returned: &[BasicReturnMessage],
@@ -116,7 +116,7 @@ fn answers(
     answers
 }
 
-/// Whether a message that came back may be this copy. Only by what no broker writes in another way.
+/// Whether a returned message may be this one, by what a broker never changes.
 fn may_be(returned: &BasicReturnMessage, copy: &Message) -> bool {
     let id = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
     id == copy.id() && returned.delivery.data == copy.body().as_ref()

@@ -3,7 +3,7 @@
 use redrive_core::{Headers, Message, Properties, Value};
 use sha2::{Digest, Sha256};
 
-use crate::hand_outs::COUNTS;
+use crate::broker_delivery_count::HEADERS;
 
 /// A hash of all properties, all headers and the body of a message as it is read. Messages of one fingerprint are alike in
 /// everything: 128 bits of SHA-256 do not meet by accident, nor on purpose.
@@ -15,8 +15,8 @@ impl Fingerprint {
         let mut hash = Hash(Sha256::new());
         hash.properties(message.properties());
         let headers = message.headers();
-        // Looking at a message changes what its queue counts.
-        hash.entries(headers.iter().filter(|(name, _)| !COUNTS.contains(name)));
+        // Reading a message changes the counts of its queue.
+        hash.entries(headers.iter().filter(|(name, _)| !HEADERS.contains(name)));
         hash.bytes(message.body());
         let digest = hash.0.finalize();
         let mut first = [0; 16];

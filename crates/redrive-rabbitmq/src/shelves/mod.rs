@@ -18,13 +18,12 @@ use redrive_core::{
 };
 use tracing::{info, warn};
 
-use crate::broker::Broker;
 use crate::convert;
-use crate::delay::Way;
 use crate::error;
 use crate::publish::AlarmTime;
-use crate::session::Session;
-use crate::topology;
+use crate::settle::channel::DeliveryChannel;
+use crate::shared::Shared;
+use crate::topology::{self, Route};
 use cursor::Shown;
 use fingerprint::Fingerprint;
 pub(crate) use numbers::Taken;
@@ -42,20 +41,21 @@ use scan::{Found, ShelfScan};
 /// shelf the others keep their numbers, in any other they are counted again from the head.
 #[derive(Debug, Clone)]
 pub struct RabbitMqShelves {
-    broker: Arc<Broker>,
+    shared: Arc<Shared>,
+    taken: Arc<Taken>,
 }
 
-/// What is done with a message that is meant.
-enum Deed {
+/// What is done with each selected entry.
+enum Action {
     Redrive,
     RedriveAs(Message),
     Park,
-    /// Its edited copy stays on the shelf.
+    /// An edited copy stays on the shelf.
     Replace(Message),
     Remove,
 }
 
-/// What the work came to.
+/// The result of the work.
 #[derive(Default)]
 struct Worked {
     report: ShelfReport,
@@ -64,31 +64,30 @@ struct Worked {
 }
 
 impl RabbitMqShelves {
-    pub(crate) fn new(broker: Arc<Broker>) -> Self {
-        Self { broker }
+    pub(crate) fn new(shared: Arc<Shared>, taken: Arc<Taken>) -> Self {
+        Self { shared, taken }
     }
 
     async fn scan(&self, shelf: Shelf) -> Result<ShelfScan<'_>, TransportError> {
-        let queue = self.broker.plan.names.shelf(shelf)?.to_owned();
-        let live = self.broker.live().await?;
-        let session = Session::at_once(live.channel().await?, live);
-        Ok(ShelfScan::new(session, queue, shelf, &self.broker.taken))
+        let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
+        let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
+        Ok(ShelfScan::new(channel, queue, shelf, &self.taken))
     }
 
-    /// Does the deed to every entry that is meant. Whatever happens, all others are given back.
-    async fn work(&self, shelf: Shelf, which: &Selection, deed: &Deed) -> Result<Worked, TransportError> {
+    /// Does the action to every selected entry. All others are given back, also after an error.
+    async fn work(&self, shelf: Shelf, which: &Selection, action: &Action) -> Result<Worked, TransportError> {
         let mut scan = self.scan(shelf).await?;
         let mut worked = Worked::default();
-        let stopped = self.work_through(&mut scan, shelf, which, deed, &mut worked).await;
+        let stopped = self.work_through(&mut scan, shelf, which, action, &mut worked).await;
         scan.end().await;
         let report = &mut worked.report;
         match stopped {
-            // Nothing was begun.
+            // No entry was touched.
             Err(error) if report.entries.is_empty() => return Err(error),
             stopped => report.stopped = stopped.err(),
         }
         report.complete(shelf, which);
-        info!(%shelf, queue = self.broker.queue(), done = report.done(), of = report.entries.len(), "worked through a shelf");
+        info!(%shelf, queue = self.shared.queue(), done = report.done(), of = report.entries.len(), "worked through a shelf");
         Ok(worked)
     }
 
@@ -97,7 +96,7 @@ impl RabbitMqShelves {
         scan: &mut ShelfScan<'_>,
         shelf: Shelf,
         which: &Selection,
-        deed: &Deed,
+        action: &Action,
         worked: &mut Worked,
     ) -> Result<(), TransportError> {
         let most = match which {
@@ -112,7 +111,7 @@ impl RabbitMqShelves {
                 scan.keep(&found);
                 continue;
             }
-            let stored = self.store(shelf, deed, &found).await;
+            let stored = self.store(shelf, action, &found).await;
             if stored.is_err() {
                 scan.keep(&found);
             }
@@ -138,44 +137,48 @@ impl RabbitMqShelves {
         Ok(())
     }
 
-    /// Stores a copy where the deed says, if it says so. Answers the fingerprint of one that stays on the shelf.
+    /// Stores the copy of the action, if it has one. Answers the fingerprint of a copy that stays on the shelf.
     async fn store(
         &self,
         shelf: Shelf,
-        deed: &Deed,
+        action: &Action,
         found: &Found,
     ) -> Result<Option<Fingerprint>, TransportError> {
         let message = &found.shelved.message;
-        let names = &self.broker.plan.names;
-        let (queue, copy) = match deed {
-            Deed::Remove => return Ok(None),
+        let names = &self.shared.plan.names;
+        let (queue, copy) = match action {
+            Action::Remove => return Ok(None),
             _ if !found.whole => return Err(error::read_in_part()),
-            Deed::Redrive => (self.way_back(&found.shelved), self.redriven(message)),
-            Deed::RedriveAs(changed) => {
+            Action::Redrive => (self.way_back(&found.shelved), self.redriven(message)),
+            Action::RedriveAs(changed) => {
                 (self.way_back(&found.shelved), self.redriven(&edited(message, changed.clone())))
             }
-            Deed::Park => (&*names.parking, for_good(message)),
-            Deed::Replace(changed) => (names.shelf(shelf)?, for_good(&edited(message, changed.clone()))),
+            Action::Park => (&*names.parking, for_good(message)),
+            Action::Replace(changed) => (names.shelf(shelf)?, for_good(&edited(message, changed.clone()))),
         };
-        let stays = match deed {
-            Deed::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
+        let stays = match action {
+            Action::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
             _ => None,
         };
-        self.broker.store(&Way::queue(queue), copy, AlarmTime::Counts).await?;
+        self.shared.copies.store(&Route::queue(queue), copy, AlarmTime::Counts).await?;
         Ok(stays)
     }
 
-    /// Of a copy as it will be read from its queue.
+    /// The fingerprint of a copy as it will be read from its queue.
     fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
-        let user = self.broker.publisher()?.link().user();
+        let user = self.shared.copies.user();
         let copy = convert::for_publishing(copy.clone(), &user);
         let properties = convert::properties(&copy, true)?;
         Ok(Fingerprint::of(&convert::message(&properties, copy.body().to_vec())))
     }
 
-    /// Does the deed to one entry.
-    async fn work_on(&self, entry: &EntryHandle, deed: Deed) -> Result<Option<EntryHandle>, TransportError> {
-        let worked = self.work(entry.shelf(), &entry.clone().into(), &deed).await?;
+    /// Does the action to one entry.
+    async fn work_on(
+        &self,
+        entry: &EntryHandle,
+        action: Action,
+    ) -> Result<Option<EntryHandle>, TransportError> {
+        let worked = self.work(entry.shelf(), &entry.clone().into(), &action).await?;
         let Some(result) = worked.report.entries.into_iter().next() else {
             return Err(error::no_entry(entry));
         };
@@ -195,14 +198,14 @@ fn is_about_this_entry(error: &TransportError) -> bool {
 impl RabbitMqShelves {
     fn redriven(&self, shelved: &Message) -> Message {
         let mut copy = redriven(shelved);
-        self.broker.mode().redriven(&mut copy);
+        self.shared.facts.strategy().redriven(&mut copy);
         copy
     }
 
     /// The queue whose consumer failed: this one, or one of those that share the shelves.
     fn way_back(&self, shelved: &Shelved) -> &str {
-        let (own, named) = (self.broker.queue(), shelved.story.source_queue.as_deref());
-        let chosen = chosen(own, &self.broker.options.shelves_shared_with, named);
+        let (own, named) = (self.shared.queue(), shelved.story.source_queue.as_deref());
+        let chosen = chosen(own, &self.shared.options.shelves_shared_with, named);
         if let Some(named) = named.filter(|named| *named != chosen) {
             let id = shelved.message.id();
             warn!(
@@ -216,7 +219,7 @@ impl RabbitMqShelves {
     }
 }
 
-/// A header is anybody's to write: it chooses among the queues that the operator named, and is nothing else.
+/// Any publisher can write the header: it only chooses among the queues that the operator named.
 fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &'a str {
     shared_with.iter().find(|queue| Some(queue.as_str()) == named).map_or(own, String::as_str)
 }
@@ -224,9 +227,9 @@ fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &
 #[async_trait]
 impl Shelves for RabbitMqShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
-        let queue = self.broker.plan.names.shelf(shelf)?;
-        let live = self.broker.asking().await?;
-        Ok(u64::from(topology::count(&live, queue).await?))
+        let queue = self.shared.plan.names.shelf(shelf)?;
+        let control = self.shared.queues.control().await?;
+        Ok(u64::from(topology::count(&control, queue).await?))
     }
 
     /// Goes along the shelf from its head on, past everything that was shown before: to turn all pages of a shelf takes the more
@@ -266,15 +269,15 @@ impl Shelves for RabbitMqShelves {
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        Ok(self.work(shelf, which, &Deed::Redrive).await?.report)
+        Ok(self.work(shelf, which, &Action::Redrive).await?.report)
     }
 
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
-        Ok(self.work(Shelf::DeadLetter, which, &Deed::Park).await?.report)
+        Ok(self.work(Shelf::DeadLetter, which, &Action::Park).await?.report)
     }
 
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
-        Ok(self.work(shelf, which, &Deed::Remove).await?.report)
+        Ok(self.work(shelf, which, &Action::Remove).await?.report)
     }
 
     async fn replace(
@@ -282,15 +285,15 @@ impl Shelves for RabbitMqShelves {
         entry: &EntryHandle,
         message: Message,
     ) -> Result<Option<EntryHandle>, TransportError> {
-        self.work_on(entry, Deed::Replace(message)).await
+        self.work_on(entry, Action::Replace(message)).await
     }
 
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
-        self.work_on(entry, Deed::RedriveAs(message)).await.map(drop)
+        self.work_on(entry, Action::RedriveAs(message)).await.map(drop)
     }
 }
 
-/// A message that does not expire where it is put.
+/// A copy that does not expire in its queue.
 fn for_good(message: &Message) -> Message {
     let mut copy = message.clone();
     convert::expiration_as_header(&mut copy);

@@ -1,4 +1,4 @@
-//! One way along a shelf.
+//! A scan of one shelf.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use redrive_core::{Shelf, Shelved, TransportError, TransportErrorKind};
 
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
-use crate::connection::answered_on;
+use crate::connection::while_open;
 use crate::convert::{self, short};
 use crate::error;
-use crate::session::{Receipt, Session};
+use crate::receipt::Receipt;
+use crate::settle::channel::DeliveryChannel;
 
-/// So many messages are asked for at once, at most.
-const AT_ONCE: u32 = 64;
+/// The most messages that are requested together.
+const REQUESTED_TOGETHER: u32 = 64;
 
 /// A message on the shelf, in hand.
 pub(super) struct Found {
@@ -27,9 +28,9 @@ pub(super) struct Found {
     pub(super) whole: bool,
 }
 
-/// One way along a shelf, on a channel of its own. Only what is there at the beginning is met.
+/// A scan of one shelf, on a channel of its own. It meets only messages that are there at the beginning.
 pub(super) struct ShelfScan<'a> {
-    session: Arc<Session>,
+    channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
     taken: &'a Taken,
@@ -46,10 +47,10 @@ pub(super) struct ShelfScan<'a> {
 }
 
 impl<'a> ShelfScan<'a> {
-    pub(super) fn new(session: Arc<Session>, queue: String, shelf: Shelf, taken: &'a Taken) -> Self {
+    pub(super) fn new(channel: Arc<DeliveryChannel>, queue: String, shelf: Shelf, taken: &'a Taken) -> Self {
         let (ahead, held) = (VecDeque::new(), Vec::new());
         Self {
-            session,
+            channel,
             queue,
             shelf,
             taken,
@@ -86,7 +87,7 @@ impl<'a> ShelfScan<'a> {
 
     /// It leaves the shelf.
     pub(super) async fn remove(&self, found: &Found) -> Result<(), TransportError> {
-        Receipt::new(found.tag, Arc::clone(&self.session)).ack().await?;
+        Receipt::new(found.tag, Arc::clone(&self.channel)).ack().await?;
         self.taken.note(self.shelf, found.name);
         Ok(())
     }
@@ -99,11 +100,11 @@ impl<'a> ShelfScan<'a> {
     /// Takes the next ones in hand.
     async fn ask(&mut self) -> Result<(), TransportError> {
         let count = self.left.map_or(1, |left| left.min(self.at_once));
-        self.at_once = (self.at_once * 2).min(AT_ONCE);
-        let channel = self.session.channel();
+        self.at_once = (self.at_once * 2).min(REQUESTED_TOGETHER);
+        let channel = self.channel.channel();
         let queue = short(&self.queue, "the name of a queue")?;
         let asking = (0..count).map(|_| {
-            answered_on(channel, channel.basic_get(queue.clone(), BasicGetOptions { no_ack: false }))
+            while_open(channel, channel.basic_get(queue.clone(), BasicGetOptions { no_ack: false }))
         });
         let answers = try_join_all(asking).await.map_err(|error| match error::refusal(&error) {
             Some(_) => error::verifying(&self.queue, error),
@@ -128,10 +129,10 @@ impl<'a> ShelfScan<'a> {
         let ahead = self.ahead.iter().map(|found| found.delivery.delivery_tag);
         for tag in self.held.into_iter().chain(ahead) {
             // Where that fails the channel is gone, and with it everything is back.
-            let _ = Receipt::new(tag, Arc::clone(&self.session)).nack(true).await;
+            let _ = Receipt::new(tag, Arc::clone(&self.channel)).release().await;
         }
-        self.session.settle_down().await;
+        self.channel.settle_down().await;
         // Answered, everything is back in its place: the next look at the shelf sees it.
-        let _ = self.session.connection().answered(self.session.channel().close(200, "OK".into())).await;
+        self.channel.close().await;
     }
 }

@@ -7,7 +7,7 @@ use lapin::types::FieldTable;
 use redrive_core::{TransportError, TransportErrorKind};
 
 use super::{Binding, Exchange, Lifetime, Part, Queue};
-use crate::connection::{Live, answered};
+use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
 
@@ -26,11 +26,11 @@ pub(crate) enum Declared {
     SomeQuorumQueueIsNew,
 }
 
-/// True when all parts are there, as they must be: all asked for at once, on one channel. False does not say what is
-/// wrong, since the first refusal closes the channel: that is for [`prepare`] to find out.
-pub(crate) async fn all_fit(live: &Live, parts: &[(Part, Task)]) -> Result<bool, TransportError> {
-    let channel = live.channel().await?;
-    // First whether they are there: a declaration would make those that are missing.
+/// True when all parts exist as they must be: one request for each at once, on one channel. False does not say what is wrong,
+/// since the first refusal closes the channel: [`prepare`] finds that out.
+pub(crate) async fn all_fit(connection: &Connection, parts: &[(Part, Task)]) -> Result<bool, TransportError> {
+    let channel = connection.channel().await?;
+    // First whether they exist: a declaration would create those that are missing.
     let there = try_join_all(parts.iter().map(|(part, _)| verify_part(&channel, part))).await;
     if there.is_err() {
         return Ok(false);
@@ -40,19 +40,23 @@ pub(crate) async fn all_fit(live: &Live, parts: &[(Part, Task)]) -> Result<bool,
 }
 
 /// Declares or verifies one part, on a channel of its own: a refusal closes it.
-pub(crate) async fn prepare(live: &Live, part: &Part, task: Task) -> Result<Declared, TransportError> {
+pub(crate) async fn prepare(
+    connection: &Connection,
+    part: &Part,
+    task: Task,
+) -> Result<Declared, TransportError> {
     let mut declared = Declared::NothingIsNew;
     if task == Task::Verify {
-        verify_part(&live.channel().await?, part).await?;
+        verify_part(&connection.channel().await?, part).await?;
         return Ok(declared);
     }
-    // The answer to a declaration does not tell whether the queue was there.
+    // The answer to a declaration does not say whether the queue existed.
     if let Some(queue) = part.queue().filter(|queue| queue.is_quorum())
-        && !is_there(live, &queue.name).await?
+        && !is_there(connection, &queue.name).await?
     {
         declared = Declared::SomeQuorumQueueIsNew;
     }
-    declare_part(&live.channel().await?, part).await?;
+    declare_part(&connection.channel().await?, part).await?;
     Ok(declared)
 }
 
@@ -72,7 +76,7 @@ async fn declare_queue(channel: &Channel, queue: &Queue) -> Result<(), Transport
         arguments.insert(short(name, "the name of a queue argument")?, value.clone());
     }
     let name = short(&queue.name, "the name of a queue")?;
-    let answer = answered(channel, channel.queue_declare(name, options, arguments)).await;
+    let answer = with_timeout(channel, channel.queue_declare(name, options, arguments)).await;
     answer.map_err(|error| error::declaring(&queue.name, error))?;
     Ok(())
 }
@@ -88,7 +92,7 @@ async fn declare_exchange(
     let name = short(&exchange.name, "the name of an exchange")?;
     let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
     let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
-    answered(channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
+    with_timeout(channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
 }
 
 async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError> {
@@ -97,13 +101,13 @@ async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError
     let key = short(&binding.routing_key, "a routing key")?;
     let binding_it =
         channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
-    answered(channel, binding_it)
+    with_timeout(channel, binding_it)
         .await
         .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
 
-async fn is_there(live: &Live, queue: &str) -> Result<bool, TransportError> {
-    match count(live, queue).await {
+async fn is_there(connection: &Connection, queue: &str) -> Result<bool, TransportError> {
+    match count(connection, queue).await {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == TransportErrorKind::Unreachable => Err(error),
         // Whatever is wrong with it, its declaration says so.
@@ -121,15 +125,15 @@ async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportErro
 }
 
 /// How many messages are ready in a queue; an error when it is not there.
-pub(crate) async fn count(live: &Live, queue: &str) -> Result<u32, TransportError> {
-    count_on(&live.channel().await?, queue).await
+pub(crate) async fn count(connection: &Connection, queue: &str) -> Result<u32, TransportError> {
+    count_on(&connection.channel().await?, queue).await
 }
 
 /// As [`count`], on this channel, which an error may close.
 pub(crate) async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;
-    let found = answered(channel, channel.queue_declare(name, options, FieldTable::default())).await;
+    let found = with_timeout(channel, channel.queue_declare(name, options, FieldTable::default())).await;
     let found = found.map_err(|error| error::verifying(queue, error))?;
     Ok(found.message_count())
 }

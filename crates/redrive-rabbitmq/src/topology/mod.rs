@@ -1,8 +1,14 @@
-//! The queues of one consumer: which there are, and which arguments they have. Pure but for [`declare`](mod@declare), which
-//! declares and verifies them; what they are called stands in [`names`].
+//! The queues of one consumer, and the arguments that they have. Pure, except for [`declare`](mod@declare).
+//!
+//! | module | is |
+//! |---|---|
+//! | [`names`] | what the queues are called |
+//! | [`route`] | where a message is published to |
+//! | [`declare`](mod@declare) | declares the queues, or verifies that they exist |
 
 mod declare;
 mod names;
+mod route;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,11 +16,11 @@ use std::time::Duration;
 use lapin::ExchangeKind;
 use lapin::types::AMQPValue;
 
-use crate::delay::Native;
 pub(crate) use declare::{Declared, Task, all_fit, count, count_on, prepare};
 pub(crate) use names::{GivenNames, Names};
+pub(crate) use route::Route;
 
-/// What is done about the queues at the start.
+/// What is done about the queues when the transport is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
@@ -109,15 +115,15 @@ pub(crate) struct Plan {
     pub(crate) retry_queue_type: QueueType,
     pub(crate) topology: Topology,
     pub(crate) delivery_limit: u32,
-    /// Where the work queue itself holds messages back.
-    pub(crate) native: Option<Native>,
-    /// For the work queue, besides our own.
+    /// What the delay mode asks of the work queue.
+    pub(crate) delay_arguments: BTreeMap<String, AMQPValue>,
+    /// What the user asks of the work queue, besides redrive's own arguments.
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
 }
 
 impl Plan {
-    /// The work queue and its shelves, in the order in which they are declared: where a message goes exists before where it
-    /// comes from. What the delay mode needs comes after.
+    /// The work queue and its shelves, in the order in which they are declared: the target of a message exists before its source.
+    /// What the delay mode needs follows.
     pub(crate) fn queues(&self) -> Vec<Queue> {
         let shelves = [&self.names.dead_letters, &self.names.parking].map(|name| self.shelf(name));
         shelves.into_iter().chain([self.work()]).collect()
@@ -128,9 +134,7 @@ impl Plan {
         if self.queue_type == QueueType::Quorum {
             queue.set("x-delivery-limit", i64::from(self.delivery_limit));
         }
-        if let Some(native) = self.native {
-            native.set_arguments(&mut queue);
-        }
+        queue.arguments.extend(self.delay_arguments.clone());
         queue.arguments.extend(self.arguments.clone());
         queue
     }
@@ -165,7 +169,7 @@ fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
 
 pub(crate) fn plain(name: &str, queue_type: QueueType) -> Queue {
     let mut queue = Queue { name: name.to_owned(), lifetime: Lifetime::DURABLE, arguments: BTreeMap::new() };
-    // Always said: a virtual host may have another default.
+    // Always explicit: a virtual host may have another default.
     queue.set(
         "x-queue-type",
         match queue_type {
@@ -205,10 +209,9 @@ impl IntoArgument for i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delay::Delay;
 
     fn plan(queue_type: QueueType, retry_queue_type: QueueType) -> Plan {
-        let names = GivenNames::of("orders").settled(&Delay::Ladder);
+        let names = GivenNames::of("orders").settled("dead-letters");
         let topology = Topology::Declare;
         Plan {
             names,
@@ -216,7 +219,7 @@ mod tests {
             retry_queue_type,
             topology,
             delivery_limit: 7,
-            native: None,
+            delay_arguments: BTreeMap::new(),
             arguments: BTreeMap::new(),
         }
     }

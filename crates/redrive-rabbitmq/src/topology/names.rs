@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
-use crate::delay::Delay;
-
 /// The names of the queues, as far as the options say them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GivenNames {
@@ -25,14 +23,11 @@ impl GivenNames {
         }
     }
 
-    pub(crate) fn settled(&self, delay: &Delay) -> Names {
+    /// All names; the dead-letter queue ends with this suffix unless the options name it.
+    pub(crate) fn settled(&self, dead_letter_suffix: &str) -> Names {
         let Self { work, dead_letters, parking, retry_prefix } = self.clone();
-        let default = match delay {
-            // There the other name is that of the queue where messages wait.
-            Delay::SingleQueue(_) => format!("{work}--failed"),
-            _ => format!("{work}--dead-letters"),
-        };
-        Names { dead_letters: dead_letters.unwrap_or(default), work, parking, retry_prefix }
+        let dead_letters = dead_letters.unwrap_or_else(|| format!("{work}--{dead_letter_suffix}"));
+        Names { work, dead_letters, parking, retry_prefix }
     }
 }
 

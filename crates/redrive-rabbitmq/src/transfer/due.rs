@@ -9,7 +9,7 @@ use redrive_core::{Message, Story};
 pub(crate) enum Remaining {
     /// As written on the message.
     Told(Duration),
-    /// Nothing tells since when it waits: all of its wait anew. Never early, and late by as long as it has waited already.
+    /// Nothing says since when it waits: all of its wait again. Never early, and late by as long as it has waited already.
     AllOfIt(Duration),
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_tells_waits_all_of_it_anew() {
+    fn what_nothing_tells_waits_all_of_it_again() {
         let mut message = Message::new("");
         assert_eq!(left(&message), Remaining::AllOfIt(MINUTE * 10));
         assert_eq!(remaining(&message, None, now()), Remaining::AllOfIt(Duration::ZERO));

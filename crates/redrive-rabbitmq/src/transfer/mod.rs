@@ -2,6 +2,7 @@
 
 mod due;
 mod sources;
+mod stayed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,21 +16,22 @@ use redrive_core::{
 };
 use tracing::info;
 
-use crate::broker::Broker;
-use crate::connection::answered_on;
+use crate::connection::while_open;
 use crate::convert::{self, short};
-use crate::delay::{Delay, Mode};
+use crate::delay::{Delay, DelayStrategy};
 use crate::error;
 use crate::options::Options;
 use crate::publish::AlarmTime;
-use crate::session::{Receipt, Session};
-use crate::stayed::Stayed;
+use crate::receipt::Receipt;
+use crate::settle::channel::DeliveryChannel;
+use crate::shared::Shared;
 use crate::topology;
 use due::{Remaining, remaining};
 use sources::{Source, delay_queues};
+use stayed::Stayed;
 
-/// How many copies are on their way at once.
-const AT_ONCE: usize = 32;
+/// How many messages are moved together.
+const TOGETHER: usize = 32;
 
 /// Moves waiting messages; made by [`RabbitMq::transfer_from`](crate::RabbitMq::transfer_from).
 ///
@@ -55,11 +57,11 @@ const AT_ONCE: usize = 32;
 ///
 /// A message keeps its story, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
 /// one that another program stored, or an older version of this one after a snooze, nothing tells: it waits all of its wait
-/// anew, so that it is never early.
+/// again, so that it is never early.
 #[derive(Debug)]
 #[must_use = "a transfer does nothing until it is run"]
 pub struct Transfer {
-    broker: Arc<Broker>,
+    shared: Arc<Shared>,
     old: Options,
     needs: Needs,
     per_second: Option<u32>,
@@ -71,25 +73,25 @@ pub struct Transfer {
 pub struct Transferred {
     /// How many messages were moved.
     pub messages: u64,
-    /// How many of them wait all of their wait anew, because nothing tells how much is left.
+    /// How many of them wait all of their wait again, because nothing tells how much is left.
     pub waiting_anew: u64,
     /// How many were moved out of which queue.
     pub queues: BTreeMap<String, u64>,
 }
 
 impl Transfer {
-    pub(crate) fn new(broker: Arc<Broker>, old: Options) -> Self {
-        Self { broker, old, needs: Needs::none(), per_second: None }
+    pub(crate) fn new(shared: Arc<Shared>, old: Options) -> Self {
+        Self { shared, old, needs: Needs::none(), per_second: None }
     }
 
     /// The waits of the retry policy, which name the delay queues: those of the old topology, those of the new one, or both.
-    /// Not needed where the topology names its queues itself, nor on a transport that was started, for the new ones.
+    /// Not needed where the topology names its queues itself, nor for the new ones on a transport that is open.
     pub fn waits(mut self, waits: impl IntoIterator<Item = Duration>) -> Self {
         self.needs.waits.extend(waits);
         self
     }
 
-    /// How many messages to move in a second at most; as many as the broker takes, unless told otherwise.
+    /// The most messages to move in a second. Default: no limit.
     pub fn per_second(mut self, messages: u32) -> Self {
         self.per_second = Some(messages.max(1));
         self
@@ -107,12 +109,13 @@ impl Transfer {
     /// ([`TooLarge`](TransportErrorKind::TooLarge)) says how many were, and which were not.
     pub async fn run(self) -> Result<Transferred, TransportError> {
         self.check()?;
-        if !self.broker.is_started() {
-            self.broker.activate(self.broker.prepared(&self.needs));
+        let facts = &self.shared.facts;
+        if !facts.knows_needs() {
+            facts.activate(facts.prepared(&self.needs));
         }
-        self.broker.prepare().await?;
+        self.shared.queues.prepare().await?;
         let mut transferred = Transferred::default();
-        let old = self.old_mode()?;
+        let old = self.old_strategy()?;
         let mut stayed = Stayed::default();
         for source in self.sources(&*old)? {
             let moved = self.empty(&source, &*old, &mut transferred, &mut stayed).await;
@@ -132,17 +135,17 @@ impl Transfer {
         Ok(())
     }
 
-    fn old_mode(&self) -> Result<Arc<dyn Mode>, TransportError> {
+    fn old_strategy(&self) -> Result<Arc<dyn DelayStrategy>, TransportError> {
         let plan = Arc::new(self.old.plan()?);
-        Ok(self.old.delay.at_work(&plan, &self.needs, &self.old.more_waits))
+        Ok(self.old.delay.strategy(&plan, &self.needs, &self.old.more_waits))
     }
 
-    fn sources(&self, old: &dyn Mode) -> Result<Vec<Source>, TransportError> {
+    fn sources(&self, old: &dyn DelayStrategy) -> Result<Vec<Source>, TransportError> {
         let new: BTreeSet<_> =
-            delay_queues(&*self.broker.mode()).into_iter().map(|source| source.name).collect();
+            delay_queues(&*self.shared.facts.strategy()).into_iter().map(|source| source.name).collect();
         let sources: Vec<_> =
             delay_queues(old).into_iter().filter(|source| !new.contains(&source.name)).collect();
-        let names = &self.broker.plan.names;
+        let names = &self.shared.plan.names;
         let rests = [&names.work, &names.dead_letters, &names.parking];
         match sources.iter().find(|source| rests.contains(&&source.name)) {
             Some(Source { name, .. }) => {
@@ -158,28 +161,27 @@ impl Transfer {
     async fn empty(
         &self,
         source: &Source,
-        old: &dyn Mode,
+        old: &dyn DelayStrategy,
         transferred: &mut Transferred,
         stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
-        match topology::count(&*self.broker.asking().await?, &source.name).await {
+        match topology::count(&*self.shared.queues.control().await?, &source.name).await {
             Ok(_) => {}
             // A delay queue that was never needed.
             Err(error) if error.kind() == TransportErrorKind::Topology => return Ok(()),
             Err(error) => return Err(error),
         }
-        let live = self.broker.live().await?;
-        let session = Session::at_once(live.channel().await?, live);
-        let moved = self.empty_on(&session, source, old, transferred, stayed).await;
-        session.settle_down().await;
+        let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
+        let moved = self.empty_on(&channel, source, old, transferred, stayed).await;
+        channel.settle_down().await;
         moved
     }
 
     async fn empty_on(
         &self,
-        session: &Arc<Session>,
+        channel: &Arc<DeliveryChannel>,
         source: &Source,
-        old: &dyn Mode,
+        old: &dyn DelayStrategy,
         transferred: &mut Transferred,
         stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
@@ -187,12 +189,12 @@ impl Transfer {
         let mut held = Vec::new();
         loop {
             let began = tokio::time::Instant::now();
-            let batch = self.batch(session, source).await?;
+            let batch = self.batch(channel, source).await?;
             if batch.is_empty() {
                 return Ok(());
             }
             let size = u32::try_from(batch.len()).unwrap_or(u32::MAX);
-            let moving = batch.into_iter().map(|taken| self.take_over(session, source, old, taken));
+            let moving = batch.into_iter().map(|taken| self.take_over(channel, source, old, taken));
             let mut failed = None;
             for moved in join_all(moving).await {
                 match moved {
@@ -218,14 +220,18 @@ impl Transfer {
     }
 
     /// The next messages, in hand.
-    async fn batch(&self, session: &Arc<Session>, source: &Source) -> Result<Vec<Taken>, TransportError> {
-        let most = self.per_second.map_or(AT_ONCE, |rate| AT_ONCE.min(rate as usize));
+    async fn batch(
+        &self,
+        channel: &Arc<DeliveryChannel>,
+        source: &Source,
+    ) -> Result<Vec<Taken>, TransportError> {
+        let most = self.per_second.map_or(TOGETHER, |rate| TOGETHER.min(rate as usize));
         let mut batch = Vec::new();
         while batch.len() < most {
-            let channel = session.channel();
+            let channel = channel.channel();
             let queue = short(&source.name, "the name of a queue")?;
             let found =
-                answered_on(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
+                while_open(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
             let Some(found) = found.map_err(|error| error::verifying(&source.name, error))? else { break };
             let delivery = found.delivery;
             batch.push(Taken {
@@ -240,13 +246,13 @@ impl Transfer {
     /// Stores a copy at its new place; then takes the message from the old one.
     async fn take_over(
         &self,
-        session: &Arc<Session>,
+        channel: &Arc<DeliveryChannel>,
         source: &Source,
-        old: &dyn Mode,
+        old: &dyn DelayStrategy,
         Taken { message, tag, whole }: Taken,
     ) -> Result<Remaining, NotMoved> {
         fail_point(FailPoint::Taken);
-        let receipt = Receipt::new(tag, Arc::clone(session));
+        let receipt = Receipt::new(tag, Arc::clone(channel));
         if !whole {
             return Err(NotMoved { error: error::read_in_part(), message, receipt: Some(receipt) });
         }
@@ -262,14 +268,14 @@ impl Transfer {
     async fn store(
         &self,
         source: &Source,
-        old: &dyn Mode,
+        old: &dyn DelayStrategy,
         mut message: Message,
     ) -> Result<Remaining, TransportError> {
         let now = SystemTime::now();
         let remaining = remaining(&message, source.ttl, now);
         // What the old mode understands, the new one may not.
         old.arrived(&mut message);
-        let facts = self.broker.facts();
+        let facts = self.shared.facts.facts();
         let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
         let Settlement::Reschedule { wait, mut copy } =
             Settlement::moved(&message, remaining.wait(), &planning)
@@ -277,8 +283,8 @@ impl Transfer {
             let message = "its headers leave no room for a copy in a frame";
             return Err(TransportError::new(TransportErrorKind::TooLarge, message));
         };
-        let way = self.broker.way(wait, &mut copy, None)?;
-        self.broker.store(&way, copy, AlarmTime::Counts).await?;
+        let route = self.shared.copies.delayed(wait, &mut copy, None)?;
+        self.shared.copies.store(&route, copy, AlarmTime::Counts).await?;
         Ok(remaining)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 use redrive_core::Message;
 
-use crate::delay::Mode;
+use crate::delay::DelayStrategy;
 use crate::topology::Part;
 
 /// A queue to be emptied.
@@ -18,9 +18,9 @@ pub(super) struct Source {
 }
 
 /// The queues in which messages wait, those too that are declared only when they are needed.
-pub(super) fn delay_queues(mode: &dyn Mode) -> Vec<Source> {
+pub(super) fn delay_queues(strategy: &dyn DelayStrategy) -> Vec<Source> {
     let mut sources = BTreeMap::new();
-    for part in mode.parts() {
+    for part in strategy.parts() {
         if let Part::Queue(queue) = part {
             let ttl = match queue.arguments.get("x-message-ttl") {
                 Some(AMQPValue::LongLongInt(millis)) => {
@@ -31,10 +31,11 @@ pub(super) fn delay_queues(mode: &dyn Mode) -> Vec<Source> {
             sources.insert(queue.name, ttl);
         }
     }
-    for hop in mode.hops() {
+    for hop in strategy.hops() {
         // Into an exchange: its queue is among the parts.
-        if let Some(way) = mode.way(hop, &mut Message::default()).filter(|way| way.exchange.is_empty()) {
-            sources.entry(way.routing_key.as_ref().to_owned()).or_insert(Some(hop));
+        let route = strategy.route(hop, &mut Message::default());
+        if let Some(route) = route.filter(|route| route.exchange.is_empty()) {
+            sources.entry(route.routing_key.as_ref().to_owned()).or_insert(Some(hop));
         }
     }
     sources.into_iter().map(|(name, ttl)| Source { name, ttl }).collect()
@@ -53,9 +54,9 @@ mod tests {
         let mut needs = Needs::none();
         needs.waits = waits.iter().copied().map(Duration::from_secs).collect();
         let plan = Arc::new(options.plan().unwrap());
-        let mode = options.delay.at_work(&plan, &needs, &options.more_waits);
+        let strategy = options.delay.strategy(&plan, &needs, &options.more_waits);
         let seconds = |source: Source| (source.name, source.ttl.map(|ttl| ttl.as_secs()));
-        delay_queues(&*mode).into_iter().map(seconds).collect()
+        delay_queues(&*strategy).into_iter().map(seconds).collect()
     }
 
     #[test]

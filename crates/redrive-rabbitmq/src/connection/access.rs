@@ -1,0 +1,80 @@
+//! The connections as one transport uses them: its own, or shared with others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redrive_core::TransportError;
+use tokio::sync::watch;
+
+use super::channel_pool::ChannelPool;
+use super::connections::Connections;
+use super::open::Connection;
+use crate::error;
+
+/// Whose connections a transport uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// They end with it.
+    Own,
+    Shared,
+}
+
+/// The connections of one transport, until that is closed: afterwards it uses none, also where others still do.
+#[derive(Debug)]
+pub(crate) struct ConnectionAccess {
+    connections: Connections,
+    ownership: Ownership,
+    closed: AtomicBool,
+}
+
+impl ConnectionAccess {
+    pub(crate) fn new(connections: Connections, ownership: Ownership) -> Self {
+        Self { connections, ownership, closed: AtomicBool::new(false) }
+    }
+
+    /// The connection that deliveries come on, made now if there is none.
+    pub(crate) async fn consuming(&self) -> Result<Arc<Connection>, TransportError> {
+        self.check_open()?;
+        self.connections.consuming().connection().await
+    }
+
+    /// The connection for requests that the broker may answer by closing the channel or the connection: the consuming one, if no
+    /// other transport shares it, or if the queues live only as long as the connection that declares them (`transient`).
+    pub(crate) async fn control(&self, transient: bool) -> Result<Arc<Connection>, TransportError> {
+        if self.ownership == Ownership::Own || transient {
+            return self.consuming().await;
+        }
+        self.check_open()?;
+        self.connections.control().connection().await
+    }
+
+    /// The channels to publish on.
+    pub(crate) fn publishing(&self) -> Result<&Arc<ChannelPool>, TransportError> {
+        self.check_open()?;
+        Ok(self.connections.publishing())
+    }
+
+    /// Changes when the broker accepts messages again: after an alarm, or on a new connection.
+    pub(crate) fn recoveries(&self) -> watch::Receiver<u64> {
+        self.connections.publishing().connection().recoveries()
+    }
+
+    /// The first address.
+    #[cfg(feature = "management")]
+    pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
+        self.connections.consuming().uri()
+    }
+
+    /// Uses no connection from now on, and closes its own. Answers whether others go on using the connections.
+    pub(crate) async fn close(&self) -> Ownership {
+        self.closed.store(true, Ordering::Release);
+        if self.ownership == Ownership::Own {
+            self.connections.close().await;
+        }
+        self.ownership
+    }
+
+    fn check_open(&self) -> Result<(), TransportError> {
+        if self.closed.load(Ordering::Acquire) { Err(error::closed()) } else { Ok(()) }
+    }
+}

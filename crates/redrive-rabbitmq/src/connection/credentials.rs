@@ -1,0 +1,121 @@
+//! Who provides user and password, or a token: for passwords that rotate and tokens that expire.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redrive_core::BoxError;
+
+/// What the broker is shown: user and password, or a token. Shows itself without the secret.
+#[derive(Clone)]
+pub struct Credentials {
+    pub(crate) user: String,
+    pub(crate) secret: String,
+    valid_for: Option<Duration>,
+}
+
+impl Credentials {
+    /// A user and the password.
+    #[must_use]
+    pub fn password(user: impl Into<String>, password: impl Into<String>) -> Self {
+        Self { user: user.into(), secret: password.into(), valid_for: None }
+    }
+
+    /// A token, as the broker's OAuth 2 plugin takes it. Who we are stands in the token.
+    #[must_use]
+    pub fn token(token: impl Into<String>) -> Self {
+        Self::password("", token)
+    }
+
+    /// The same, good for this long from now. When three quarters of that are over the provider is asked again, and the
+    /// broker is shown the new secret, without a new connection.
+    #[must_use]
+    pub fn valid_for(mut self, time: Duration) -> Self {
+        self.valid_for = Some(time);
+        self
+    }
+
+    /// When to ask again.
+    pub(crate) fn renewed_after(&self) -> Option<Duration> {
+        const NOT_SOONER: Duration = Duration::from_millis(500);
+        self.valid_for.map(|time| (time - time / 4).max(NOT_SOONER))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .field("valid_for", &self.valid_for)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where credentials come from. An async closure is one:
+///
+/// ```no_run
+/// # async fn token_of_the_day() -> Result<String, redrive_core::BoxError> { Ok(String::new()) }
+/// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use redrive_rabbitmq::{Credentials, RabbitMq};
+///
+/// let transport = RabbitMq::options("orders")
+///     .credentials(|| async {
+///         Ok(Credentials::token(token_of_the_day().await?).valid_for(Duration::from_secs(600)))
+///     })
+///     .connect("amqps://broker.example")
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[async_trait]
+pub trait CredentialsProvider: Send + Sync + 'static {
+    /// The credentials of now. Asked before each connection (there are two, three where they are
+    /// [shared](crate::Connections), and new ones after each interruption), before those given out expire, and when the broker
+    /// refuses access to something. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is dropped
+    /// after that.
+    ///
+    /// # Errors
+    ///
+    /// Any. The connection is then not made, and tried again; one that is there goes on, and the provider is asked again
+    /// soon. The error's words go to the log: they must not contain a secret.
+    async fn credentials(&self) -> Result<Credentials, BoxError>;
+}
+
+#[async_trait]
+impl<F, Fut> CredentialsProvider for F
+where
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Credentials, BoxError>> + Send,
+{
+    async fn credentials(&self) -> Result<Credentials, BoxError> {
+        self().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let credentials = Credentials::password("alice", "s3cret").valid_for(Duration::from_secs(8));
+        let shown = format!("{credentials:?}");
+        assert!(shown.contains("alice") && !shown.contains("s3cret"), "{shown}");
+    }
+
+    #[test]
+    fn they_are_renewed_before_they_expire() {
+        let renewed = |credentials: Credentials| credentials.renewed_after();
+        assert_eq!(renewed(Credentials::token("t")), None);
+        assert_eq!(
+            renewed(Credentials::token("t").valid_for(Duration::from_secs(8))),
+            Some(Duration::from_secs(6))
+        );
+        assert_eq!(
+            renewed(Credentials::token("t").valid_for(Duration::ZERO)),
+            Some(Duration::from_millis(500))
+        );
+        assert!(renewed(Credentials::token("t").valid_for(Duration::MAX)).is_some());
+    }
+}

@@ -1,0 +1,305 @@
+//! The connection of one role, made again when it is lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::StreamExt;
+use lapin::tcp::OwnedTLSConfig;
+use lapin::{ConnectionProperties, Event};
+use redrive_core::TransportError;
+use redrive_transport::{Connect, Reconnecting};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::address::{Address, Addresses};
+use super::credentials::{Credentials, CredentialsProvider};
+use super::open::Connection;
+use super::options::ConnectionOptions;
+use super::renewal::keep_fresh;
+use crate::error;
+use crate::frame_sanitizer;
+
+/// How long an orderly close may take. After that the broker is left alone.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a connection is for. Consuming and publishing never share one: when the broker runs out of memory or disk it stops
+/// reading connections that publish, and with them the acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Consuming,
+    Publishing,
+    /// It carries no deliveries and no copies: it can be replaced at any time.
+    Control,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Consuming => "consuming",
+            Self::Publishing => "publishing",
+            Self::Control => "control",
+        }
+    }
+}
+
+/// The connection of one role, whichever epoch it is in.
+#[derive(Debug)]
+pub(crate) struct ReconnectingConnection(Reconnecting<Connector>);
+
+/// How a connection of one role is made.
+struct Connector {
+    role: Role,
+    addresses: Addresses,
+    /// Index of the address that is tried next.
+    next: AtomicUsize,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
+    /// The user of the last connection, or of the first one that will be made.
+    user: RwLock<Arc<str>>,
+    tls: OwnedTLSConfig,
+    name: String,
+    connect_timeout: Duration,
+    epochs: AtomicU64,
+    /// Counts how often the broker began to accept messages: after an alarm, or on a new connection.
+    recoveries: watch::Sender<u64>,
+}
+
+impl ReconnectingConnection {
+    pub(crate) fn new(role: Role, options: &ConnectionOptions, addresses: impl Into<Addresses>) -> Self {
+        let mut addresses = addresses.into();
+        // The protocol counts in seconds, and zero would switch the heartbeat off.
+        let heartbeat = options.heartbeat.as_secs().clamp(1, u64::from(u16::MAX));
+        for address in addresses.as_mut_slice() {
+            address.uri_mut().query.heartbeat.get_or_insert(u16::try_from(heartbeat).unwrap_or(u16::MAX));
+        }
+        let user = addresses.as_slice().first().map(Address::user).unwrap_or_default();
+        Self(Reconnecting::new(Connector {
+            role,
+            next: AtomicUsize::new(0),
+            credentials: options.credentials.clone(),
+            user: RwLock::new(user.into()),
+            addresses,
+            tls: options.tls.clone(),
+            name: format!("{} ({})", options.name, role.name()),
+            connect_timeout: options.connect_timeout,
+            epochs: AtomicU64::new(0),
+            recoveries: watch::Sender::new(0),
+        }))
+    }
+
+    /// The connection, made now if there is none: one attempt at each address.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, TransportError> {
+        self.0.connection().await
+    }
+
+    /// True while the broker accepts no messages on the connection.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.0.last().is_some_and(|connection| connection.is_blocked())
+    }
+
+    /// Closes the connection for good.
+    pub(crate) async fn close(&self) {
+        let Some(connection) = self.0.close().await else { return };
+        connection.settle_down().await;
+        if timeout(CLOSE_TIMEOUT, connection.lapin.close(200, "OK".into())).await.is_err() {
+            let name = &self.0.connector().name;
+            warn!(connection = %name, "RabbitMQ does not answer to the closing of the connection; leaving it");
+        }
+    }
+
+    /// The first address.
+    #[cfg(feature = "management")]
+    pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
+        let addresses = self.0.connector().addresses.as_slice();
+        addresses.first().map(|address| address.uri().clone()).unwrap_or_default()
+    }
+
+    /// The user that the connection has at the broker.
+    pub(crate) fn user(&self) -> Arc<str> {
+        Arc::clone(&self.0.connector().user.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes when the broker accepts messages again: after an alarm, or on a new connection.
+    pub(crate) fn recoveries(&self) -> watch::Receiver<u64> {
+        self.0.connector().recoveries.subscribe()
+    }
+}
+
+impl Connect for Connector {
+    type Connection = Arc<Connection>;
+    type Error = TransportError;
+
+    /// Tries each address once. Begins with the one after the address of the last connection.
+    async fn connect(&self) -> Result<Arc<Connection>, TransportError> {
+        let addresses = self.addresses.as_slice();
+        let mut refusals = Vec::new();
+        for _ in addresses {
+            let next = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(address) = addresses.get(next % addresses.len()) else { continue };
+            let opening = timeout(self.connect_timeout, self.open(address));
+            let opened = opening
+                .await
+                .unwrap_or_else(|_| Err(error::no_answer(&address.shown(), self.connect_timeout)));
+            match opened {
+                Ok(connection) => return Ok(connection),
+                Err(error) => {
+                    debug!(connection = %self.name, broker = %address.shown(), %error, "not connected");
+                    refusals.push(error);
+                }
+            }
+        }
+        Err(error::none_connected(refusals))
+    }
+
+    fn is_usable(&self, connection: &Arc<Connection>) -> bool {
+        connection.is_up() && !(self.role == Role::Control && connection.is_worn())
+    }
+
+    fn closed(&self) -> TransportError {
+        error::closed()
+    }
+}
+
+impl Connector {
+    async fn open(&self, address: &Address) -> Result<Arc<Connection>, TransportError> {
+        let shown = address.shown();
+        let (address, credentials) = self.signed(address).await?;
+        let user = address.user();
+        let connecting = |error| error::connecting(&shown, user, credentials.is_some(), error);
+        let properties = ConnectionProperties::default()
+            .with_connection_name(self.name.as_str().into())
+            .with_client_property("product".into(), "redrive".into())
+            .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into());
+        let opening = frame_sanitizer::connect(address.uri().clone(), self.tls.clone(), properties);
+        let (lapin, version) = opening.await.map_err(connecting)?;
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
+        info!(
+            connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),
+            version = version.map(tracing::field::display), "connected to RabbitMQ"
+        );
+        *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
+        let refused = Arc::new(Notify::new());
+        self.watch(&lapin, Arc::clone(&refused));
+        self.recoveries.send_modify(|times| *times += 1);
+        let connection = Arc::new(Connection::new(lapin, epoch, version));
+        if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
+            let fresh = keep_fresh(
+                Arc::downgrade(&connection),
+                refused,
+                Arc::clone(provider),
+                credentials,
+                self.connect_timeout,
+                self.name.clone(),
+            );
+            tokio::spawn(fresh);
+        }
+        Ok(connection)
+    }
+
+    /// The address with the provider's current credentials, if there is a provider.
+    async fn signed(&self, address: &Address) -> Result<(Address, Option<Credentials>), TransportError> {
+        let mut address = address.clone();
+        let Some(provider) = &self.credentials else { return Ok((address, None)) };
+        let credentials = provider.credentials().await.map_err(error::no_credentials)?;
+        let userinfo = &mut address.uri_mut().authority.userinfo;
+        userinfo.username.clone_from(&credentials.user);
+        userinfo.password.clone_from(&credentials.secret);
+        Ok((address, Some(credentials)))
+    }
+
+    /// Logs the events of the connection. Notifies `refused` when the broker refuses access.
+    fn watch(&self, connection: &lapin::Connection, refused: Arc<Notify>) {
+        let mut events = connection.events_listener();
+        let name = self.name.clone();
+        let recoveries = self.recoveries.clone();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                match event {
+                    Event::ConnectionBlocked(reason) => {
+                        warn!(connection = %name, %reason, "RabbitMQ accepts no more messages: its memory or disk is full");
+                    }
+                    Event::ConnectionUnblocked => {
+                        info!(connection = %name, "RabbitMQ accepts messages again");
+                        recoveries.send_modify(|times| *times += 1);
+                    }
+                    Event::Error(error) => {
+                        debug!(connection = %name, %error, "error on the connection");
+                        if error::is_refused_access(&error) {
+                            refused.notify_one();
+                        }
+                    }
+                    other => debug!(connection = %name, event = ?other, "event on the connection"),
+                }
+            }
+        });
+    }
+}
+
+/// Without the TLS key, which the configuration would show.
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector")
+            .field("role", &self.role)
+            .field("addresses", &self.addresses)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_the_password_nor_the_tls_key_is_shown() {
+        let options = ConnectionOptions::default().client_certificate(*b"certificate", *b"s3cret-key");
+        let address = Address::parse("amqps://alice:s3cret@host/", |_| None).unwrap();
+        let shown = format!("{:?}", ReconnectingConnection::new(Role::Consuming, &options, address));
+        let key = format!("{:?}", b"s3cret-key");
+        assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
+    }
+
+    /// What becomes of the tasks of this runtime when a connection fails five times.
+    async fn leaves_no_task_behind(address: std::net::SocketAddr) {
+        let options = ConnectionOptions::default().connect_timeout(Duration::from_millis(200));
+        let address = Address::parse(&format!("amqp://{address}"), |_| None).unwrap();
+        let connection = ReconnectingConnection::new(Role::Consuming, &options, address);
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = alive();
+        for _ in 0..5 {
+            assert!(connection.connection().await.is_err());
+        }
+        // What ends does so a moment later.
+        let ended = async {
+            while alive() > before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let ended = timeout(Duration::from_secs(10), ended).await;
+        assert!(ended.is_ok(), "{} tasks are left", alive() - before);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_refused_leaves_no_task_behind() {
+        // Taken, so that nobody else comes to listen there; and not listened on.
+        let taken = tokio::net::TcpSocket::new_v4().unwrap();
+        taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        leaves_no_task_behind(taken.local_addr().unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_turned_away_leaves_no_task_behind() {
+        let broker = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = broker.local_addr().unwrap();
+        std::thread::spawn(move || while broker.accept().is_ok() {});
+        leaves_no_task_behind(address).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_answered_leaves_no_task_behind() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        leaves_no_task_behind(silent.local_addr().unwrap()).await;
+    }
+}

@@ -1,0 +1,110 @@
+//! Fresh credentials for a connection that lives longer than those that it was made with.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use lapin::types::LongString;
+use redrive_core::BoxError;
+use redrive_transport::Backoff;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::credentials::{Credentials, CredentialsProvider};
+use super::open::Connection;
+use super::timeouts::LONGEST_BACKOFF;
+
+/// How often the task checks whether the connection still exists when nothing is to be renewed.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// After a renewal the provider is not asked again for this long, whatever the broker refuses.
+const AFTER_RENEWAL: Duration = Duration::from_millis(250);
+
+/// The answer of the provider, unless it takes longer than this.
+async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
+    let answer = timeout(within, provider.credentials()).await;
+    answer.unwrap_or_else(|_| {
+        let within = humantime::format_duration(within);
+        Err(format!("the credentials provider does not answer within {within}").into())
+    })
+}
+
+/// Sends the broker new credentials before the current ones expire, until the connection ends; and also when the broker refuses
+/// access: RabbitMQ 3.10 leaves a connection open whose token has expired, and refuses what is sent over it.
+pub(crate) async fn keep_fresh(
+    connection: Weak<Connection>,
+    refused: Arc<Notify>,
+    provider: Arc<dyn CredentialsProvider>,
+    mut shown: Credentials,
+    within: Duration,
+    name: String,
+) {
+    let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
+    let mut wait = shown.renewed_after();
+    loop {
+        let due = tokio::select! {
+            () = sleep(wait.unwrap_or(CHECK_EVERY)) => wait.is_some(),
+            () = refused.notified() => true,
+        };
+        if !connection.upgrade().is_some_and(|connection| connection.is_up()) {
+            return;
+        }
+        if !due {
+            continue;
+        }
+        let next = match asked(&*provider, within).await {
+            Ok(fresh) => {
+                let Some(connection) = connection.upgrade() else { return };
+                let secret = LongString::from(fresh.secret.as_str());
+                let updated =
+                    connection.with_timeout(connection.lapin.update_secret(secret, "renewed".into())).await;
+                match updated {
+                    Ok(()) => {
+                        info!(connection = %name, "RabbitMQ took the renewed credentials");
+                        backoff.reset();
+                        shown = fresh;
+                        // Another refusal just after is one that no new credentials mend.
+                        sleep(AFTER_RENEWAL).await;
+                        // Said of those before.
+                        let _ = refused.notified().now_or_never();
+                        shown.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
+                    }
+                    Err(error) => {
+                        warn!(connection = %name, %error, "RabbitMQ did not take the renewed credentials");
+                        // Not cut short by refusals, which go on meanwhile.
+                        sleep(backoff.next_wait()).await;
+                        Some(Duration::ZERO)
+                    }
+                }
+            }
+            Err(error) => {
+                let again = backoff.next_wait();
+                warn!(connection = %name, %error, ?again, "no renewed credentials are to be had, asking again");
+                sleep(again).await;
+                Some(Duration::ZERO)
+            }
+        };
+        wait = next;
+        debug!(connection = %name, ?wait, "credentials are looked after again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_does_not_answer_is_not_waited_for() {
+        struct Silent;
+        #[async_trait]
+        impl CredentialsProvider for Silent {
+            async fn credentials(&self) -> Result<Credentials, BoxError> {
+                std::future::pending().await
+            }
+        }
+        let error = asked(&Silent, Duration::from_secs(9)).await.unwrap_err();
+        assert!(error.to_string().contains("9s"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Hands the sanitized stream to the client library, which asks its runtime for streams.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_rs::traits::Reactor;
+use async_rs::util::RuntimeParts;
+use async_rs::{Runtime, Tokio};
+use futures::Stream;
+use futures::io::{AsyncRead, AsyncWrite};
+use lapin::tcp::{AMQPUriTcpExt, AsyncTcpStream, OwnedTLSConfig};
+use lapin::uri::AMQPUri;
+use lapin::{Connection, ConnectionProperties};
+use tokio::runtime::Handle;
+
+use super::stream::{Greeting, SanitizedStream};
+use super::waiter::{GivenUp, Waiter};
+use crate::version::Version;
+
+type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
+
+/// Connects, and tells the version that the broker says it has.
+pub(crate) async fn connect(
+    uri: AMQPUri,
+    tls: OwnedTLSConfig,
+    properties: ConnectionProperties,
+) -> lapin::Result<(Connection, Option<Version>)> {
+    let tokio = Tokio::current();
+    let runtime =
+        Runtime::new(RuntimeParts::new(tokio.clone(), SanitizingReactor(tokio.clone(), Handle::current())));
+    let wanted = uri.query.frame_max.unwrap_or_default();
+    // Before the library begins: it leaves two tasks behind when it is given no stream.
+    let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
+    // Dropped at the end of this: when the caller gives up, the library must too.
+    let (waiter, given_up) = Waiter::new();
+    let greeting = Greeting::default();
+    let opened = Mutex::new(Some(SanitizedStream::new(
+        socket,
+        Handle::current(),
+        wanted,
+        Greeting::clone(&greeting),
+        given_up,
+    )));
+    let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
+        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It does not ask twice, as long as it is not to reconnect by itself.
+        Ok(AsyncTcpStream::Plain(opened.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
+    };
+    let connection = Connection::connector(uri, runtime, open, properties).await?;
+    waiter.end();
+    Ok((connection, greeting.get().copied().flatten()))
+}
+
+/// Tokio's reactor, with another kind of stream.
+#[derive(Clone)]
+struct SanitizingReactor(Tokio, Handle);
+
+impl Reactor for SanitizingReactor {
+    type TcpStream = SanitizedStream<Socket>;
+    type Sleep = <Tokio as Reactor>::Sleep;
+
+    /// The library never asks for this: its streams are connected asynchronously from the beginning.
+    fn register<H: Read + Write + Send + 'static>(
+        &self,
+        _socket: H,
+    ) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+        Err::<Self::TcpStream, _>(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sleep(&self, dur: Duration) -> Self::Sleep {
+        self.0.sleep(dur)
+    }
+
+    fn interval(&self, dur: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+        self.0.interval(dur)
+    }
+
+    fn tcp_connect_addr(
+        &self,
+        addr: SocketAddr,
+    ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
+        let connecting = self.0.tcp_connect_addr(addr);
+        let runtime = self.1.clone();
+        async move {
+            let socket = AsyncTcpStream::Plain(connecting.await?);
+            Ok(SanitizedStream::new(socket, runtime, 0, Greeting::default(), GivenUp::default()))
+        }
+    }
+}
+
+impl fmt::Debug for SanitizingReactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SanitizingReactor")
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// How many threads of this process are called so; the system keeps 15 bytes of a name.
+    fn threads(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|found| name.starts_with(found.trim_end())).count()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_starts_no_second_runtime() {
+        let broker = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("amqp://{}", broker.local_addr().unwrap()).parse().unwrap();
+        std::thread::spawn(move || while broker.accept().is_ok() {});
+        let connected = connect(uri, OwnedTLSConfig::default(), ConnectionProperties::default()).await;
+        assert!(connected.is_err());
+        // The socket goes with the library's thread.
+        let ended = async {
+            while threads("lapin-io-loop") > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the library's thread goes on");
+        assert_eq!(threads("async-compat/tokio-1"), 0);
+    }
+}

@@ -1,0 +1,316 @@
+//! Prepares the queues: declares or verifies them, and compares them through the management API, when the transport is opened
+//! and before each subscription that follows an interruption.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redrive_core::{TransportError, TransportErrorKind};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::connection::{Connection, ConnectionAccess};
+use crate::error;
+#[cfg(feature = "management")]
+use crate::facts::ManagementFacts;
+use crate::facts::TransportFacts;
+#[cfg(feature = "management")]
+use crate::management::{self, Comparison};
+use crate::options::Options;
+use crate::topology::{self, Declared, Part, Plan, Route, Task, Topology};
+
+/// The waits before further attempts to declare. A broker that stands still for 5 s gives up a new quorum queue that has no leader
+/// yet, and ends the connection: measured on 3.10, whose log says `failed to form new cluster`.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
+
+/// Declares and verifies the queues of one transport.
+#[derive(Debug)]
+pub(crate) struct QueuePreparation {
+    options: Arc<Options>,
+    plan: Arc<Plan>,
+    connections: Arc<ConnectionAccess>,
+    facts: Arc<TransportFacts>,
+    /// Epoch of the consuming connection for which the queues were prepared last; 0: none.
+    prepared_in: AtomicU64,
+    /// One caller at a time: many copies that come back at once need the queues declared once.
+    declaring: tokio::sync::Mutex<()>,
+    /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it.
+    quorum_ready_at: Mutex<Option<Instant>>,
+}
+
+/// When the queues are prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// When the transport is opened, or a copy found a queue missing. All must exist.
+    Open,
+    /// Before a subscription that is not the first.
+    Again,
+}
+
+/// What follows from a part that does not fit, or could not be looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consequence {
+    Fail,
+    /// The connection that owns the queue may be an earlier one of this transport that the broker still counts as open.
+    TryAgainLater,
+    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in hand.
+    Ignore,
+    /// After the others were prepared: waiting messages find their way back, whatever becomes of the intake.
+    FailAtLast,
+}
+
+impl Occasion {
+    fn after(self, failed: &TransportError, is_work: bool, is_up: bool) -> Consequence {
+        match (self, failed.kind()) {
+            (Self::Open, _) => Consequence::Fail,
+            (Self::Again, _) if !is_up => Consequence::Fail,
+            (Self::Again, _) if error::is_held_by_another(failed) => Consequence::TryAgainLater,
+            (Self::Again, TransportErrorKind::Unreachable) if is_work => Consequence::Fail,
+            (Self::Again, TransportErrorKind::Unreachable) => Consequence::Ignore,
+            (Self::Again, _) => Consequence::FailAtLast,
+        }
+    }
+}
+
+impl QueuePreparation {
+    pub(crate) fn new(
+        options: Arc<Options>,
+        plan: Arc<Plan>,
+        connections: Arc<ConnectionAccess>,
+        facts: Arc<TransportFacts>,
+    ) -> Self {
+        let (prepared_in, declaring) = (AtomicU64::new(0), tokio::sync::Mutex::default());
+        Self { options, plan, connections, facts, prepared_in, declaring, quorum_ready_at: Mutex::default() }
+    }
+
+    fn queue(&self) -> &str {
+        &self.plan.names.work
+    }
+
+    /// The connection for requests that the broker may answer by closing the channel.
+    pub(crate) async fn control(&self) -> Result<Arc<Connection>, TransportError> {
+        self.connections.control(self.facts.strategy().is_transient()).await
+    }
+
+    /// Declares or verifies the queues; not on the publishing connection, which may be blocked. Tries again if the broker gives
+    /// up in the middle of it.
+    pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        for pause in PAUSES {
+            let connection = self.control().await?;
+            match self.prepare_on(&connection, Occasion::Open).await {
+                Err(error) if error.kind() == TransportErrorKind::Unreachable => {
+                    warn!(queue = %self.queue(), %error, "the queues are not ready: trying again in {pause:?}");
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        let connection = self.control().await?;
+        self.prepare_on(&connection, Occasion::Open).await
+    }
+
+    /// Prepares the queues again: somebody may have replaced a queue. An error of the kind `Topology` says that a queue does not
+    /// fit; any other error, that this could not be found out.
+    pub(crate) async fn prepare_again(&self) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let connection = self.control().await?;
+        self.prepare_on(&connection, Occasion::Again).await
+    }
+
+    /// True when the queues were last prepared for this consuming connection.
+    pub(crate) fn is_prepared_for(&self, connection: &Connection) -> bool {
+        self.prepared_in.load(Ordering::Acquire) == connection.epoch
+    }
+
+    async fn prepare_on(&self, connection: &Connection, occasion: Occasion) -> Result<(), TransportError> {
+        let epoch = self.connections.consuming().await?.epoch;
+        self.facts.note_connection(connection);
+        let parts = self.parts();
+        // Usually there is nothing to do.
+        if !topology::all_fit(connection, &parts).await? {
+            self.prepare_each(connection, &parts, occasion).await?;
+        }
+        #[cfg(feature = "management")]
+        self.compare(&parts).await?;
+        self.prepared_in.store(epoch, Ordering::Release);
+        let parts = parts.len();
+        info!(queue = %self.queue(), parts, topology = ?self.options.topology, "queues are prepared");
+        Ok(())
+    }
+
+    /// What must be there, in the order in which it is declared.
+    fn parts(&self) -> Vec<(Part, Task)> {
+        let topology = self.options.topology;
+        let task = |declared| match topology {
+            _ if declared => Some(Task::Declare),
+            Topology::Declare | Topology::Verify => Some(Task::Verify),
+            Topology::Nothing => None,
+        };
+        let ours = task(topology == Topology::Declare);
+        let waiting = task(self.options.delay.is_declared(topology));
+        let ours = self.plan.queues().into_iter().filter_map(|queue| Some((Part::Queue(queue), ours?)));
+        ours.chain(self.facts.strategy().parts().into_iter().filter_map(|part| Some((part, waiting?))))
+            .collect()
+    }
+
+    /// One by one, and says what is wrong.
+    async fn prepare_each(
+        &self,
+        connection: &Connection,
+        parts: &[(Part, Task)],
+        occasion: Occasion,
+    ) -> Result<(), TransportError> {
+        let mut wrong = Vec::new();
+        for (part, task) in parts {
+            let Err(error) = self.prepare_part(connection, part, *task).await else { continue };
+            match occasion.after(&error, part.is_queue(self.queue()), connection.is_up()) {
+                Consequence::Fail => return Err(error),
+                Consequence::TryAgainLater => {
+                    return Err(TransportError::new(TransportErrorKind::Unreachable, error.to_string()));
+                }
+                Consequence::Ignore => {
+                    warn!(queue = %self.queue(), %error, "not compared: the intake goes on without");
+                }
+                Consequence::FailAtLast => wrong.push(error),
+            }
+        }
+        // First what time does not mend.
+        wrong.sort_by_key(|error| error.kind() != TransportErrorKind::Topology);
+        wrong.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted. Before the
+    /// transport is open only the queue that this route leads to: which delay queues will be needed is not known yet.
+    pub(crate) async fn declare_missing(&self, route: &Route) -> Result<(), TransportError> {
+        if !self.facts.knows_needs() {
+            let leads_to = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
+            let parts = match self.work_parts() {
+                work if work.last().is_some_and(leads_to) => work,
+                _ => self.plan.queues().into_iter().map(Part::Queue).filter(leads_to).collect(),
+            };
+            return self.declare_parts(parts).await;
+        }
+        if let Some(spare) = self.facts.strategy().spare(route) {
+            info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
+            let _one_at_a_time = self.declaring.lock().await;
+            return self.prepare_part(&*self.control().await?, &spare, Task::Declare).await;
+        }
+        warn!(queue = route.target(), "the queue is missing: declaring it");
+        self.prepare().await
+    }
+
+    /// The shelf that the work queue dead-letters to, then the work queue: without the shelf an expired message would be lost.
+    pub(crate) fn work_parts(&self) -> Vec<Part> {
+        let names = [&self.plan.names.dead_letters, &self.plan.names.work];
+        let queues = self.plan.queues().into_iter().filter(|queue| names.contains(&&queue.name));
+        queues.map(Part::Queue).collect()
+    }
+
+    /// Declares these, unless they exist by now.
+    pub(crate) async fn declare_parts(&self, parts: Vec<Part>) -> Result<(), TransportError> {
+        let _one_at_a_time = self.declaring.lock().await;
+        let connection = self.control().await?;
+        let parts: Vec<_> = parts.into_iter().map(|part| (part, Task::Declare)).collect();
+        if topology::all_fit(&connection, &parts).await? {
+            return Ok(());
+        }
+        for (part, task) in &parts {
+            info!(queue = %self.queue(), ?part, "declaring a queue for a publisher");
+            self.prepare_part(&connection, part, *task).await?;
+        }
+        Ok(())
+    }
+
+    async fn prepare_part(
+        &self,
+        connection: &Connection,
+        part: &Part,
+        task: Task,
+    ) -> Result<(), TransportError> {
+        if topology::prepare(connection, part, task).await? == Declared::SomeQuorumQueueIsNew {
+            let ready_at = Instant::now() + self.options.new_queue_wait;
+            *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready_at);
+        }
+        Ok(())
+    }
+
+    /// Waits until no quorum queue is younger than [`Options::new_queue_wait`].
+    pub(crate) async fn wait_quorum_ready(&self) {
+        let ready_at = *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready_at) = ready_at.filter(|&ready_at| ready_at > Instant::now()) {
+            // Boxed: only the first seconds of a queue need it.
+            Box::pin(tokio::time::sleep_until(ready_at)).await;
+        }
+    }
+
+    /// True when redrive declares what this route leads to.
+    pub(crate) fn declares(&self, route: &Route) -> bool {
+        let leads_here = |part: &Part| match part {
+            Part::Queue(queue) => *route == Route::queue(&queue.name),
+            Part::Exchange(exchange) => *route.exchange == *exchange.name,
+            Part::Binding(_) => false,
+        };
+        let ours = self.plan.queues().iter().any(|queue| *route == Route::queue(&queue.name));
+        let strategy = self.facts.strategy();
+        let waiting = strategy.parts().iter().any(leads_here) || strategy.spare(route).is_some();
+        ours && self.options.topology == Topology::Declare
+            || waiting && self.options.delay.is_declared(self.options.topology)
+    }
+
+    /// Compares the queues, and the policies on them, through the management API.
+    #[cfg(feature = "management")]
+    async fn compare(&self, parts: &[(Part, Task)]) -> Result<(), TransportError> {
+        let Some(url) = self.options.management_url.as_deref() else { return Ok(()) };
+        if self.options.topology == Topology::Nothing {
+            return Ok(());
+        }
+        let comparison = Comparison {
+            url,
+            certificates: self.options.connection.tls.cert_chain.as_deref(),
+            broker: self.connections.uri(),
+            names: &self.plan.names,
+            native_dead_letter: self.options.native_dead_letter,
+            delivery_limit: self.options.delivery_limit,
+        };
+        let work = management::compare(&comparison, parts.iter().map(|(part, _)| part)).await?;
+        if let Some(work) = work {
+            let (delivery_limit, consumer_timeout) = (work.delivery_limit(), work.consumer_timeout());
+            self.facts.note_management(ManagementFacts { delivery_limit, consumer_timeout });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(occasion: Occasion, kind: TransportErrorKind, is_work: bool) -> Consequence {
+        occasion.after(&TransportError::new(kind, "as the test wants it"), is_work, true)
+    }
+
+    #[test]
+    fn all_must_exist_when_the_transport_is_opened() {
+        for kind in [TransportErrorKind::Unreachable, TransportErrorKind::Topology] {
+            assert_eq!(after(Occasion::Open, kind, false), Consequence::Fail);
+        }
+    }
+
+    #[test]
+    fn a_queue_out_of_reach_is_not_missing() {
+        let unreachable = TransportErrorKind::Unreachable;
+        assert_eq!(after(Occasion::Again, unreachable, false), Consequence::Ignore);
+        assert_eq!(after(Occasion::Again, unreachable, true), Consequence::Fail, "it is waited for");
+        let lost = TransportError::new(unreachable, "the connection ended");
+        assert_eq!(Occasion::Again.after(&lost, false, false), Consequence::Fail);
+    }
+
+    #[test]
+    fn what_does_not_fit_ends_it_after_all_others_were_prepared() {
+        for kind in [TransportErrorKind::Topology, TransportErrorKind::Unauthorized] {
+            assert_eq!(after(Occasion::Again, kind, true), Consequence::FailAtLast);
+        }
+    }
+}

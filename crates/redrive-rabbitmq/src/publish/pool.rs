@@ -1,0 +1,295 @@
+//! Publishes messages in batches: mandatory and confirmed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use redrive_core::{Message, TransportError, TransportErrorKind};
+use redrive_transport::{BatchLimits, Lanes};
+use tokio::sync::oneshot;
+
+use super::batch::{self, Answer};
+use crate::connection::{ChannelPool, blocked_by_the_broker, within_unblocked};
+use crate::convert;
+use crate::error;
+use crate::topology::Route;
+
+/// What is published together has one route: nobody waits, or fails, because of another queue. Two batches of a route are on their
+/// way at once, and no more: a queue that never answers takes few channels from the others.
+const LIMITS: BatchLimits = BatchLimits { lanes: 2, items: 256, bytes: 1024 * 1024 };
+
+/// Publishes on a pool of channels, one batch at a time on each: what comes in while a batch waits for its confirms goes into the
+/// next. A task carries the batches of a route, so that a caller that goes away harms nobody.
+#[derive(Debug)]
+pub(crate) struct PublishPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    channels: Arc<ChannelPool>,
+    waiting: Mutex<Lanes<Route, Job>>,
+    confirm_timeout: Duration,
+}
+
+/// A message to publish, and who waits for the answer.
+#[derive(Debug)]
+struct Job {
+    message: Message,
+    persistent: bool,
+    answer: oneshot::Sender<Result<Answer, TransportError>>,
+}
+
+/// Whether time in which the broker accepts no messages counts towards the confirm timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AlarmTime {
+    /// For a consumer's copy: given up during an alarm it would be tried again, and be stored twice after the alarm. Meanwhile its
+    /// original is safe.
+    DoesNotCount,
+    /// For a caller that waits for the answer.
+    Counts,
+}
+
+impl PublishPool {
+    pub(crate) fn new(channels: Arc<ChannelPool>, confirm_timeout: Duration) -> Self {
+        let waiting = Mutex::new(Lanes::new(LIMITS));
+        Self { shared: Arc::new(Shared { channels, waiting, confirm_timeout }) }
+    }
+
+    /// The user that messages are published as.
+    pub(crate) fn user(&self) -> Arc<str> {
+        self.shared.channels.connection().user()
+    }
+
+    /// Publishes one message and waits for the broker's answer. After an error it is not known whether the message is stored, or it
+    /// certainly is not.
+    pub(crate) async fn publish(
+        &self,
+        route: &Route,
+        message: Message,
+        persistent: bool,
+        alarm_time: AlarmTime,
+    ) -> Result<Answer, TransportError> {
+        let shared = &self.shared;
+        convert::check_short(&route.exchange, "the name of an exchange")?;
+        convert::check_short(&route.routing_key, "a routing key")?;
+        let message = convert::for_publishing(message, &self.user());
+        let bytes = message.body().len();
+        let (answer, answered) = oneshot::channel();
+        if shared.waiting().push(route, bytes, Job { message, persistent, answer }) {
+            tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
+        }
+        // Always polled: `is_blocked` answers those who wait behind a batch.
+        let blocked = || shared.is_blocked() && alarm_time == AlarmTime::DoesNotCount;
+        match within_unblocked(shared.confirm_timeout, blocked, answered).await {
+            Some(Ok(answer)) => answer,
+            // The task panicked, or its runtime ended.
+            Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` was given up unanswered"))),
+            None => Err(shared.too_late(route)),
+        }
+    }
+}
+
+/// Carries batches of one route until none waits.
+async fn carry_all(shared: Arc<Shared>, route: Route) {
+    let mut lane = Lane { shared: &shared, route: &route, ended: false };
+    loop {
+        // First the channel, then the batch, so that messages that come in meanwhile go along. After the yield so do those whose
+        // callers are about to run: a batch of one waits as long as a batch of many.
+        let permit = shared.channels.permit().await;
+        tokio::task::yield_now().await;
+        let jobs = shared.waiting().next(&route);
+        if jobs.is_empty() {
+            lane.ended = true;
+            return;
+        }
+        match permit {
+            Ok(_permit) => shared.carry(&route, jobs).await,
+            Err(_) => give_up(jobs, &error::closed()),
+        }
+    }
+}
+
+/// Ends its lane when the task panics: nobody waits forever.
+struct Lane<'a> {
+    shared: &'a Shared,
+    route: &'a Route,
+    ended: bool,
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shared.waiting().end(self.route);
+        }
+    }
+}
+
+impl Shared {
+    /// Gives every job of a batch its answer.
+    async fn carry(&self, route: &Route, mut jobs: Vec<Job>) {
+        jobs.retain(Job::is_awaited);
+        if jobs.is_empty() {
+            return;
+        }
+        let Err((jobs, ended)) = self.publish(route, jobs).await else { return };
+        // One of them made the broker close the channel, and the broker does not say which. Published one by one, each has an
+        // answer of its own; those that were stored already are stored twice.
+        if jobs.len() > 1 && is_about_one_message(&ended) {
+            for job in jobs {
+                if let Err((jobs, ended)) = self.publish(route, vec![job]).await {
+                    give_up(jobs, &error::publishing(&route.to_string(), ended));
+                }
+            }
+        } else {
+            give_up(jobs, &error::publishing(&route.to_string(), ended));
+        }
+    }
+
+    /// Publishes them together. An error gives back those without an answer, because the channel ended.
+    async fn publish(&self, route: &Route, jobs: Vec<Job>) -> Result<(), (Vec<Job>, lapin::Error)> {
+        let (connection, channel) = match self.channels.ready(|| jobs.iter().any(Job::is_awaited)).await {
+            Ok(ready) => ready,
+            Err(error) => {
+                give_up(jobs, &error);
+                return Ok(());
+            }
+        };
+        let (jobs, properties) = fitting(jobs, connection.frame_max());
+        if jobs.is_empty() {
+            self.channels.put_back(channel);
+            return Ok(());
+        }
+        let messages = jobs.iter().map(|job| &job.message).zip(properties);
+        // A batch that is on its way when an alarm begins is stored after the alarm: given up before, it would be stored twice.
+        // When this ends early the channel is dropped: with a confirm still to come nobody else can use it.
+        let publishing = batch::publish(&channel.channel, route, messages);
+        match within_unblocked(self.confirm_timeout, || connection.is_blocked(), publishing).await {
+            Some(Ok(answers)) => {
+                if answers.contains(&Answer::Refused) {
+                    self.channels.put_back_refused(channel);
+                } else {
+                    self.channels.put_back(channel);
+                }
+                for (job, answer) in jobs.into_iter().zip(answers) {
+                    job.answer(Ok(answer));
+                }
+                Ok(())
+            }
+            None => {
+                give_up(jobs, &self.too_late(route));
+                Ok(())
+            }
+            Some(Err(error)) => Err((jobs, error)),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Lanes<Route, Job>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True while the broker accepts no messages. Messages that wait for a channel are then refused, as new ones are: the channels
+    /// may be busy until the alarm is over.
+    fn is_blocked(&self) -> bool {
+        let blocked = self.channels.connection().is_blocked();
+        if blocked {
+            let waiting = self.waiting().take_all();
+            give_up(waiting, &blocked_by_the_broker());
+        }
+        blocked
+    }
+
+    fn too_late(&self, route: &Route) -> TransportError {
+        let within = humantime::format_duration(self.confirm_timeout);
+        let alarm = match self.is_blocked() {
+            true => "its memory or disk is full, and it may still store it when that is over",
+            false => "it may have stored it all the same",
+        };
+        not_stored(format!("RabbitMQ did not confirm the message for `{route}` within {within}: {alarm}"))
+    }
+}
+
+impl Job {
+    fn is_awaited(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn answer(self, answer: Result<Answer, TransportError>) {
+        // An error means that nobody waits any more.
+        let _ = self.answer.send(answer);
+    }
+}
+
+fn give_up(jobs: Vec<Job>, why: &TransportError) {
+    for job in jobs {
+        job.answer(Err(why.clone()));
+    }
+}
+
+/// The jobs that somebody waits for and that fit into a frame, and their properties.
+fn fitting(jobs: Vec<Job>, frame_max: u32) -> (Vec<Job>, Vec<BasicProperties>) {
+    let mut properties = Vec::with_capacity(jobs.len());
+    let mut fit = Vec::with_capacity(jobs.len());
+    for job in jobs.into_iter().filter(Job::is_awaited) {
+        let fits = convert::check_header_size(&job.message, frame_max);
+        match fits.and_then(|()| convert::properties(&job.message, job.persistent)) {
+            Ok(written) => {
+                properties.push(written);
+                fit.push(job);
+            }
+            Err(error) => job.answer(Err(error)),
+        }
+    }
+    (fit, properties)
+}
+
+/// True when the broker closed the channel because of one message: others may be stored. The end of a connection is about none of
+/// them.
+fn is_about_one_message(error: &lapin::Error) -> bool {
+    error::refusal(error).is_some_and(|(code, _)| code == 406)
+}
+
+fn not_stored(message: String) -> TransportError {
+    TransportError::new(TransportErrorKind::NotStored, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::{Address, ConnectionOptions, ReconnectingConnection, Role};
+
+    /// Nobody listens there.
+    fn publisher(confirm_timeout: Duration) -> PublishPool {
+        let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
+        let connection =
+            ReconnectingConnection::new(Role::Publishing, &ConnectionOptions::default(), address);
+        PublishPool::new(Arc::new(ChannelPool::new(connection, 1)), confirm_timeout)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_carried_on_for_those_who_gave_up() {
+        let publisher = publisher(Duration::from_millis(20));
+        let route = Route::queue("orders");
+        for _ in 0..5 {
+            let answer = publisher.publish(&route, Message::new("x"), true, AlarmTime::Counts).await;
+            let error = answer.unwrap_err();
+            assert_eq!(error.kind(), TransportErrorKind::NotStored);
+            assert!(error.to_string().contains("may have stored it"), "{error}");
+        }
+        let ended = async {
+            while Arc::strong_count(&publisher.shared) > 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the task goes on for nobody");
+        assert!(publisher.shared.waiting().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_no_frame_can_carry_is_refused_before_anything_is_tried() {
+        let publisher = publisher(Duration::from_secs(60));
+        let route = Route::queue("q".repeat(256));
+        let answer = publisher.publish(&route, Message::new("x"), true, AlarmTime::Counts).await;
+        assert_eq!(answer.unwrap_err().kind(), TransportErrorKind::TooLarge);
+    }
+}

@@ -1,0 +1,169 @@
+//! Stores messages in the queues, and declares a queue of redrive's own that is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
+
+use super::batch::Answer;
+use super::pool::{AlarmTime, PublishPool};
+use crate::connection::ConnectionAccess;
+use crate::error;
+use crate::facts::TransportFacts;
+use crate::prepare::QueuePreparation;
+use crate::settle::channel::DeliveryChannels;
+use crate::topology::{Plan, Route};
+
+/// Stores copies, and what else is published, for one transport.
+#[derive(Debug)]
+pub(crate) struct CopyStore {
+    pub(super) plan: Arc<Plan>,
+    pub(super) facts: Arc<TransportFacts>,
+    pub(super) queues: Arc<QueuePreparation>,
+    connections: Arc<ConnectionAccess>,
+    deliveries: Arc<DeliveryChannels>,
+    pool: PublishPool,
+}
+
+impl CopyStore {
+    pub(crate) fn new(
+        plan: Arc<Plan>,
+        facts: Arc<TransportFacts>,
+        queues: Arc<QueuePreparation>,
+        connections: Arc<ConnectionAccess>,
+        deliveries: Arc<DeliveryChannels>,
+        pool: PublishPool,
+    ) -> Self {
+        Self { plan, facts, queues, connections, deliveries, pool }
+    }
+
+    /// The user that messages are published as.
+    pub(crate) fn user(&self) -> Arc<str> {
+        self.pool.user()
+    }
+
+    /// Stores a copy for good: after a success it is confirmed and in its queue.
+    pub(crate) async fn store(
+        &self,
+        route: &Route,
+        copy: Message,
+        alarm_time: AlarmTime,
+    ) -> Result<(), TransportError> {
+        self.queues.wait_quorum_ready().await;
+        self.publish_declaring(route, copy, true, alarm_time).await
+    }
+
+    /// The route of a copy that waits at least `wait`; `origin` is that of its original, if it is known.
+    pub(crate) fn delayed(
+        &self,
+        wait: Duration,
+        copy: &mut Message,
+        origin: Option<&Origin>,
+    ) -> Result<Route, TransportError> {
+        if wait.is_zero() {
+            return Ok(Route::queue(&self.plan.names.work));
+        }
+        let strategy = self.facts.strategy();
+        let route = match origin {
+            Some(origin) => strategy.route_from(origin, wait, copy),
+            None => strategy.route(wait, copy),
+        };
+        route.ok_or_else(|| self.no_delay_queue(wait))
+    }
+
+    /// Publishes a message, and waits until it is in a queue. Declares what redrive declares and is missing.
+    pub(super) async fn publish_declaring(
+        &self,
+        route: &Route,
+        message: Message,
+        persistent: bool,
+        alarm_time: AlarmTime,
+    ) -> Result<(), TransportError> {
+        let answer = self.publish(route, message.clone(), persistent, alarm_time).await;
+        if !(is_missing(&answer) && self.queues.declares(route)) {
+            return stored(answer?, route);
+        }
+        // Boxed: hardly any message needs the room.
+        Box::pin(self.declare_and_publish(route, message, persistent, alarm_time)).await
+    }
+
+    async fn declare_and_publish(
+        &self,
+        route: &Route,
+        message: Message,
+        persistent: bool,
+        alarm_time: AlarmTime,
+    ) -> Result<(), TransportError> {
+        // These channels are subscribed to a work queue that is gone. Later ones are not.
+        let is_work = *route == Route::queue(&self.plan.names.work);
+        let channels = if is_work { self.deliveries.in_use() } else { Vec::new() };
+        self.queues.declare_missing(route).await.map_err(|error| {
+            let message = format!("the message was not stored: {error}");
+            TransportError::new(TransportErrorKind::NotStored, message).with_source(error)
+        })?;
+        // RabbitMQ 3.10 may not tell the consumer of a deleted quorum queue that is declared again immediately.
+        channels.iter().for_each(|channel| channel.end());
+        self.queues.wait_quorum_ready().await;
+        self.publish_once(route, message, persistent, alarm_time).await
+    }
+
+    /// Publishes a message, and waits until it is in a queue. Declares nothing.
+    pub(super) async fn publish_once(
+        &self,
+        route: &Route,
+        message: Message,
+        persistent: bool,
+        alarm_time: AlarmTime,
+    ) -> Result<(), TransportError> {
+        stored(self.publish(route, message, persistent, alarm_time).await?, route)
+    }
+
+    pub(super) async fn publish(
+        &self,
+        route: &Route,
+        message: Message,
+        persistent: bool,
+        alarm_time: AlarmTime,
+    ) -> Result<Answer, TransportError> {
+        // Only to refuse what comes after the end: connections that are shared stay open.
+        self.connections.publishing()?;
+        self.pool.publish(route, message, persistent, alarm_time).await
+    }
+
+    pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {
+        let message = format!(
+            "no delay queue of `{}` holds a message for {}: name this wait in the consumer's retry policy, or with \
+             `Options::wait`",
+            self.plan.names.work,
+            humantime::format_duration(wait)
+        );
+        TransportError::new(TransportErrorKind::Unsupported, message)
+    }
+}
+
+/// True when no queue or no exchange was there for the message.
+pub(super) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
+    match answer {
+        Ok(answer) => matches!(answer, Answer::Returned(_)),
+        Err(error) => error::is_missing_exchange(error),
+    }
+}
+
+/// Only [`Answer::Stored`] means that the message is in the queue.
+pub(super) fn stored(answer: Answer, route: &Route) -> Result<(), TransportError> {
+    let target = route.target();
+    let (kind, message) = match answer {
+        Answer::Stored => return Ok(()),
+        Answer::Returned(text) => (
+            TransportErrorKind::NotStored,
+            format!("the message was not stored: `{target}` leads to no queue ({text}); declare the queue"),
+        ),
+        Answer::Refused => (
+            TransportErrorKind::Full,
+            format!(
+                "the message was not stored: RabbitMQ refuses it for `{target}`; most often the queue is full"
+            ),
+        ),
+    };
+    Err(TransportError::new(kind, message))
+}

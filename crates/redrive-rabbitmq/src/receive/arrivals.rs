@@ -1,0 +1,71 @@
+//! From deliveries of the client library to what waits in the inbox.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use redrive_core::{Delivery, Message, Origin};
+use redrive_transport::Arrival;
+
+use crate::broker_delivery_count;
+use crate::convert;
+use crate::delay::DelayStrategy;
+use crate::receipt::Receipt;
+use crate::settle::channel::DeliveryChannel;
+use crate::shared::Shared;
+
+/// A delivery that was not received yet. Dropped, it goes back to the broker.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(super) message: Message,
+    /// What the message lacks, because its headers are too large to be read.
+    pub(super) left_out: Option<String>,
+    pub(super) origin: Origin,
+    pub(super) redelivered: bool,
+    pub(super) receipt: Receipt,
+}
+
+impl Arrival for Arrived {
+    fn is_lost(&self) -> bool {
+        !self.receipt.channel().is_live()
+    }
+
+    fn unreceived(&self) -> Option<Delivery> {
+        let delivery = Delivery::from_origin(self.message.clone(), &self.origin, SystemTime::now());
+        Some(delivery.after_interruptions(self.receipt.channel().interruptions()))
+    }
+}
+
+/// Converts the deliveries of one channel.
+pub(super) struct Arrivals<'a> {
+    channel: &'a Arc<DeliveryChannel>,
+    strategy: Arc<dyn DelayStrategy>,
+    /// Of the last delivery: usually that of the next one too.
+    origin: Origin,
+}
+
+impl<'a> Arrivals<'a> {
+    pub(super) fn on(shared: &Shared, channel: &'a Arc<DeliveryChannel>) -> Self {
+        Self { channel, strategy: shared.facts.strategy(), origin: origin(shared.queue(), "", "") }
+    }
+
+    pub(super) fn convert(&mut self, delivery: lapin::message::Delivery) -> Arrived {
+        let (exchange, routing_key) = (delivery.exchange.as_str(), delivery.routing_key.as_str());
+        if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
+            self.origin = origin(self.origin.queue(), exchange, routing_key);
+        }
+        let left_out = convert::left_out(&delivery.properties);
+        let mut message = convert::message(&delivery.properties, delivery.data);
+        self.strategy.arrived(&mut message);
+        Arrived {
+            message,
+            left_out,
+            origin: self.origin.clone(),
+            redelivered: delivery.redelivered,
+            receipt: Receipt::new(delivery.delivery_tag, Arc::clone(self.channel)),
+        }
+    }
+}
+
+fn origin(queue: &str, exchange: &str, routing_key: &str) -> Origin {
+    Origin::new(queue, exchange, routing_key).with_counting_headers(&broker_delivery_count::HEADERS)
+}

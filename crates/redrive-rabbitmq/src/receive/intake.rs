@@ -1,0 +1,267 @@
+//! The task that owns the subscription, and subscribes again when it ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{FutureExt, StreamExt};
+use redrive_core::{Delivery, TransportError, TransportErrorKind};
+use redrive_transport::{Backoff, Source, Wishes};
+use tokio::time::timeout;
+use tracing::{error, warn};
+
+use super::arrivals::{Arrivals, Arrived};
+use super::idle::IdleWatch;
+use super::prefetch::Sizing;
+use super::subscription::{CANCEL_TIMEOUT, Subscription};
+use crate::connection::LONGEST_BACKOFF;
+use crate::shared::Shared;
+use crate::topology;
+
+/// Without a subscription nobody learns that a queue was deleted: after this time the queues are prepared again.
+const UNWATCHED: Duration = Duration::from_secs(1);
+/// A subscription that lived this long was a good one: the next is not delayed.
+const GOOD_AFTER: Duration = Duration::from_secs(5);
+/// The most deliveries that are passed on together.
+const PASSED_ON_TOGETHER: usize = 64;
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// Takes deliveries until the end is wanted. Deliveries that nobody received go back when `source` is dropped.
+pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
+    let mut intake = Intake {
+        sizing: None,
+        idle: IdleWatch::every(shared.options.idle_check),
+        cut: false,
+        interruptions: shared.deliveries.interruptions(),
+        unreceived: Vec::new(),
+        shared: &shared,
+    };
+    let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
+    let (mut ended_by_broker, mut unwatched_since) = (false, Instant::now());
+    while let Some(limit) = source.wanted().await {
+        let trusted = !ended_by_broker && unwatched_since.elapsed() < UNWATCHED;
+        let mut wishes = source.wishes();
+        let prefetch = intake.prefetch(limit);
+        let subscribed = tokio::select! {
+            subscribed = Subscription::begin(&shared, trusted, prefetch) => subscribed,
+            () = wishes.other_than(limit) => continue,
+        };
+        let pause = match subscribed {
+            Ok(mut subscription) => {
+                ended_by_broker = false;
+                intake.send_interruption(&source, &subscription);
+                let since = Instant::now();
+                let ended = intake.take(&source, &mut wishes, limit, &mut subscription).await;
+                unwatched_since = Instant::now();
+                if since.elapsed() > GOOD_AFTER {
+                    backoff.reset();
+                }
+                let Some(ended) = ended else { continue };
+                ended_by_broker = true;
+                let epoch = subscription.channel.epoch();
+                let why = intake.after_cut(&source, subscription, ended).await;
+                let pause = backoff.next_wait();
+                warn!(queue = %shared.queue(), epoch, %why, ?pause, "intake interrupted");
+                pause
+            }
+            Err(failed) if needs_a_person(&failed) => {
+                error!(queue = %shared.queue(), error = %failed, "intake stopped");
+                source.fail(failed);
+                source.changed().await;
+                continue;
+            }
+            Err(failed) => {
+                let pause = backoff.next_wait();
+                warn!(queue = %shared.queue(), error = %failed, ?pause, "cannot take deliveries, trying again");
+                pause
+            }
+        };
+        // Another wish ends the pause.
+        let _ = timeout(pause, wishes.other_than(limit)).await;
+    }
+}
+
+/// True when time does not help: the queue is missing, or somebody closed the shared connections.
+fn needs_a_person(failed: &TransportError) -> bool {
+    matches!(failed.kind(), TransportErrorKind::Topology | TransportErrorKind::Closed)
+}
+
+/// Why a subscription ended, although it is still wanted.
+enum Ended {
+    Cut(String),
+    /// Nothing was in hand, and nothing comes.
+    Blind(String),
+}
+
+/// What outlives a subscription.
+struct Intake<'a> {
+    shared: &'a Shared,
+    /// The prefetch of now, where it follows the throughput.
+    sizing: Option<Sizing>,
+    idle: IdleWatch,
+    /// True when the deliveries in hand were lost with the last subscription, and that was not signalled yet.
+    cut: bool,
+    /// Number of interruptions when the last subscription began.
+    interruptions: u64,
+    /// Deliveries that were lost before they were received, since the last signal.
+    unreceived: Vec<Delivery>,
+}
+
+impl Intake<'_> {
+    /// The prefetch of a subscription. A limit below the consumer's prefetch is meant as it is.
+    fn prefetch(&self, limit: u32) -> u16 {
+        let asked = self.shared.facts.prefetch().max(1);
+        match u16::try_from(limit) {
+            Ok(limit) if limit < asked => limit.max(1),
+            _ => self.sizing.map_or(asked, |sizing| sizing.now().max(asked)),
+        }
+    }
+
+    /// Whether the prefetch of a subscription with this limit may follow the throughput.
+    fn may_grow(&mut self, limit: u32) -> bool {
+        let asked = self.shared.facts.prefetch();
+        let Some(most) = self.shared.facts.grows_to(asked).filter(|_| limit >= u32::from(asked)) else {
+            return false;
+        };
+        self.sizing.get_or_insert_with(|| Sizing::between(asked, most));
+        true
+    }
+
+    /// Signals an interruption before the first delivery of this subscription is received.
+    fn send_interruption(&mut self, source: &Source<Arrived>, subscription: &Subscription) {
+        let before = std::mem::replace(&mut self.interruptions, subscription.channel.interruptions());
+        if std::mem::take(&mut self.cut) || self.interruptions > before {
+            self.unreceived.extend(source.take_unreceived());
+            self.shared.facts.send_interrupted(std::mem::take(&mut self.unreceived));
+        }
+    }
+
+    /// Takes deliveries of one subscription. `None`: it was ended because something else is wanted.
+    async fn take(
+        &mut self,
+        source: &Source<Arrived>,
+        wishes: &mut Wishes,
+        limit: u32,
+        subscription: &mut Subscription,
+    ) -> Option<Ended> {
+        let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_EVERY, CHECK_EVERY);
+        let channel = Arc::clone(&subscription.channel);
+        let mut arrivals = Arrivals::on(self.shared, &channel);
+        let mut arrived = Vec::new();
+        let (mut delivered, mut last_tag) = (0, 0);
+        self.idle.begin();
+        let may_grow = self.may_grow(limit);
+        loop {
+            tokio::select! {
+                next = subscription.consumer.next() => {
+                    // Passes on all that is there: the consumer is woken once for it.
+                    let mut next = Some(next);
+                    while let Some(Some(Ok(delivery))) = next {
+                        last_tag = delivery.delivery_tag;
+                        arrived.push(arrivals.convert(delivery));
+                        let more = arrived.len() < PASSED_ON_TOGETHER;
+                        next = if more { subscription.consumer.next().now_or_never() } else { None };
+                    }
+                    delivered += arrived.len();
+                    source.push(arrived.drain(..));
+                    match next {
+                        Some(Some(Err(error))) => return Some(Ended::Cut(error.to_string())),
+                        // The queue was deleted, or the broker took back deliveries that were held too long.
+                        Some(None) => return Some(Ended::Cut("RabbitMQ ended the subscription".to_owned())),
+                        Some(Some(Ok(_))) | None => {}
+                    }
+                },
+                // The stream should end with the channel. If it does not, nothing would ever come again.
+                _ = check.tick() => {
+                    if !channel.is_live() {
+                        return Some(Ended::Cut("the channel ended".to_owned()));
+                    }
+                    let delivered = std::mem::take(&mut delivered);
+                    if delivered > 0 {
+                        self.idle.arrived();
+                    } else if self.idle.passed(CHECK_EVERY)
+                        && let Some(why) = self.is_blind(subscription, last_tag).await
+                    {
+                        return Some(Ended::Blind(why));
+                    }
+                    if let Some(sizing) = self.sizing.as_mut().filter(|_| may_grow)
+                        && sizing.after_a_second(delivered)
+                    {
+                        return self.stop(source, subscription).await;
+                    }
+                },
+                () = wishes.other_than(limit) => return self.stop(source, subscription).await,
+            }
+        }
+    }
+
+    /// Why the subscription should be made again, if it should: nothing came for long, although messages wait.
+    async fn is_blind(&mut self, subscription: &Subscription, last_tag: u64) -> Option<String> {
+        if subscription.channel.has_in_hand(last_tag) {
+            self.idle.unknown();
+            return None;
+        }
+        // On this channel: if the queue is gone, the subscription is to end anyway.
+        let counting = topology::count_on(subscription.channel.channel(), self.shared.queue());
+        match timeout(CANCEL_TIMEOUT, counting).await {
+            Ok(Ok(waiting)) if self.idle.counted(waiting) => {
+                Some(format!("{waiting} messages wait, and RabbitMQ hands out none"))
+            }
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => {
+                self.idle.refused();
+                Some(error.to_string())
+            }
+            Err(_) => {
+                self.idle.unknown();
+                None
+            }
+        }
+    }
+
+    /// Ends a subscription in order. Earlier deliveries still come, and can be settled.
+    async fn stop(&self, source: &Source<Arrived>, subscription: &mut Subscription) -> Option<Ended> {
+        if let Err(why) = subscription.cancel().await {
+            return Some(Ended::Cut(why));
+        }
+        let channel = Arc::clone(&subscription.channel);
+        let mut arrivals = Arrivals::on(self.shared, &channel);
+        while let Some(delivery) = subscription.next_after_cancel().await {
+            source.push([arrivals.convert(delivery)]);
+        }
+        None
+    }
+
+    /// Gives everything of a subscription back that ended by itself. Answers why it ended.
+    async fn after_cut(
+        &mut self,
+        source: &Source<Arrived>,
+        mut subscription: Subscription,
+        ended: Ended,
+    ) -> String {
+        let channel = Arc::clone(&subscription.channel);
+        channel.end();
+        let why = match ended {
+            Ended::Blind(why) => {
+                // Nothing was in hand: nothing comes again.
+                channel.count_interruption();
+                why
+            }
+            Ended::Cut(why) => {
+                self.cut = true;
+                // Counted while the channel exists: its last user may drop it.
+                self.shared.deliveries.interruptions();
+                why
+            }
+        };
+        // If only the subscription ended, the channel lives as long as the slowest handler, and with its end all deliveries would
+        // count as failed.
+        let _ = timeout(CANCEL_TIMEOUT, channel.give_back_all()).await;
+        // What the client library still holds comes again, too.
+        let mut arrivals = Arrivals::on(self.shared, &channel);
+        while let Some(Some(Ok(delivery))) = subscription.consumer.next().now_or_never() {
+            source.push([arrivals.convert(delivery)]);
+        }
+        self.unreceived.extend(source.take_unreceived());
+        why
+    }
+}

@@ -1,0 +1,102 @@
+//! Receiving deliveries.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`intake`] | the task that owns the subscription, and subscribes again when it ends |
+//! | [`subscription`] | one subscription: made, and ended |
+//! | [`arrivals`] | from deliveries of the client library to what waits in the inbox |
+//! | [`prefetch`] | sizes the prefetch by the throughput |
+//! | [`idle`] | when a subscription that brings nothing is to be made again |
+
+mod arrivals;
+mod idle;
+pub(crate) mod intake;
+mod prefetch;
+mod subscription;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use redrive_core::{Delivery, Received, Receiver, SettleError, Settlement, TransportError};
+use redrive_transport::Inbox;
+use tracing::warn;
+
+use crate::broker_delivery_count;
+use crate::receipt::Receipt;
+use crate::settle::settle;
+use crate::shared::Shared;
+use crate::topology::QueueType;
+pub(crate) use arrivals::Arrived;
+
+/// Receives from one RabbitMQ queue; [`open`](redrive_core::Transport::open) makes it.
+#[derive(Debug)]
+pub struct RabbitMqReceiver {
+    shared: Arc<Shared>,
+    inbox: Inbox<Arrived>,
+    /// True once it was logged that the queue does not count deliveries.
+    warned: AtomicBool,
+}
+
+impl RabbitMqReceiver {
+    pub(crate) fn new(shared: Arc<Shared>, inbox: Inbox<Arrived>) -> Self {
+        Self { shared, inbox, warned: AtomicBool::new(false) }
+    }
+
+    fn received(&self, arrived: Arrived) -> Received<Receipt> {
+        let Arrived { message, left_out, origin, redelivered, receipt } = arrived;
+        if broker_delivery_count::is_missing(message.headers(), redelivered) {
+            self.warn_of_missing_counts();
+        }
+        let queue_type = self.shared.options.queue_type;
+        let times =
+            broker_delivery_count::count(message.headers(), redelivered, queue_type, receipt.version());
+        let failures = if self.shared.options.delay.retries_in_place() { times - 1 } else { 0 };
+        let delivery = Delivery::from_origin(message, &origin, SystemTime::now())
+            .handed_out_times(times)
+            .failed_in_place(failures)
+            .marked_redelivered(redelivered)
+            .after_interruptions(receipt.channel().interruptions());
+        let receipt = receipt.with_origin(origin).read_whole(left_out.is_none());
+        match left_out {
+            None => Received { delivery, receipt },
+            Some(left_out) => Received { delivery: delivery.read_without(left_out), receipt },
+        }
+    }
+
+    /// Logs once that a message came again without a count, where one is expected.
+    fn warn_of_missing_counts(&self) {
+        let is_expected = self.shared.options.queue_type == QueueType::Quorum;
+        if is_expected && !self.warned.swap(true, Ordering::Relaxed) {
+            warn!(
+                queue = %self.shared.queue(),
+                "a message was handed out again without a count: this is a classic queue, and a quorum queue is configured. A \
+                 message that kills its process is not bounded. Say `queue_type(QueueType::Classic)`, and give the consumer a \
+                 ledger"
+            );
+        }
+    }
+}
+
+impl Receiver for RabbitMqReceiver {
+    type Receipt = Receipt;
+
+    async fn receive(
+        &self,
+        batch: &mut VecDeque<Received<Receipt>>,
+        most: usize,
+    ) -> Result<usize, TransportError> {
+        self.inbox.receive(batch, most, |arrived| self.received(arrived)).await
+    }
+
+    async fn settle(&self, receipt: Receipt, settlement: Settlement) -> Result<(), SettleError<Receipt>> {
+        settle(&self.shared, receipt, settlement).await
+    }
+
+    async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
+        // Never more than the prefetch: a larger limit is the same one.
+        let prefetch = u32::from(self.shared.facts.prefetch().max(1));
+        self.inbox.set_limit(limit.min(prefetch)).await
+    }
+}

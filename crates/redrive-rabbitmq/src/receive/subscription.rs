@@ -1,0 +1,149 @@
+//! One subscription to the work queue: made, and ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use lapin::Consumer;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use redrive_core::TransportError;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use crate::connection::{Connection, with_timeout};
+use crate::convert::short;
+use crate::error;
+use crate::options::Options;
+use crate::settle::channel::DeliveryChannel;
+use crate::shared::Shared;
+use crate::topology::{QueueType, Topology};
+use crate::version::Version;
+
+/// How long the broker may take to end a subscription, or to answer while it is checked.
+pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Consumer tags are per channel, and each channel has one consumer.
+const CONSUMER_TAG: &str = "redrive";
+
+/// A subscription, and the channel that it is on.
+pub(super) struct Subscription {
+    pub(super) channel: Arc<DeliveryChannel>,
+    pub(super) consumer: Consumer,
+}
+
+/// Why there is no subscription.
+enum Refused {
+    /// The queue does not exist.
+    Missing(TransportError),
+    Other(TransportError),
+}
+
+impl Refused {
+    fn into_error(self) -> TransportError {
+        match self {
+            Self::Missing(error) | Self::Other(error) => error,
+        }
+    }
+}
+
+impl Subscription {
+    /// Subscribes with this prefetch. `trusted`: the queues are as they were prepared, if the connection is still the same.
+    pub(super) async fn begin(shared: &Shared, trusted: bool, prefetch: u16) -> Result<Self, TransportError> {
+        // On this connection or on none: a later one may be to a broker where the queues are not prepared.
+        let connection = shared.connections.consuming().await?;
+        if !(trusted && shared.queues.is_prepared_for(&connection)) {
+            shared.queues.prepare_again().await?;
+        }
+        match Self::try_begin(shared, &connection, prefetch).await {
+            Err(Refused::Missing(_)) if shared.options.topology == Topology::Declare => {
+                warn!(queue = %shared.queue(), "the queue is gone: declaring it again");
+                shared.queues.prepare_again().await?;
+                Self::try_begin(shared, &connection, prefetch).await.map_err(Refused::into_error)
+            }
+            other => other.map_err(Refused::into_error),
+        }
+    }
+
+    async fn try_begin(
+        shared: &Shared,
+        connection: &Arc<Connection>,
+        prefetch: u16,
+    ) -> Result<Self, Refused> {
+        shared.facts.note_connection(connection);
+        let channel = connection.channel().await.map_err(Refused::Other)?;
+        let limiting = channel.basic_qos(prefetch, BasicQosOptions { global: false });
+        let limited = with_timeout(&channel, limiting).await;
+        limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
+        let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
+        let arguments = arguments(&shared.options, connection.version);
+        let consuming =
+            channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
+        let consumer = with_timeout(&channel, consuming).await.map_err(|cause| {
+            let missing = error::is_missing_queue(&cause);
+            let error = error::consuming(shared.queue(), cause);
+            if missing { Refused::Missing(error) } else { Refused::Other(error) }
+        })?;
+        info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
+        let (within, interruptions) = (shared.options.ack_within, shared.deliveries.interruptions());
+        let channel = DeliveryChannel::new(channel, Arc::clone(connection), prefetch, within, interruptions);
+        shared.deliveries.add(&channel);
+        Ok(Self { channel, consumer })
+    }
+
+    /// Asks the broker to end the subscription. Earlier deliveries still come from the consumer, and can be settled.
+    pub(super) async fn cancel(&self) -> Result<(), String> {
+        let channel = self.channel.channel();
+        let cancelling = channel.basic_cancel(CONSUMER_TAG.into(), BasicCancelOptions::default());
+        match timeout(CANCEL_TIMEOUT, cancelling).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("RabbitMQ does not answer to the end of the subscription".to_owned()),
+        }
+    }
+
+    /// The next delivery after [`cancel`](Self::cancel); `None` when all have come.
+    pub(super) async fn next_after_cancel(&mut self) -> Option<lapin::message::Delivery> {
+        // The stream ends with the answer to the cancellation. The timeout is for a connection that was lost meanwhile.
+        match timeout(CANCEL_TIMEOUT, self.consumer.next()).await {
+            Ok(Some(Ok(delivery))) => Some(delivery),
+            _ => {
+                debug!(epoch = self.channel.epoch(), "takes no more deliveries");
+                None
+            }
+        }
+    }
+}
+
+/// The arguments of the subscription.
+fn arguments(options: &Options, version: Option<Version>) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    if let Some(priority) = options.consumer_priority {
+        arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
+    }
+    // A classic queue refuses it, and older brokers do not know it.
+    let takes_timeout = options.queue_type == QueueType::Quorum && version >= Some(Version::V4_3);
+    if let Some(timeout) = options.consumer_timeout.filter(|_| takes_timeout) {
+        let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+        arguments.insert("x-consumer-timeout".into(), AMQPValue::LongLongInt(millis));
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_asked_for_only_where_it_is_understood() {
+        let asked = |options: Options, version| {
+            let options = options.consumer_timeout(Duration::from_secs(9));
+            arguments(&options, version).inner().get("x-consumer-timeout").cloned()
+        };
+        let nine_seconds = Some(AMQPValue::LongLongInt(9000));
+        let quorum = || Options::new("orders");
+        assert_eq!(asked(quorum(), Some(Version::V4_3)), nine_seconds);
+        assert_eq!(asked(quorum(), Some(Version::V4_0)), None);
+        assert_eq!(asked(quorum(), None), None);
+        assert_eq!(asked(quorum().queue_type(QueueType::Classic), Some(Version::V4_3)), None);
+    }
+}

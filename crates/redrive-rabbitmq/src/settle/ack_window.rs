@@ -1,0 +1,190 @@
+//! Which deliveries of one channel are settled, and which acknowledgements are to be sent. Pure.
+//!
+//! RabbitMQ numbers the deliveries of a channel 1, 2, 3, …, and one `basic.ack` with `multiple` settles all that are in
+//! hand up to its number. So it may be sent only when every number up to it is settled; and its own number must still
+//! be in hand, or the broker closes the channel.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+
+/// An acknowledgement is never kept back for more deliveries than this.
+const MOST: u16 = 64;
+/// How many deliveries a slow one may lie behind before it is kept apart.
+const SPAN: RangeInclusive<usize> = 1024..=4 * u16::MAX as usize;
+
+/// The deliveries of one channel.
+#[derive(Debug)]
+pub(crate) struct AckWindow {
+    /// Maximum number of unsent acknowledgements.
+    most: usize,
+    /// How many deliveries `states` may span.
+    span: usize,
+    /// The tag of the first of `states`. Each delivery below it is acknowledged, or in `slow`, or in `late`.
+    first: u64,
+    states: VecDeque<State>,
+    /// Tags in `states` that are settled and not acknowledged, in the order of settling.
+    due: Vec<u64>,
+    /// Unsettled, and far behind. While there is one, no acknowledgement of many can pass it.
+    slow: BTreeSet<u64>,
+    /// Were slow; settled and not acknowledged.
+    late: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Or not handed out yet.
+    Unsettled,
+    /// Not acknowledged.
+    Settled,
+    Acknowledged,
+}
+
+/// What is to be done after a delivery was settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing: others wait already, and this one waits with them.
+    Waits,
+    /// It is the first that waits: to be acknowledged within the time bound.
+    WaitsFirst,
+    /// Acknowledgements are to be sent now.
+    Now,
+}
+
+/// One acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub(crate) tag: u64,
+    /// And all unsettled deliveries below it.
+    pub(crate) multiple: bool,
+}
+
+impl AckWindow {
+    /// The window of a channel with this prefetch. At most half of it is kept back: otherwise the broker would have nothing to
+    /// deliver until it gets the acknowledgements.
+    pub(crate) fn new(prefetch: u16) -> Self {
+        Self {
+            most: usize::from((prefetch / 2).clamp(1, MOST)),
+            span: (4 * usize::from(prefetch)).clamp(*SPAN.start(), *SPAN.end()),
+            first: 1,
+            states: VecDeque::new(),
+            due: Vec::new(),
+            slow: BTreeSet::new(),
+            late: Vec::new(),
+        }
+    }
+
+    /// The window of a channel on which every acknowledgement is sent immediately.
+    pub(crate) fn immediate() -> Self {
+        Self { most: 1, ..Self::new(1) }
+    }
+
+    /// Settles a delivery. A second time it changes nothing.
+    pub(crate) fn settle(&mut self, tag: u64) -> Due {
+        if self.slow.remove(&tag) {
+            self.late.push(tag);
+        } else {
+            match self.state(tag) {
+                Some(state) if *state == State::Unsettled => *state = State::Settled,
+                _ => return Due::Waits,
+            }
+            self.due.push(tag);
+        }
+        match self.due.len() + self.late.len() {
+            due if due >= self.most => Due::Now,
+            1 => Due::WaitsFirst,
+            _ => Due::Waits,
+        }
+    }
+
+    /// A delivery was settled by other means (`basic.nack`). Call it when that is sent, before anything else of this window is
+    /// sent.
+    pub(crate) fn settled_otherwise(&mut self, tag: u64) {
+        if !self.slow.remove(&tag)
+            && let Some(state) = self.state(tag)
+            && *state == State::Unsettled
+        {
+            *state = State::Acknowledged;
+        }
+    }
+
+    /// True when a delivery with a tag up to `last` is unsettled.
+    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
+        let count = usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX);
+        // A number that was never settled may not have its state yet.
+        !self.slow.is_empty()
+            || self.states.len() < count
+            || self.states.iter().take(count).any(|state| *state == State::Unsettled)
+    }
+
+    /// Sends after [`Due::Now`]: one acknowledgement for all up to the first unsettled delivery; and single ones for those behind
+    /// it only when the maximum number waits there.
+    pub(crate) fn send_due(&mut self, send: impl FnMut(Ack)) {
+        self.send(self.most, send);
+    }
+
+    /// Sends all that wait.
+    pub(crate) fn flush(&mut self, send: impl FnMut(Ack)) {
+        self.send(1, send);
+    }
+
+    fn send(&mut self, too_many: usize, mut send: impl FnMut(Ack)) {
+        // Before any that passes them: two acknowledgements of one delivery would end the channel.
+        for tag in self.late.drain(..) {
+            send(Ack { tag, multiple: false });
+        }
+        if self.slow.is_empty() {
+            self.send_front(&mut send);
+        }
+        if self.due.len() >= too_many {
+            for tag in std::mem::take(&mut self.due) {
+                if let Some(state) = self.state(tag) {
+                    *state = State::Acknowledged;
+                    send(Ack { tag, multiple: false });
+                }
+            }
+        }
+        self.trim();
+    }
+
+    fn send_front(&mut self, send: &mut impl FnMut(Ack)) {
+        let (mut settled, mut last) = (0, 0);
+        while let Some(state) = self.states.front().filter(|state| **state != State::Unsettled) {
+            if *state == State::Settled {
+                (settled, last) = (settled + 1, self.first);
+            }
+            self.states.pop_front();
+            self.first += 1;
+        }
+        if settled > 0 {
+            send(Ack { tag: last, multiple: settled > 1 });
+            self.due.retain(|tag| *tag >= self.first);
+        }
+    }
+
+    /// Keeps what is remembered small, however slow the slowest is.
+    fn trim(&mut self) {
+        while let Some(state) = self.states.front() {
+            match state {
+                State::Acknowledged => {}
+                State::Unsettled if self.states.len() > self.span => {
+                    self.slow.insert(self.first);
+                }
+                State::Unsettled | State::Settled => return,
+            }
+            self.states.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn state(&mut self, tag: u64) -> Option<&mut State> {
+        let index = usize::try_from(tag.checked_sub(self.first)?).ok()?;
+        if index >= self.states.len() {
+            self.states.resize(index + 1, State::Unsettled);
+        }
+        self.states.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+#[path = "ack_window_tests.rs"]
+mod tests;

@@ -1,0 +1,360 @@
+//! The channel that deliveries came on, and their settlement there.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use lapin::Channel;
+use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
+use redrive_core::TransportError;
+use redrive_core::fail_point::{FailPoint, fail_point};
+use tokio::sync::Notify;
+
+use super::ack_window::{Ack, AckWindow, Due};
+use crate::connection::{Connection, while_open};
+use crate::error;
+use crate::version::Version;
+
+/// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
+/// channel closes. After more than this many settlements within ten seconds, a channel stays open a while longer.
+const BURST: usize = 16;
+const BURST_WITHIN: Duration = Duration::from_secs(10);
+/// How long it stays open.
+const SETTLING: Duration = Duration::from_millis(250);
+/// Number of requests in that time that prove that the broker goes on working.
+const STEPS: u32 = 5;
+/// A broker that does not answer within this time is not waited for.
+const NO_PROGRESS: Duration = Duration::from_secs(10);
+
+/// One channel of one connection, with at most one subscription. All settlements of the channel are sent from here, one at a
+/// time: the client library keeps the order of what one caller hands to a channel.
+pub(crate) struct DeliveryChannel {
+    /// Number of interruptions before this channel was opened.
+    interruptions: u64,
+    /// True once the end of this channel was counted as an interruption.
+    counted: AtomicBool,
+    channel: Channel,
+    connection: Arc<Connection>,
+    ended: AtomicBool,
+    window: Mutex<AckWindow>,
+    /// Notified when the first acknowledgement waits to be sent.
+    waits: Arc<Notify>,
+    /// When the last settlements were sent.
+    sent: Mutex<VecDeque<Instant>>,
+}
+
+impl DeliveryChannel {
+    /// A channel on which an acknowledgement waits for others for at most `ack_within`.
+    pub(crate) fn new(
+        channel: Channel,
+        connection: Arc<Connection>,
+        prefetch: u16,
+        ack_within: Duration,
+        interruptions: u64,
+    ) -> Arc<Self> {
+        if ack_within.is_zero() {
+            return Arc::new(Self::with(AckWindow::immediate(), channel, connection, interruptions));
+        }
+        let window = AckWindow::new(prefetch);
+        let delivery_channel = Arc::new(Self::with(window, channel, connection, interruptions));
+        let waits = Arc::clone(&delivery_channel.waits);
+        tokio::spawn(send_in_time(Arc::downgrade(&delivery_channel), waits, ack_within));
+        delivery_channel
+    }
+
+    /// A channel of its own, without a subscription, on which every acknowledgement is sent immediately.
+    pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
+        let channel = connection.channel().await?;
+        Ok(Arc::new(Self::with(AckWindow::immediate(), channel, connection, 0)))
+    }
+
+    fn with(window: AckWindow, channel: Channel, connection: Arc<Connection>, interruptions: u64) -> Self {
+        Self {
+            interruptions,
+            counted: AtomicBool::new(false),
+            channel,
+            connection,
+            ended: AtomicBool::new(false),
+            window: Mutex::new(window),
+            waits: Arc::default(),
+            sent: Mutex::default(),
+        }
+    }
+
+    /// Number of interruptions before this channel was opened.
+    pub(crate) fn interruptions(&self) -> u64 {
+        self.interruptions
+    }
+
+    /// True once, after the channel ended: its deliveries may come again.
+    pub(crate) fn count_interruption(&self) -> bool {
+        !self.is_live() && !self.counted.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.connection.epoch
+    }
+
+    /// The version of the broker.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.connection.version
+    }
+
+    /// True while deliveries of this channel can be settled.
+    pub(crate) fn is_live(&self) -> bool {
+        // A channel learns of the end of its connection a moment later.
+        !self.ended.load(Ordering::Acquire) && self.channel.status().connected() && self.connection.is_up()
+    }
+
+    /// An error if deliveries of this channel can no longer be settled.
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
+        if self.is_live() {
+            return Ok(());
+        }
+        Err(error::lost("its connection, channel or subscription ended"))
+    }
+
+    /// From now on no delivery of this channel can be settled: the broker has taken them back, or will.
+    pub(crate) fn end(&self) {
+        let mut window = self.window();
+        // Earlier settlements may still be in time.
+        window.flush(|ack| drop(self.send(ack)));
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// True while a delivery with a tag up to `last` is unsettled.
+    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
+        self.window().has_in_hand(last)
+    }
+
+    /// Sends the acknowledgements that wait.
+    pub(crate) fn flush(&self) {
+        self.window().flush(|ack| drop(self.send(ack)));
+    }
+
+    /// Waits until the broker had time to process the last settlements. The broker's time counts: on a machine that stands still
+    /// it would read them together with the end of the channel.
+    pub(crate) async fn settle_down(&self) {
+        self.flush();
+        if !self.is_still_settling() {
+            return;
+        }
+        for _ in 0..STEPS {
+            tokio::time::sleep(SETTLING / STEPS).await;
+            // A request that changes nothing for a channel that is about to close.
+            let request = self.channel.basic_qos(1, BasicQosOptions { global: false });
+            let answer = tokio::time::timeout(NO_PROGRESS, while_open(&self.channel, request)).await;
+            if !matches!(answer, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }
+
+    /// Gives back all unsettled deliveries, after [`end`](Self::end): with the end of the channel they would come later, and count
+    /// as a failure on 4.3.
+    pub(crate) async fn give_back_all(&self) {
+        if !self.channel.status().connected() {
+            return;
+        }
+        let all = BasicNackOptions { requeue: true, multiple: true };
+        // If that fails, the broker takes them back with the channel.
+        let _ = while_open(&self.channel, self.channel.basic_nack(0, all)).await;
+    }
+
+    /// Closes the channel, on a connection that others go on using. Everything is settled, or back, when the broker answers.
+    pub(crate) async fn close(&self) {
+        // If that fails, the channel is gone already.
+        let _ = self.connection.with_timeout(self.channel.close(200, "OK".into())).await;
+    }
+
+    /// Settles a delivery. `None`: its acknowledgement is sent later, together with others. Otherwise it is on its way, and the
+    /// future waits until it is written: a caller that fills the window does not run ahead of the connection.
+    pub(crate) fn acknowledge(&self, tag: u64) -> Result<Option<Sending<'_>>, TransportError> {
+        let mut window = self.window();
+        self.check()?;
+        let due = window.settle(tag);
+        fail_point(FailPoint::AckHandedOver);
+        let mut last = None;
+        match due {
+            Due::Waits => {}
+            Due::WaitsFirst => self.waits.notify_one(),
+            Due::Now => window.send_due(|ack| last = Some(self.send(ack))),
+        }
+        Ok(last)
+    }
+
+    /// Waits until an acknowledgement has left this process.
+    pub(crate) async fn written(&self, sending: Sending<'_>) -> Result<(), TransportError> {
+        let answer = while_open(&self.channel, sending).await;
+        answer.map_err(|cause| error::lost(&cause).with_source(cause))?;
+        fail_point(FailPoint::AckWritten);
+        Ok(())
+    }
+
+    /// Refuses a delivery. It is handed to the channel at once, also without a runtime; the future waits until it is written.
+    pub(crate) fn refuse(
+        &self,
+        tag: u64,
+        refusal: Refusal,
+    ) -> Result<impl Future<Output = Result<(), TransportError>> + Send + '_, TransportError> {
+        let nack =
+            |requeue| self.channel.basic_nack(tag, BasicNackOptions { requeue, multiple: false }).boxed();
+        let mut sending = match refusal {
+            Refusal::GiveBack => nack(true),
+            Refusal::DeadLetter => nack(false),
+            Refusal::Fail => self.channel.basic_reject(tag, BasicRejectOptions { requeue: true }).boxed(),
+        };
+        let sent = {
+            let mut window = self.window();
+            // A delivery that was given back with all others must not be refused: the broker would close the channel.
+            self.check()?;
+            window.settled_otherwise(tag);
+            // The first poll hands the frame to the channel: no acknowledgement can overtake it.
+            (&mut sending).now_or_never()
+        };
+        self.note_sent();
+        fail_point(FailPoint::NackHandedOver);
+        Ok(async move {
+            let written = match sent {
+                Some(written) => written,
+                None => while_open(&self.channel, sending).await,
+            };
+            fail_point(FailPoint::NackFlushed);
+            match written {
+                Ok(()) if self.is_live() => Ok(()),
+                Ok(()) => Err(error::lost("its channel ended")),
+                Err(cause) => Err(error::lost(&cause).with_source(cause)),
+            }
+        })
+    }
+
+    /// Hands an acknowledgement to the channel. The future is ready when it is written, and need not be awaited.
+    fn send(&self, Ack { tag, multiple }: Ack) -> Sending<'_> {
+        let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
+        let sent = (&mut sending).now_or_never();
+        self.note_sent();
+        fail_point(FailPoint::AckFlushed);
+        sent.map_or(sending, |answer| std::future::ready(answer).boxed())
+    }
+
+    fn window(&self) -> MutexGuard<'_, AckWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_sent(&self) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.len() > BURST {
+            sent.pop_front();
+        }
+        sent.push_back(Instant::now());
+    }
+
+    fn is_still_settling(&self) -> bool {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.len() > BURST && sent.front().is_some_and(|first| first.elapsed() < BURST_WITHIN)
+    }
+}
+
+/// How a delivery is refused. RabbitMQ 4.3 counts `basic.reject`, and does not count `basic.nack`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// It comes again.
+    GiveBack,
+    /// The broker dead-letters it.
+    DeadLetter,
+    /// It comes again, counted as failed: a queue with delayed retry holds it back.
+    Fail,
+}
+
+type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
+
+/// Sends waiting acknowledgements once the first of them has waited for `within`, until the channel is dropped.
+async fn send_in_time(channel: Weak<DeliveryChannel>, waits: Arc<Notify>, within: Duration) {
+    loop {
+        waits.notified().await;
+        tokio::time::sleep(within).await;
+        let Some(channel) = channel.upgrade() else { return };
+        let mut last = None;
+        channel.window().flush(|ack| last = Some(channel.send(ack)));
+        if let Some(last) = last {
+            // After an error the channel has ended, and what was not acknowledged comes again.
+            let _ = channel.written(last).await;
+        }
+    }
+}
+
+/// The channel closes with its last user, but only after its settlements have reached the queue.
+impl Drop for DeliveryChannel {
+    fn drop(&mut self) {
+        // Ends the task that sends in time.
+        self.waits.notify_one();
+        if !self.is_live() {
+            return;
+        }
+        self.flush();
+        if !self.is_still_settling() {
+            return;
+        }
+        self.connection.settles_for(SETTLING);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let channel = self.channel.clone();
+            runtime.spawn(async move {
+                tokio::time::sleep(SETTLING).await;
+                drop(channel);
+            });
+        }
+    }
+}
+
+impl fmt::Debug for DeliveryChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeliveryChannel")
+            .field("epoch", &self.epoch())
+            .field("live", &self.is_live())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The channels of one transport on which deliveries came, and how often they were interrupted.
+#[derive(Debug, Default)]
+pub(crate) struct DeliveryChannels(Mutex<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    channels: Vec<Weak<DeliveryChannel>>,
+    interruptions: u64,
+}
+
+impl DeliveryChannels {
+    pub(crate) fn add(&self, channel: &Arc<DeliveryChannel>) {
+        let channels = &mut self.registry().channels;
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(channel));
+    }
+
+    /// Those that still have a user.
+    pub(crate) fn in_use(&self) -> Vec<Arc<DeliveryChannel>> {
+        self.registry().channels.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Number of interruptions, with those that were not counted yet. Channels that ended since the last call are one.
+    pub(crate) fn interruptions(&self) -> u64 {
+        let mut registry = self.registry();
+        let ended = registry.channels.iter().filter_map(Weak::upgrade);
+        if ended.filter(|channel| channel.count_interruption()).count() > 0 {
+            registry.interruptions += 1;
+        }
+        registry.interruptions
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,83 @@
+//! Settling deliveries.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`channel`] | the channel that deliveries came on: it sends their settlements |
+//! | [`ack_window`] | which acknowledgements are to be sent, and when |
+//!
+//! [`settle`] carries one settlement out.
+
+mod ack_window;
+pub(crate) mod channel;
+
+use redrive_core::{Message, SettleError, Settlement, TransportError, TransportErrorKind};
+use tracing::debug;
+
+use crate::error;
+use crate::publish::AlarmTime;
+use crate::receipt::Receipt;
+use crate::shared::Shared;
+use crate::topology::Route;
+
+/// Carries a settlement out. A copy is stored and confirmed before the original is removed.
+pub(crate) async fn settle(
+    shared: &Shared,
+    receipt: Receipt,
+    settlement: Settlement,
+) -> Result<(), SettleError<Receipt>> {
+    if settlement == Settlement::Complete {
+        return receipt.ack().await.map_err(SettleError::lost);
+    }
+    // Nothing is copied for a delivery that comes again anyway.
+    receipt.channel().check().map_err(SettleError::lost)?;
+    if settlement.stores_copy() && !receipt.is_whole() {
+        return Err(SettleError::held(error::read_in_part(), receipt));
+    }
+    let (route, copy) = match settlement {
+        Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
+        Settlement::Release => return receipt.release().await.map_err(SettleError::lost),
+        Settlement::Reject if shared.options.broker_dead_letters() => {
+            return receipt.dead_letter().await.map_err(SettleError::lost);
+        }
+        Settlement::Reject => {
+            let message = "the work queue is not known to have a dead-letter exchange: rejected, the message would be gone; \
+                           say `native_dead_letter(true)` if it has one";
+            return Err(unsupported(message.to_owned(), receipt));
+        }
+        // An older broker would deliver it again immediately, in a loop.
+        Settlement::HoldBack { .. } => match shared.options.delay.refused_by(receipt.version()) {
+            None => return receipt.fail().await.map_err(SettleError::lost),
+            Some(refused) => return Err(unsupported(refused, receipt)),
+        },
+        Settlement::Reschedule { wait, mut copy } => {
+            (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy)
+        }
+        Settlement::Move { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
+    };
+    // Boxed: most deliveries are completed, and need not carry the room for this.
+    Box::pin(settle_by_copy(shared, receipt, route, copy)).await
+}
+
+async fn settle_by_copy(
+    shared: &Shared,
+    receipt: Receipt,
+    route: Result<Route, TransportError>,
+    copy: Message,
+) -> Result<(), SettleError<Receipt>> {
+    let stored = match route {
+        Ok(route) => shared.copies.store(&route, copy, AlarmTime::DoesNotCount).await,
+        Err(error) => Err(error),
+    };
+    match stored {
+        // The copy is stored: when the original comes again it must not be copied a second time.
+        Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
+        Err(error) => {
+            debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in hand");
+            Err(SettleError::held(error, receipt))
+        }
+    }
+}
+
+fn unsupported(message: String, receipt: Receipt) -> SettleError<Receipt> {
+    SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt)
+}

@@ -1,0 +1,59 @@
+//! What the parts of one transport share.
+
+use std::sync::Arc;
+
+use redrive_core::TransportError;
+
+use crate::connection::{ConnectionAccess, Connections, Ownership};
+use crate::facts::TransportFacts;
+use crate::options::Options;
+use crate::prepare::QueuePreparation;
+use crate::publish::{CopyStore, PublishPool};
+use crate::settle::channel::DeliveryChannels;
+use crate::topology::Plan;
+
+/// The parts of one transport. Each knows those above it, and no others.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Arc<Options>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) connections: Arc<ConnectionAccess>,
+    pub(crate) facts: Arc<TransportFacts>,
+    pub(crate) queues: Arc<QueuePreparation>,
+    pub(crate) deliveries: Arc<DeliveryChannels>,
+    pub(crate) copies: CopyStore,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: Options,
+        connections: Connections,
+        ownership: Ownership,
+    ) -> Result<Self, TransportError> {
+        let (plan, options) = (Arc::new(options.plan()?), Arc::new(options));
+        let connections = Arc::new(ConnectionAccess::new(connections, ownership));
+        let facts = Arc::new(TransportFacts::new(Arc::clone(&options), Arc::clone(&plan)));
+        let queues = Arc::new(QueuePreparation::new(
+            Arc::clone(&options),
+            Arc::clone(&plan),
+            Arc::clone(&connections),
+            Arc::clone(&facts),
+        ));
+        let deliveries = Arc::<DeliveryChannels>::default();
+        let channels = Arc::clone(connections.publishing()?);
+        let copies = CopyStore::new(
+            Arc::clone(&plan),
+            Arc::clone(&facts),
+            Arc::clone(&queues),
+            Arc::clone(&connections),
+            Arc::clone(&deliveries),
+            PublishPool::new(channels, options.connection.confirm_timeout),
+        );
+        Ok(Self { options, plan, connections, facts, queues, deliveries, copies })
+    }
+
+    /// The work queue.
+    pub(crate) fn queue(&self) -> &str {
+        &self.plan.names.work
+    }
+}
