@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::layers::below;
 use crate::transport::{Facts, OpenError};
 
 /// What a consumer's layers will ask of the transport. Gathered from the layers; the transport
@@ -157,6 +156,11 @@ impl Needs {
         }
         doubtful
     }
+}
+
+/// As many hand-outs as wanted, and fewer than the broker's limit.
+pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
+    wanted.min(limit.saturating_sub(1)).max(1)
 }
 
 #[cfg(test)]

@@ -25,6 +25,6 @@ pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};
 pub use harness::{Bench, Harness, ReceiptOf, StartedOf, TransportOf};
 pub use losing::{InHand, Losing, LosingReceipt, LosingReceiver};
 pub use recording::{Log, Recorded, Recording, RecordingReceipt, RecordingReceiver};
-pub use run::{Clock, Verdict, run, run_all};
+pub use run::{Clock, Verdict, run};
 pub use started::Started;
-pub use suite::CLAUSES;
+pub use suite::{CLAUSES, run_all};

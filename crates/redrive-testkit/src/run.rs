@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use futures::FutureExt;
 
 use crate::case::Case;
 use crate::harness::{Bench, Harness};
-use crate::suite::jobs;
 
 /// The clock that a clause is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,25 +52,6 @@ pub fn run<H: Harness>(
 
 /// One clause, ready to be examined.
 pub(crate) type Job = Box<dyn FnOnce() -> Verdict + Send>;
-
-/// Examines all clauses, so many at once, as one test: for a broker that not every machine can reach. Answers what became of
-/// each, by its name; `None` where it failed, with the reason on the standard error of the test run.
-pub fn run_all<H: Harness>(harness: impl Fn() -> H, at_once: usize) -> Vec<(&'static str, Option<Verdict>)> {
-    let jobs = Mutex::new(jobs(harness).into_iter());
-    let verdicts = Mutex::new(Vec::new());
-    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
-    thread::scope(|threads| {
-        for _ in 0..at_once.max(1) {
-            threads.spawn(|| {
-                while let Some((clause, job)) = next() {
-                    let verdict = catch_unwind(AssertUnwindSafe(job)).ok();
-                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((clause, verdict));
-                }
-            });
-        }
-    });
-    verdicts.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Fails by real time. A transport that spins, or that blocks its thread, stops every clock of the runtime.
 fn watched(clause: &'static str, examination: impl FnOnce() -> Verdict + Send + 'static) -> Verdict {

@@ -1,8 +1,12 @@
 //! The list of clauses, once; the tests and [`CLAUSES`] are made from it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use crate::clauses;
 use crate::harness::Harness;
-use crate::run::{Clock, Job, run};
+use crate::run::{Clock, Job, Verdict, run};
 
 /// Calls `$then` with its own arguments and the names of all clauses.
 #[doc(hidden)]
@@ -208,6 +212,25 @@ macro_rules! __jobs {
             }),*]
         }
     };
+}
+
+/// Examines all clauses as one test, `at_once` of them at a time: for a broker that not every machine can reach. Answers what became of
+/// each, by its name; `None` where it failed, with the reason on the standard error of the test run.
+pub fn run_all<H: Harness>(harness: impl Fn() -> H, at_once: usize) -> Vec<(&'static str, Option<Verdict>)> {
+    let jobs = Mutex::new(jobs(harness).into_iter());
+    let verdicts = Mutex::new(Vec::new());
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|threads| {
+        for _ in 0..at_once.max(1) {
+            threads.spawn(|| {
+                while let Some((clause, job)) = next() {
+                    let verdict = catch_unwind(AssertUnwindSafe(job)).ok();
+                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((clause, verdict));
+                }
+            });
+        }
+    });
+    verdicts.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 crate::__with_clauses! { __names () }

@@ -1,6 +1,8 @@
 //! What kind of failure an error is.
 
+mod by_marker;
 mod chain;
+mod mark;
 mod marker;
 mod pattern;
 mod types;
@@ -9,8 +11,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use chain::{chain, into_box_error};
-pub use marker::{ByMarker, MarkError, Permanent, Throttled};
+pub use by_marker::ByMarker;
+pub use chain::chain;
+pub use mark::{MarkError, into_box_error};
+pub use marker::{Permanent, Throttled};
 pub use pattern::ByPattern;
 pub use types::ByType;
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::marker::marked_as;
+use super::by_marker::marked_as;
 use super::{ErrorClass, ErrorClassifier};
 use crate::failure::error_text;
 

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use super::by_marker::marked_as;
 use super::chain::chain;
-use super::marker::marked_as;
 use super::{ByMarker, ErrorClass, ErrorClassifier};
 
 /// Goes by the concrete types in the error's [`chain`].

@@ -7,19 +7,18 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::Event;
+use super::context::Context;
+use super::give_back::{PARTING, give_back_unstarted};
+use super::in_hand::Alone;
 use super::ledger::Ledger;
 use super::recent::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Suspicion, Watch};
-use super::work::Context;
 use crate::delivery::Delivery;
 use crate::transport::{Received, Receiver, Transport, TransportError, TransportErrorKind};
 
 /// How long after the start, or the last suspect, what is only doubtful is handled alone. Long enough for most killers to
 /// kill; who starts beside messages that were given back in order is slowed down for no longer.
 const DOUBTS_FOR: Duration = Duration::from_secs(10);
-
-/// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.
-pub(crate) type Alone = Option<Arc<()>>;
 
 /// What the loop asks about each delivery. On the way of an ordinary one: two comparisons.
 pub(crate) struct Isolation<R> {
@@ -219,7 +218,7 @@ impl<R: Send + 'static> Isolation<R> {
             return Ok(());
         }
         self.limit = context.settings.needs.prefetch;
-        super::run::give_back_unstarted(context).await;
+        give_back_unstarted(context).await;
         self.stopped = false;
         take_up_to(context, self.limit).await
     }
@@ -231,7 +230,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) {
         if let Some(kept) = self.kept.take() {
             // Where the release is a copy, it may wait for an alarm to end. Dropped, the receipt gives it back as it is.
-            let _ = tokio::time::timeout(super::run::PARTING, context.release(kept)).await;
+            let _ = tokio::time::timeout(PARTING, context.release(kept)).await;
         }
     }
 
@@ -244,7 +243,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) {
         if self.narrows {
             self.limit = 1;
-            let given_back = super::run::give_back_unstarted(context).await;
+            let given_back = give_back_unstarted(context).await;
             if context.told.facts().counting.releases {
                 self.watch.gave_back_copies(given_back);
             }

@@ -2,11 +2,15 @@
 
 mod backoff;
 mod book;
+mod context;
 mod control;
+mod give_back;
 mod guarded_count;
+mod in_hand;
 mod isolate;
 mod ledger;
 mod losses;
+mod memory;
 mod observe;
 mod preflight;
 mod recent;

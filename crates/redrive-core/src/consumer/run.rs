@@ -1,6 +1,5 @@
 //! The loop: takes deliveries when the stack is ready for them, and ends in order.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
@@ -14,13 +13,15 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 use tracing::Instrument;
 
+use super::context::Context;
 use super::control::{Asked, Control};
-use super::isolate::{Alone, Isolation};
+use super::give_back::{PARTING, give_back_unstarted};
+use super::in_hand::Alone;
+use super::isolate::Isolation;
 use super::ledger::Ledger;
 use super::preflight::Preflight;
 use super::suspects::{Rule, Step};
 use super::told::Told;
-use super::work::Context;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
@@ -29,9 +30,6 @@ use crate::transport::{Facts, OpenError, ReceiptOf, Received, Receiver, Transpor
 /// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
 /// never do.
 const NOTICING: Duration = Duration::from_secs(1);
-
-/// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
-pub(super) const PARTING: Duration = Duration::from_secs(10);
 
 /// How many deliveries that are there already are taken before anybody else is asked.
 const AT_ONCE: usize = 64;
@@ -313,32 +311,6 @@ impl<R: Send + 'static> Intake<R> {
             context.tell(&Event::IntakeResumed);
         }
     }
-}
-
-/// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
-/// of these it had handed out before.
-pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
-    let mut handed_out_before = 0_u32;
-    let parting = async {
-        if let Err(error) = context.receiver.set_limit(0).await {
-            // Without a connection the broker hands out nothing either.
-            tracing::warn!(%error, "the intake could not be stopped in order");
-        }
-        // One at a time: what is taken out and not released when the time is over is charged by the broker.
-        let mut unstarted = VecDeque::new();
-        while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
-            while let Some(received) = unstarted.pop_front() {
-                handed_out_before += u32::from(received.delivery.handed_out() > 1);
-                context.release(received).await;
-            }
-        }
-    };
-    if timeout(PARTING, parting).await.is_err() {
-        tracing::warn!(
-            "not everything could be given back in time: the broker does it when the connection ends"
-        );
-    }
-    handed_out_before
 }
 
 /// Lets the workers finish within the grace period, then has them give back, then parts from the broker.

@@ -1,15 +1,16 @@
 //! Carrying a settlement out, until it is done or the delivery is lost.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::context::Context;
 use super::guarded_count::Guard;
-use super::recent::{SettledCache, Ticket};
-use super::work::{Context, InHand};
+use super::in_hand::InHand;
+use super::recent::SettledCache;
 use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::message::Message;
@@ -169,6 +170,11 @@ impl<T: Transport> Context<T> {
         (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::Reject)
     }
 
+    pub(super) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
+        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its story");
+        in_hand.uncopied = true;
+    }
+
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.told.recovered())
     }
@@ -206,12 +212,5 @@ impl<T: Transport> Context<T> {
             self.held.notify_one();
         }
         self.on_hold.begin()
-    }
-
-    /// What is left in hand comes again.
-    pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
-        if let (Some(ticket), Some(recent)) = (in_hand.ticket.take(), &self.recent) {
-            how(&mut recent.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
-        }
     }
 }

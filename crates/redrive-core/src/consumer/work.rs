@@ -1,126 +1,34 @@
 //! One delivery, from received to settled.
 
-use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::guarded_count::GuardedCount;
-use super::isolate::Alone;
-use super::ledger::Ledger;
-use super::losses::Losses;
-use super::recent::{SettledCache, Ticket};
-use super::report::Counters;
+use super::context::Context;
+use super::in_hand::{Alone, InHand};
+use super::recent::SettledCache;
 use super::settle::Ended;
-use super::suspects::Rule;
-use super::told::Told;
-use super::{Event, Settings, telemetry};
+use super::{Event, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
 use crate::handler::panic;
-use crate::publisher::Publisher;
 use crate::service::ErasedService;
-use crate::settlement::{Planning, Settlement};
-use crate::transport::{Facts, NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
+use crate::settlement::Settlement;
+use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
 
 /// Why a message cannot be copied, where that is known before it is tried.
 const NO_ROOM: &str = "its headers leave no room for a copy";
-
-/// What all deliveries of one consumer share.
-pub(crate) struct Context<T: Transport> {
-    transport: Arc<T>,
-    pub(crate) receiver: T::Receiver,
-    publisher: Publisher,
-    pub(crate) told: Arc<Told>,
-    /// The broker's name.
-    system: &'static str,
-    pub(crate) settings: Settings,
-    pub(crate) counters: Counters,
-    pub(crate) recent: Option<Mutex<SettledCache>>,
-    losses: Mutex<Losses>,
-    /// There was ever one.
-    any_lost: AtomicBool,
-    pub(crate) rule: Rule,
-    /// The consumer begins with one delivery in hand.
-    pub(crate) narrowed: bool,
-    pub(crate) ledger: Option<Ledger>,
-    /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
-    pub(crate) trouble: GuardedCount,
-    /// What was handled alone stays in hand.
-    pub(crate) held: Notify,
-    /// How many stay in hand, their handlers done.
-    pub(crate) on_hold: GuardedCount,
-    /// Somebody who has a message waits for a stack that is ready.
-    pub(crate) stack_wanted: Notify,
-    /// True once the grace period of the shutdown is over.
-    pub(crate) over: watch::Sender<bool>,
-    /// The stack, and clones of it that have done a call, for the next one.
-    stacks: Mutex<Vec<ErasedService>>,
-}
-
-/// What is kept of a delivery until it is settled.
-#[derive(Default)]
-pub(crate) struct InHand {
-    /// Until it is known what became of it.
-    pub(crate) ticket: Option<Ticket>,
-    /// It is done, and only its acknowledgement was lost.
-    known: bool,
-    /// While it is handled alone.
-    pub(crate) alone: Alone,
-    /// What the broker knows it as, where it is handled from the hand.
-    original: Option<Delivery>,
-    /// What was decided needs a copy, and there can be none: the broker moves it to the dead-letter shelf as it is.
-    pub(crate) uncopied: bool,
-}
 
 /// A copy that was not stored and is due now, with what is in hand for it.
 type Due<R> = (Delivery, R, InHand);
 
 impl<T: Transport> Context<T> {
-    pub(crate) fn new(
-        transport: Arc<T>,
-        (receiver, told): (T::Receiver, Arc<Told>),
-        service: ErasedService,
-        settings: Settings,
-        (rule, narrowed): (Rule, bool),
-        ledger: Option<Ledger>,
-    ) -> Self {
-        let facts = told.facts();
-        let most_in_hand = facts.limits.in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
-        Self {
-            system: facts.system,
-            publisher: transport.publisher(),
-            transport,
-            receiver,
-            told,
-            losses: Mutex::default(),
-            any_lost: AtomicBool::new(false),
-            rule,
-            narrowed,
-            ledger,
-            counters: Counters::default(),
-            recent: settings
-                .remembered()
-                .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
-            trouble: GuardedCount::new(),
-            held: Notify::new(),
-            on_hold: GuardedCount::new(),
-            stack_wanted: Notify::new(),
-            over: watch::Sender::new(false),
-            stacks: Mutex::new(vec![service]),
-            settings,
-        }
-    }
-
     /// Handles a delivery and settles it.
     pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
@@ -329,19 +237,9 @@ impl<T: Transport> Context<T> {
         self.go_on(delivery, in_hand, ended)
     }
 
-    fn tell_settled(&self, delivery: &Delivery, disposition: &Disposition) {
-        self.counters.settled(disposition);
-        self.tell(&Event::Settled { delivery, disposition });
-    }
-
     fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {
         matches!(disposition, Disposition::DeadLetter(_))
             && self.told.facts().dead_letter == NativeDeadLetter::Preferred
-    }
-
-    pub(crate) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
-        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its story");
-        in_hand.uncopied = true;
     }
 
     /// With the copy that is due, if there is one. Else it is out of hand: what was not done is not taken for done when it
@@ -358,132 +256,6 @@ impl<T: Transport> Context<T> {
         }
         self.leave(&mut in_hand, SettledCache::comes_again);
         None
-    }
-
-    /// What was handled and lost, again and again, was handed out as often, whatever the broker counts.
-    fn with_losses(&self, delivery: Delivery) -> Delivery {
-        if !delivery.redelivered() {
-            return delivery;
-        }
-        let times = self.losses().times(&delivery);
-        if times == 0 { delivery } else { delivery.handed_out_at_least(times.saturating_add(1)) }
-    }
-
-    fn handled_and_lost(&self, delivery: &Delivery) {
-        self.any_lost.store(true, Ordering::Relaxed);
-        let times = self.losses().note(delivery);
-        // Once for each message: the first time may be a connection that was cut.
-        if times == 2 {
-            let held = self.transport.now().duration_since(delivery.received_at()).unwrap_or_default();
-            tracing::error!(
-                queue = self.queue(),
-                id = delivery.id(),
-                ?held,
-                "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
-                 for holding a message (the consumer timeout of RabbitMQ)? Give the handler a timeout, or raise that limit; the \
-                 message is turned away as poison after as many hand-outs as are allowed"
-            );
-        }
-    }
-
-    fn settled_at_last(&self, delivery: &Delivery, in_hand: &InHand) {
-        if self.any_lost.load(Ordering::Relaxed) {
-            self.losses().forget(in_hand.original.as_ref().unwrap_or(delivery));
-        }
-    }
-
-    fn losses(&self) -> MutexGuard<'_, Losses> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lost(&self, delivery: &Delivery) {
-        self.counters.lost();
-        self.tell(&Event::Lost { delivery });
-    }
-
-    /// Resolves once the grace period of the shutdown is over.
-    pub(crate) async fn over(&self) {
-        // The sender is our own: it cannot be gone.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
-    }
-
-    /// A clone of the stack, not ready for a call; one that has done a call where there is one.
-    pub(crate) fn stack(&self) -> ErasedService {
-        let mut stacks = self.stacks();
-        if stacks.len() > 1
-            && let Some(spare) = stacks.pop()
-        {
-            return spare;
-        }
-        stacks[0].clone()
-    }
-
-    fn stacks(&self) -> MutexGuard<'_, Vec<ErasedService>> {
-        self.stacks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        for observer in &self.settings.observers {
-            panic::contained("an observer", || observer.observe(event));
-        }
-    }
-
-    /// Whether it is done, and only its acknowledgement was lost.
-    pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
-        // Nothing else is ever looked up, and most are not.
-        delivery.redelivered()
-            && self.recent_for(delivery).is_some_and(|recent| recent.knows(delivery, Instant::now()))
-    }
-
-    /// It is in hand from now on; answers whether it is done.
-    fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
-        self.recent_for(delivery).map_or((false, None), |mut recent| recent.arrived(delivery, Instant::now()))
-    }
-
-    fn recent_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
-        let mut recent = self.recent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.is_first_with(delivery) {
-            let (resumed, unreceived) = self.told.take_interruption();
-            recent.interrupted(delivery.interruptions(), unreceived.as_deref(), resumed);
-        }
-        Some(recent)
-    }
-
-    /// The name of what is consumed.
-    pub(crate) fn queue(&self) -> &str {
-        self.transport.queue()
-    }
-
-    /// How many deliveries the broker may hand out at first: one shows whether a process died before, and nothing else is in
-    /// hand until then.
-    pub(crate) fn limit_at_first(&self) -> u32 {
-        if self.narrowed { 1 } else { self.settings.needs.prefetch }
-    }
-
-    /// Parts from the broker.
-    pub(crate) async fn close(&self) {
-        self.transport.close().await;
-    }
-
-    fn planning<'a>(&self, facts: &'a Facts) -> Planning<'a> {
-        Planning { now: self.transport.now(), facts, header_budget: self.settings.header_budget }
-    }
-
-    fn redacted(&self, disposition: Disposition) -> Disposition {
-        let Some(redactor) = &self.settings.redactor else { return disposition };
-        // Without its redactor a text is not fit to be written.
-        let redactor = |text: &str| {
-            panic::contained("the redactor", || redactor(text))
-                .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
-        };
-        let redact = |failure: Failure| failure.redacted_by(&redactor);
-        match disposition {
-            Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
-            Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),
-            Disposition::Park(failure) => Disposition::Park(redact(failure)),
-            Disposition::Discard(failure) => Disposition::Discard(redact(failure)),
-            other => other,
-        }
     }
 }
 

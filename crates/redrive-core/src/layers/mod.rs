@@ -11,7 +11,6 @@ pub use backoff::Backoff;
 pub use deadline::{Deadline, Expired};
 pub use parking_lot::ParkingLot;
 pub use poison::Poison;
-pub(crate) use poison::below;
 pub use preset::DeadLetterBackoff;
 
 #[cfg(feature = "tower")]

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 use crate::failure::{Failure, Reason};
-use crate::needs::Needs;
+use crate::needs::{Needs, below};
 use crate::stage::Stage;
 
 /// Turns away what was handed out more often than allowed without coming to an end: it may have killed the
@@ -48,11 +48,6 @@ impl Default for Poison {
     fn default() -> Self {
         Self { gives_way: true, ..Self::after(Self::DEFAULT) }
     }
-}
-
-/// As many hand-outs as wanted, and fewer than the broker's limit.
-pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
-    wanted.min(limit.saturating_sub(1)).max(1)
 }
 
 impl Stage for Poison {

@@ -19,10 +19,8 @@ struct Exception {
 }
 
 const EXCEPTIONS: &[Exception] = &[
-    Exception { package: "redrive-core", files: &[], reason: "being undone" },
     Exception { package: "redrive-servicebus", files: &[], reason: "being undone" },
     Exception { package: "redrive-servicebus-emulator", files: &[], reason: "being undone" },
-    Exception { package: "redrive-testkit", files: &[], reason: "being undone" },
 ];
 
 #[test]

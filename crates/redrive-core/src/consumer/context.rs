@@ -1,0 +1,166 @@
+//! What all deliveries of one consumer share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+use super::guarded_count::GuardedCount;
+use super::ledger::Ledger;
+use super::losses::Losses;
+use super::recent::SettledCache;
+use super::report::Counters;
+use super::suspects::Rule;
+use super::told::Told;
+use super::{Event, Settings};
+use crate::delivery::Delivery;
+use crate::disposition::Disposition;
+use crate::failure::Failure;
+use crate::handler::panic;
+use crate::publisher::Publisher;
+use crate::service::ErasedService;
+use crate::settlement::Planning;
+use crate::transport::{Facts, Transport};
+
+/// What all deliveries of one consumer share.
+pub(crate) struct Context<T: Transport> {
+    pub(super) transport: Arc<T>,
+    pub(crate) receiver: T::Receiver,
+    pub(super) publisher: Publisher,
+    pub(crate) told: Arc<Told>,
+    /// The broker's name.
+    pub(super) system: &'static str,
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    pub(crate) recent: Option<Mutex<SettledCache>>,
+    pub(super) losses: Mutex<Losses>,
+    /// There was ever one.
+    pub(super) any_lost: AtomicBool,
+    pub(crate) rule: Rule,
+    /// The consumer begins with one delivery in hand.
+    pub(crate) narrowed: bool,
+    pub(crate) ledger: Option<Ledger>,
+    /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
+    pub(crate) trouble: GuardedCount,
+    /// What was handled alone stays in hand.
+    pub(crate) held: Notify,
+    /// How many stay in hand, their handlers done.
+    pub(crate) on_hold: GuardedCount,
+    /// Somebody who has a message waits for a stack that is ready.
+    pub(crate) stack_wanted: Notify,
+    /// True once the grace period of the shutdown is over.
+    pub(crate) over: watch::Sender<bool>,
+    /// The stack, and clones of it that have done a call, for the next one.
+    pub(super) stacks: Mutex<Vec<ErasedService>>,
+}
+
+impl<T: Transport> Context<T> {
+    pub(crate) fn new(
+        transport: Arc<T>,
+        (receiver, told): (T::Receiver, Arc<Told>),
+        service: ErasedService,
+        settings: Settings,
+        (rule, narrowed): (Rule, bool),
+        ledger: Option<Ledger>,
+    ) -> Self {
+        let facts = told.facts();
+        let most_in_hand = facts.limits.in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
+        Self {
+            system: facts.system,
+            publisher: transport.publisher(),
+            transport,
+            receiver,
+            told,
+            losses: Mutex::default(),
+            any_lost: AtomicBool::new(false),
+            rule,
+            narrowed,
+            ledger,
+            counters: Counters::default(),
+            recent: settings
+                .remembered()
+                .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
+            trouble: GuardedCount::new(),
+            held: Notify::new(),
+            on_hold: GuardedCount::new(),
+            stack_wanted: Notify::new(),
+            over: watch::Sender::new(false),
+            stacks: Mutex::new(vec![service]),
+            settings,
+        }
+    }
+
+    /// The name of what is consumed.
+    pub(crate) fn queue(&self) -> &str {
+        self.transport.queue()
+    }
+
+    /// How many deliveries the broker may hand out at first: one shows whether a process died before, and nothing else is in
+    /// hand until then.
+    pub(crate) fn limit_at_first(&self) -> u32 {
+        if self.narrowed { 1 } else { self.settings.needs.prefetch }
+    }
+
+    pub(super) fn planning<'a>(&self, facts: &'a Facts) -> Planning<'a> {
+        Planning { now: self.transport.now(), facts, header_budget: self.settings.header_budget }
+    }
+
+    pub(super) fn redacted(&self, disposition: Disposition) -> Disposition {
+        let Some(redactor) = &self.settings.redactor else { return disposition };
+        // Without its redactor a text is not fit to be written.
+        let redactor = |text: &str| {
+            panic::contained("the redactor", || redactor(text))
+                .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
+        };
+        let redact = |failure: Failure| failure.redacted_by(&redactor);
+        match disposition {
+            Disposition::Retry(wait, failure) => Disposition::Retry(wait, redact(failure)),
+            Disposition::DeadLetter(failure) => Disposition::DeadLetter(redact(failure)),
+            Disposition::Park(failure) => Disposition::Park(redact(failure)),
+            Disposition::Discard(failure) => Disposition::Discard(redact(failure)),
+            other => other,
+        }
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in &self.settings.observers {
+            panic::contained("an observer", || observer.observe(event));
+        }
+    }
+
+    pub(super) fn tell_settled(&self, delivery: &Delivery, disposition: &Disposition) {
+        self.counters.settled(disposition);
+        self.tell(&Event::Settled { delivery, disposition });
+    }
+
+    pub(super) fn lost(&self, delivery: &Delivery) {
+        self.counters.lost();
+        self.tell(&Event::Lost { delivery });
+    }
+
+    /// A clone of the stack, not ready for a call; one that has done a call where there is one.
+    pub(crate) fn stack(&self) -> ErasedService {
+        let mut stacks = self.stacks();
+        if stacks.len() > 1
+            && let Some(spare) = stacks.pop()
+        {
+            return spare;
+        }
+        stacks[0].clone()
+    }
+
+    pub(super) fn stacks(&self) -> MutexGuard<'_, Vec<ErasedService>> {
+        self.stacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves once the grace period of the shutdown is over.
+    pub(crate) async fn over(&self) {
+        // The sender is our own: it cannot be gone.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Parts from the broker.
+    pub(crate) async fn close(&self) {
+        self.transport.close().await;
+    }
+}
