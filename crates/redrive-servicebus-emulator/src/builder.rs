@@ -31,8 +31,15 @@ pub struct Builder {
     websockets: bool,
 }
 
+impl Emulator {
+    /// Says what the emulator is to be, before it is started.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+}
+
 impl Builder {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             namespace: Namespace::default(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),

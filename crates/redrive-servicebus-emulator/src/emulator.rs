@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::broker::{Broker, BrokerError, Namespace, Timestamp};
-use crate::builder::Builder;
 use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
@@ -44,11 +43,6 @@ pub(crate) struct Plan {
 }
 
 impl Emulator {
-    /// What it is to be.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
         let hub = plan.hub()?;
         let (port, listener) =

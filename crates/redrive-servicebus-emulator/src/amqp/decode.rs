@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::{Fields, Map, Value};
+use super::{Map, Value};
 
 /// How deep values may be nested. Service Bus needs 4.
 pub const MAX_DEPTH: u8 = 32;
@@ -85,17 +85,6 @@ impl<'a> Reader<'a> {
             Value::Ulong(code) => Ok(Some(code)),
             _ => Ok(None),
         }
-    }
-
-    /// The fields of the list that comes next.
-    pub fn fields(&mut self) -> Result<Fields<'a>, DecodeError> {
-        let code = self.u8()?;
-        let (count, body) = match code {
-            0x45 => (0, &[][..]),
-            0xc0 | 0xd0 => self.compound(code)?,
-            _ => return Err(DecodeError::Expected("a list")),
-        };
-        Ok(Fields::new(count, Reader::new(body)))
     }
 
     fn skip_body(&mut self, code: u8) -> Result<(), DecodeError> {
@@ -218,7 +207,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The count and the bytes of a list or a map. Every element takes at least one byte.
-    fn compound(&mut self, code: u8) -> Result<(usize, &'a [u8]), DecodeError> {
+    pub(super) fn compound(&mut self, code: u8) -> Result<(usize, &'a [u8]), DecodeError> {
         let short = code >> 4 == 0xc;
         let mut reader = Reader::new(if short { self.short()? } else { self.long()? });
         let count = if short { usize::from(reader.u8()?) } else { reader.length32()? };
@@ -242,7 +231,7 @@ impl<'a> Reader<'a> {
         usize::try_from(u32::from_be_bytes(self.array()?)).map_err(|_| DecodeError::BadLength)
     }
 
-    fn u8(&mut self) -> Result<u8, DecodeError> {
+    pub(super) fn u8(&mut self) -> Result<u8, DecodeError> {
         self.array().map(|[byte]| byte)
     }
 

@@ -10,8 +10,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// So many fields, which stand at the front of the reader.
-    pub(super) fn new(count: usize, reader: Reader<'a>) -> Self {
+    /// This many fields, which stand at the front of the reader.
+    fn new(count: usize, reader: Reader<'a>) -> Self {
         Self { left: count, reader }
     }
 
@@ -65,5 +65,18 @@ impl<'a> Fields<'a> {
             Value::Map(map) => Ok(map),
             _ => Err(DecodeError::Expected("a map")),
         }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// The fields of the list that comes next.
+    pub fn fields(&mut self) -> Result<Fields<'a>, DecodeError> {
+        let code = self.u8()?;
+        let (count, body) = match code {
+            0x45 => (0, &[][..]),
+            0xc0 | 0xd0 => self.compound(code)?,
+            _ => return Err(DecodeError::Expected("a list")),
+        };
+        Ok(Fields::new(count, Reader::new(body)))
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Read it in the order of a message's way: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
 
+mod change_rules;
 mod changes;
 mod content;
 mod deadlines;

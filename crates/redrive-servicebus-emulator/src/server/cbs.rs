@@ -1,6 +1,7 @@
 //! Tokens: a client proves on `$cbs` what it may do.
 
 use super::context::Context;
+use super::errors::status_of;
 use super::requests::{Answer, Request};
 use crate::amqp::state::AmqpError;
 use crate::amqp::{Map, Value};
@@ -25,17 +26,4 @@ pub(super) fn answer(context: &mut Context, request: &Request) -> Answer {
         Err(error) => Answer::refused(401, AmqpError::new("amqp:unauthorized-access", error.to_string())),
     };
     Answer { fault, ..answer }
-}
-
-/// The status by which a condition is answered that a fault asks for.
-pub(super) fn status_of(condition: &str) -> i32 {
-    match condition {
-        "amqp:unauthorized-access" => 401,
-        "amqp:not-found" | "com.microsoft:message-not-found" => 404,
-        "com.microsoft:message-lock-lost" | "com.microsoft:session-lock-lost" => 410,
-        "com.microsoft:timeout" => 408,
-        "com.microsoft:server-busy" => 503,
-        "amqp:resource-limit-exceeded" => 403,
-        _ => 500,
-    }
 }

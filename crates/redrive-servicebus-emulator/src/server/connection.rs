@@ -283,7 +283,7 @@ impl Connection {
     }
 
     fn links(&self) -> usize {
-        self.sessions.values().map(|session| session.links.len()).sum()
+        self.sessions.values().map(Session::link_count).sum()
     }
 
     fn on_begin(&mut self, channel: u16, begin: &Begin) -> Result<(), AmqpError> {

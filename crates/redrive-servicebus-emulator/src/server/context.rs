@@ -6,13 +6,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
+use super::errors::amqp_error;
 use super::hub::Hub;
 use super::keys::Authorised;
 use super::mailbox::Mailbox;
 use crate::amqp::frame::{FrameKind, put_frame};
 use crate::amqp::performative::Performative;
 use crate::amqp::state::AmqpError;
-use crate::broker::TransactionId;
+use crate::broker::{BrokerError, TransactionId};
 use crate::faults::{Effect, Step};
 
 /// With this much to send no more deliveries are taken from a queue.
@@ -120,5 +121,25 @@ impl Context {
             // One that ran out of time is rolled back already.
             let _ = self.hub.with(|broker, now| broker.roll_back(transaction, now));
         }
+    }
+
+    /// Whether a token of this connection allows what is at this path.
+    pub(super) fn check_authorised(&self, path: &str) -> Result<(), AmqpError> {
+        let keys = &self.hub.keys;
+        if keys.admits_all() || self.authorised.covers(path, self.hub.clock.now()) {
+            return Ok(());
+        }
+        let text = format!(
+            "Unauthorized access to '{path}': no token of this connection allows it. Put one on $cbs first."
+        );
+        Err(AmqpError::new("amqp:unauthorized-access", text))
+    }
+
+    /// The transaction of this id, when this connection declared it.
+    pub(super) fn transaction(&self, id: &Bytes) -> Result<TransactionId, AmqpError> {
+        let known = <[u8; 8]>::try_from(&id[..]).ok().map(|id| TransactionId(u64::from_be_bytes(id)));
+        known
+            .filter(|id| self.transactions.contains(id))
+            .ok_or_else(|| amqp_error(&BrokerError::UnknownTransaction))
     }
 }

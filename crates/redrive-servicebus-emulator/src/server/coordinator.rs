@@ -2,10 +2,9 @@
 
 use bytes::Bytes;
 
-use super::consumer::amqp_error;
 use super::context::Context;
-use super::inlet::Delivery;
-use super::producer::undecodable;
+use super::delivery::Delivery;
+use super::errors::{amqp_error, undecodable};
 use crate::amqp::state::{AmqpError, DeliveryState, parts};
 use crate::amqp::{Message, Value};
 use crate::broker::ConnectionId;

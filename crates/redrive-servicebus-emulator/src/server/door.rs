@@ -3,11 +3,9 @@
 
 use std::io;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// What a client says, and what it is told.
-pub(crate) type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+use super::halves::Halves;
 
 /// In which ways clients may come in, beside plain TCP.
 #[derive(Debug, Default)]

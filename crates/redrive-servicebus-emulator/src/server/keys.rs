@@ -7,8 +7,6 @@ use percent_encoding::percent_decode_str;
 use sha2::Sha256;
 
 use super::address::strip_authority;
-use super::context::Context;
-use crate::amqp::state::AmqpError;
 use crate::broker::Timestamp;
 
 /// A connection holds at most so many grants; the oldest is forgotten.
@@ -48,6 +46,11 @@ pub(crate) enum TokenError {
 impl Keys {
     pub(crate) fn new(keys: Vec<(String, String)>) -> Self {
         Self(keys)
+    }
+
+    /// Whether every token is good.
+    pub(super) fn admits_all(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The first key, for a connection string.
@@ -128,20 +131,6 @@ impl Authorised {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || grant.resource.is_empty());
             below && grant.expires.is_none_or(|expires| expires > now)
         })
-    }
-}
-
-impl Context {
-    /// Whether a token of this connection allows what is at this path.
-    pub(super) fn check_authorised(&self, path: &str) -> Result<(), AmqpError> {
-        let keys = &self.hub.keys;
-        if keys.0.is_empty() || self.authorised.covers(path, self.hub.clock.now()) {
-            return Ok(());
-        }
-        let text = format!(
-            "Unauthorized access to '{path}': no token of this connection allows it. Put one on $cbs first."
-        );
-        Err(AmqpError::new("amqp:unauthorized-access", text))
     }
 }
 

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::cbs::status_of;
-use super::consumer::amqp_error;
 use super::context::Context;
+use super::errors::{amqp_error, status_of};
 use super::requests::{Answer, Request};
 use crate::amqp::state::AmqpError;
 use crate::amqp::{Map, Message, Value};

@@ -1,8 +1,8 @@
 //! What a client sends to a queue or a topic.
 
-use super::consumer::amqp_error;
 use super::context::Context;
-use super::inlet::Delivery;
+use super::delivery::Delivery;
+use super::errors::{amqp_error, undecodable};
 use crate::amqp::state::{AmqpError, DeliveryState};
 use crate::amqp::{DecodeError, Message};
 use crate::broker::{BrokerError, EntityId, Incoming, Operation};
@@ -71,8 +71,4 @@ pub(super) fn accepted(state: Option<&DeliveryState>) -> DeliveryState {
         },
         _ => DeliveryState::Accepted,
     }
-}
-
-pub(super) fn undecodable(error: &DecodeError) -> AmqpError {
-    AmqpError::new("amqp:decode-error", format!("This is no message: {error}."))
 }

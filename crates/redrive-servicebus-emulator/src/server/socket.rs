@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::{Connection, OPEN_TIME_OUT};
-use super::door::{Door, Halves};
+use super::door::Door;
+use super::halves::Halves;
 use super::hub::Hub;
 use super::mailbox::Mailbox;
 

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
-use super::door::Halves;
+use super::halves::Halves;
 
 /// Where clients of Service Bus ask for a WebSocket.
 const PATH: &str = "/$servicebus/websocket";

@@ -20,7 +20,6 @@ struct Exception {
 
 const EXCEPTIONS: &[Exception] = &[
     Exception { package: "redrive-servicebus", files: &[], reason: "being undone" },
-    Exception { package: "redrive-servicebus-emulator", files: &[], reason: "being undone" },
 ];
 
 #[test]

@@ -103,3 +103,16 @@ pub(crate) struct Detach {
     pub(crate) closed: bool,
     pub(crate) error: Option<AmqpError>,
 }
+
+impl Attach {
+    /// The attach as it looks from the other side.
+    pub(crate) fn mirrored(&self) -> Self {
+        Self {
+            receiver: !self.receiver,
+            // Who sends counts.
+            initial_delivery_count: self.receiver.then_some(0),
+            max_message_size: None,
+            ..self.clone()
+        }
+    }
+}

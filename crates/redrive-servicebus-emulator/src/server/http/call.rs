@@ -19,7 +19,7 @@ use super::route::{NoRoute, Verb, route};
 use crate::amqp::Map;
 use crate::broker::{BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Settlement};
 use crate::faults::{Effect, Step};
-use crate::server::cbs::status_of;
+use crate::server::errors::status_of;
 use crate::server::hub::Hub;
 use crate::server::keys::Authorised;
 use crate::server::mailbox::LinkKey;

@@ -1,18 +1,19 @@
 //! Attaching: which link it is to be, and whether it may be.
 
+use super::Link;
+use super::Session;
 use super::accepting::Accepting;
-use super::address::{Address, address_of, is_coordinator, session_filter};
-use super::consumer::{Consumer, amqp_error};
-use super::context::Context;
+use super::consumer::Consumer;
 use super::inlet::{Inlet, Purpose};
-use super::link::Link;
 use super::replies::Replies;
-use super::session::Session;
 use crate::amqp::Value;
 use crate::amqp::performative::{Attach, Detach, Performative};
 use crate::amqp::state::AmqpError;
 use crate::broker::{ReceiveMode, ReceiverId};
 use crate::faults::{Effect, Step};
+use crate::server::address::{Address, address_of, is_coordinator, session_filter};
+use crate::server::context::Context;
+use crate::server::errors::amqp_error;
 
 /// A sender that says `settled` expects no settlement.
 const SETTLED: u8 = 1;
@@ -48,7 +49,7 @@ impl Session {
 
     /// As the specification has it: an attach that leads nowhere, and then the reason.
     pub(super) fn refuse_attach(&self, context: &mut Context, attach: &Attach, error: AmqpError) {
-        let mut nowhere = mirrored(attach);
+        let mut nowhere = attach.mirrored();
         if attach.receiver {
             nowhere.source = Value::Null;
         } else {
@@ -144,19 +145,8 @@ fn no_address(terminus: &str) -> AmqpError {
     AmqpError::new("amqp:invalid-field", format!("The {terminus} of the link has no address."))
 }
 
-/// The client's attach as it looks from our side.
-pub(super) fn mirrored(attach: &Attach) -> Attach {
-    Attach {
-        receiver: !attach.receiver,
-        // Who sends counts.
-        initial_delivery_count: attach.receiver.then_some(0),
-        max_message_size: None,
-        ..attach.clone()
-    }
-}
-
 fn answer(attach: &Attach, link: &Link) -> Attach {
-    let mut answer = mirrored(attach);
+    let mut answer = attach.mirrored();
     answer.max_message_size = match link {
         Link::Inlet(inlet) => Some(inlet.max_message_size),
         // Clients that send nothing want to see a limit as well.

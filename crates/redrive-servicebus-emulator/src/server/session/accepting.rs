@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::address::with_session;
-use super::attach::mirrored;
-use super::consumer::{Consumer, amqp_error};
-use super::context::Context;
-use super::link::Link;
-use super::mailbox::LinkKey;
-use super::session::Session;
+use super::Link;
+use super::Session;
+use super::consumer::Consumer;
 use crate::amqp::performative::{Attach, Flow};
 use crate::amqp::state::AmqpError;
 use crate::amqp::{Map, Value};
 use crate::broker::Timestamp;
+use crate::server::address::with_session;
+use crate::server::context::Context;
+use crate::server::errors::amqp_error;
+use crate::server::mailbox::LinkKey;
 
 /// How long a client waits that does not say how long.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ impl Session {
     fn attach_accepted(&mut self, context: &mut Context, handle: u32, session: &str, until: Timestamp) {
         let Some(Link::Accepting(accepting)) = self.links.remove(&handle) else { return };
         let Accepting { attach, consumer, .. } = *accepting;
-        let mut answer = mirrored(&attach);
+        let mut answer = attach.mirrored();
         answer.source = with_session(&attach.source, session);
         answer.properties =
             Map::new().with_symbol("com.microsoft:locked-until-utc", Value::Long(ticks(until)));

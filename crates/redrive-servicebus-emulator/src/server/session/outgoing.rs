@@ -3,10 +3,10 @@
 use bytes::{BufMut as _, Bytes};
 use uuid::Uuid;
 
-use super::context::Context;
-use super::session::{MAX_UNSETTLED, Session, Unsettled};
+use super::{MAX_UNSETTLED, Session, Unsettled};
 use crate::amqp::frame::{FrameKind, put_frame};
 use crate::amqp::performative::{Performative, Transfer};
+use crate::server::context::Context;
 
 /// The most that a transfer's frame has beside the payload.
 const TRANSFER_OVERHEAD: usize = 64;

@@ -1,15 +1,30 @@
-//! One AMQP session: its windows, and its links by handle. `outgoing` is what is on its way to the client.
+//! One AMQP session: its windows, and its links by handle.
+//!
+//! `attach` makes a link; `inlet`, `consumer`, `replies` and `accepting` are what a link may be for; `outgoing` is what is on its
+//! way to the client; `idle` detaches links that nobody uses.
+
+mod accepting;
+mod attach;
+mod consumer;
+mod idle;
+mod inlet;
+mod outgoing;
+mod replies;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use self::accepting::Accepting;
+use self::consumer::Consumer;
+use self::idle::LastUsed;
+use self::inlet::Inlet;
+use self::outgoing::Outgoing;
+use self::replies::Replies;
 use super::context::Context;
-use super::idle::LastUsed;
-use super::link::Link;
+use super::errors::session_lock_lost;
 use super::mailbox::LinkKey;
-use super::outgoing::Outgoing;
 use crate::amqp::performative::{Begin, Detach, Flow, Performative};
 use crate::amqp::state::AmqpError;
 
@@ -18,30 +33,43 @@ const INCOMING_WINDOW: u32 = i32::MAX as u32;
 /// Azure's: a session has at most 256 links.
 const HANDLE_MAX: u32 = 255;
 /// A client that never settles and takes ever more: of so many deliveries we know which is which.
-pub(super) const MAX_UNSETTLED: usize = 1 << 16;
+const MAX_UNSETTLED: usize = 1 << 16;
+
+/// One link, by what it is for.
+#[derive(Debug)]
+enum Link {
+    /// The client sends.
+    Inlet(Inlet),
+    /// The client receives messages.
+    Consumer(Consumer),
+    /// The client receives answers to requests.
+    Replies(Replies),
+    /// The client waits for a session.
+    Accepting(Box<Accepting>),
+}
 
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) channel: u16,
+    channel: u16,
     next_incoming_id: u32,
-    pub(super) next_outgoing_id: u32,
+    next_outgoing_id: u32,
     /// How many transfers the client takes.
-    pub(super) window: u32,
-    pub(super) next_delivery_id: u32,
-    pub(super) links: BTreeMap<u32, Link>,
+    window: u32,
+    next_delivery_id: u32,
+    links: BTreeMap<u32, Link>,
     /// What was handed out through this session, by delivery id.
-    pub(super) unsettled: BTreeMap<u32, Unsettled>,
+    unsettled: BTreeMap<u32, Unsettled>,
     /// Deliveries of sessions whose lock was lost: the client may settle them before it reads of the loss.
-    pub(super) lost: BTreeSet<u32>,
-    pub(super) outgoing: VecDeque<Outgoing>,
-    pub(super) last_used: LastUsed,
+    lost: BTreeSet<u32>,
+    outgoing: VecDeque<Outgoing>,
+    last_used: LastUsed,
 }
 
 /// A delivery that the client has not settled.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unsettled {
-    pub(super) handle: u32,
-    pub(super) token: Uuid,
+struct Unsettled {
+    handle: u32,
+    token: Uuid,
 }
 
 impl Session {
@@ -95,7 +123,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn check_handle(&self, handle: u32) -> Result<(), AmqpError> {
+    fn check_handle(&self, handle: u32) -> Result<(), AmqpError> {
         if handle > HANDLE_MAX {
             let text = format!("handle {handle} is above handle-max, {HANDLE_MAX}");
             return Err(AmqpError::new("amqp:connection:framing-error", text));
@@ -136,7 +164,7 @@ impl Session {
     }
 
     /// Detaches on our side; the client's answer finds no link, and is not answered.
-    pub(super) fn detach(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
+    fn detach(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
         if self.remove_link(context, handle).is_some() {
             let detach = Detach { handle, closed: true, error: Some(error) };
             context.send(self.channel, &Performative::Detach(detach));
@@ -223,8 +251,12 @@ impl Session {
         self.links.values().filter_map(Link::deadline).min()
     }
 
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len()
+    }
+
     /// Says where the session, and one link of it, stand.
-    pub(super) fn send_flow(&self, context: &mut Context, handle: Option<u32>) {
+    fn send_flow(&self, context: &mut Context, handle: Option<u32>) {
         let mut flow = Flow {
             next_incoming_id: Some(self.next_incoming_id),
             incoming_window: INCOMING_WINDOW,
@@ -248,7 +280,22 @@ impl Session {
     }
 }
 
-pub(super) fn session_lock_lost() -> AmqpError {
-    let text = "The session lock has expired. Accept the session again.";
-    AmqpError::new("com.microsoft:session-lock-lost", text)
+impl Link {
+    /// The entity that it sends to or receives from.
+    fn entity(&self) -> Option<&str> {
+        match self {
+            Self::Inlet(inlet) => inlet.entity(),
+            Self::Consumer(consumer) => Some(&consumer.path),
+            Self::Accepting(accepting) => Some(&accepting.path),
+            Self::Replies(_) => None,
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Accepting(accepting) => Some(accepting.deadline),
+            Self::Replies(replies) => replies.next_due(),
+            Self::Inlet(_) | Self::Consumer(_) => None,
+        }
+    }
 }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::address::Address;
-use super::context::Context;
-use super::link::Link;
-use super::session::Session;
+use super::Link;
+use super::Session;
 use crate::amqp::performative::Flow;
+use crate::server::address::Address;
+use crate::server::context::Context;
 
 /// Of so many answers that a client does not take, the oldest is dropped: its request has timed out long ago.
 const MAX_WAITING: usize = 256;

@@ -3,16 +3,17 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::context::Context;
-use super::link::Link;
-use super::mailbox::LinkKey;
+use super::Link;
 use super::replies::credit;
-use super::session::{Session, Unsettled, session_lock_lost};
+use super::{Session, Unsettled};
 use crate::amqp::Map;
 use crate::amqp::performative::{Disposition, Flow, Performative};
 use crate::amqp::state::{AmqpError, DeliveryState};
-use crate::broker::{BrokerError, EntityId, Operation, ReceiveMode, ReceiverId, Settlement, TransactionId};
+use crate::broker::{EntityId, Operation, ReceiveMode, ReceiverId, Settlement};
 use crate::faults::{Effect, Step};
+use crate::server::context::Context;
+use crate::server::errors::{amqp_error, session_lock_lost};
+use crate::server::mailbox::LinkKey;
 
 #[derive(Debug)]
 pub(super) struct Consumer {
@@ -267,18 +268,4 @@ fn echo(state: &DeliveryState) -> DeliveryState {
 /// A message that is gone once it is received has no lock; a delivery needs a tag.
 fn number_as_tag(sequence_number: i64) -> Uuid {
     Uuid::from_u128(u128::from(sequence_number.unsigned_abs()))
-}
-
-pub(super) fn amqp_error(error: &BrokerError) -> AmqpError {
-    AmqpError::new(error.condition(), error.to_string())
-}
-
-impl Context {
-    /// The transaction of this id, when this connection declared it.
-    pub(super) fn transaction(&self, id: &Bytes) -> Result<TransactionId, AmqpError> {
-        let known = <[u8; 8]>::try_from(&id[..]).ok().map(|id| TransactionId(u64::from_be_bytes(id)));
-        known
-            .filter(|id| self.transactions.contains(id))
-            .ok_or_else(|| amqp_error(&BrokerError::UnknownTransaction))
-    }
 }

@@ -2,16 +2,20 @@
 
 use bytes::BytesMut;
 
-use super::address::Address;
-use super::context::Context;
-use super::link::Link;
-use super::requests::Request;
-use super::session::Session;
-use super::{cbs, coordinator, management, producer};
+use super::Link;
+use super::Session;
 use crate::amqp::performative::{Disposition, Performative, Transfer};
 use crate::amqp::state::{AmqpError, DeliveryState};
+use crate::amqp::{Message, Value};
 use crate::broker::EntityId;
 use crate::faults::Effect;
+use crate::server::address::Address;
+use crate::server::context::Context;
+use crate::server::delivery::Delivery;
+use crate::server::errors::undecodable;
+use crate::server::producer::accepted;
+use crate::server::requests::{Answer, Request};
+use crate::server::{cbs, coordinator, management, producer};
 
 /// What a client may send before it is given more.
 const CREDIT: u32 = 1000;
@@ -47,19 +51,6 @@ pub(super) enum Purpose {
     },
     /// Begin and end of transactions.
     Coordinator,
-}
-
-/// What a client sends, in one transfer or several.
-#[derive(Debug)]
-pub(super) struct Delivery {
-    pub(super) delivery_id: u32,
-    pub(super) format: u32,
-    pub(super) settled: bool,
-    pub(super) state: Option<DeliveryState>,
-    /// Without what is beyond the limit.
-    pub(super) bytes: BytesMut,
-    /// With what is beyond the limit.
-    pub(super) size: u64,
 }
 
 impl Inlet {
@@ -169,6 +160,51 @@ impl Session {
             self.send_flow(context, Some(handle));
         }
         Ok(())
+    }
+
+    /// Answers a request on the link that is for the answer; gives the outcome of the request's delivery.
+    ///
+    /// # Errors
+    /// The client does not take its answers, and asks on.
+    fn answer_request(
+        &mut self,
+        context: &mut Context,
+        node: &Address,
+        delivery: &Delivery,
+        answer: impl FnOnce(&mut Context, &Request) -> Answer,
+    ) -> Result<DeliveryState, AmqpError> {
+        let message = match Message::decode(&delivery.bytes) {
+            Ok(message) => message,
+            Err(error) => return Ok(DeliveryState::Rejected(Some(undecodable(&error)))),
+        };
+        let transaction = match &delivery.state {
+            Some(DeliveryState::Transactional { transaction, .. }) => Some(transaction.clone()),
+            _ => None,
+        };
+        let operation = message.application_properties.get("operation").and_then(Value::as_text);
+        let request = Request { operation: operation.unwrap_or_default().to_owned(), message, transaction };
+        let mut answer = answer(context, &request);
+        let delay = match answer.fault.take() {
+            Some(Effect::LoseReply) => return Ok(accepted(delivery.state.as_ref())),
+            Some(Effect::DropConnection) => {
+                context.drop_connection = true;
+                return Ok(accepted(delivery.state.as_ref()));
+            }
+            Some(Effect::DelayReply(by)) => by,
+            Some(Effect::Refuse { .. }) | None => std::time::Duration::ZERO,
+        };
+        let due = context.now + delay;
+        let answer = answer.message(node, &request.message).to_bytes();
+        match self.reply_link(node, request.message.properties.reply_to.as_deref()) {
+            Some((handle, replies)) => {
+                let (held, dropped) = (answer.len(), replies.push(due, answer));
+                context.let_go(dropped);
+                context.hold(held)?;
+                self.serve_replies(context, handle);
+            }
+            None => tracing::debug!(operation = request.operation, "no link for the answer"),
+        }
+        Ok(accepted(delivery.state.as_ref()))
     }
 
     fn answer_sent(&self, context: &mut Context, id: u32, state: DeliveryState, fault: Option<&Effect>) {

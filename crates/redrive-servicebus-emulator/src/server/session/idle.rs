@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::context::Context;
-use super::link::Link;
-use super::session::Session;
+use super::Link;
+use super::Session;
 use crate::amqp::state::AmqpError;
 use crate::broker::Timestamp;
+use crate::server::context::Context;
 
 /// When the links of a session to entities were last used, by handle. Empty where idle links are left alone.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Session {
         }
     }
 
-    pub(super) fn detach_idle(&mut self, context: &mut Context) {
+    pub(in crate::server) fn detach_idle(&mut self, context: &mut Context) {
         let Some(patience) = context.hub.idle_links else { return };
         let now = context.hub.clock.now();
         let idle = self.last_used.0.iter().filter(|(_, used)| now.since(**used) >= patience);
@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// When, by the machine's clock, the next link may be idle; `None` also where time moves only when it is told to.
-    pub(super) fn next_idle(&self, context: &Context) -> Option<Instant> {
+    pub(in crate::server) fn next_idle(&self, context: &Context) -> Option<Instant> {
         let patience = context.hub.idle_links.filter(|_| context.hub.clock.runs())?;
         let oldest = self.last_used.0.values().min()?;
         Some(Instant::now() + (*oldest + patience).since(context.hub.clock.now()))
