@@ -83,6 +83,11 @@ impl WireError {
         Self::new(refusal, said)
     }
 
+    /// Whether the lock of the message or of its session is lost.
+    pub(crate) fn is_lock_lost(&self) -> bool {
+        matches!(self.refusal, Refusal::LockLost | Refusal::SessionLockLost)
+    }
+
     /// Whether it was refused because sessions are required, or are not there.
     pub(crate) fn speaks_of_sessions(&self) -> bool {
         self.refusal == Refusal::NotAllowed && self.said.to_lowercase().contains("session")

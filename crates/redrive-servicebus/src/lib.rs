@@ -13,49 +13,26 @@
 //!
 //! Entities, counters, permissions, costs and limits: `docs/transports/servicebus.md`.
 
-mod address;
-mod body;
-mod broker;
 mod connection;
 mod convert;
-mod copy_id;
-mod credential;
-mod dead_letter;
 mod entity;
-#[cfg(feature = "entra")]
-mod entra;
 mod error;
-mod foreign;
-mod inbox;
-mod intake;
-mod later;
-mod listener;
-mod locks;
-mod lost;
 mod options;
-mod publisher;
+mod publish;
 mod receipt;
 mod receive;
-#[cfg(feature = "rest")]
-mod rest;
-mod session;
-mod sessions;
 mod settle;
-mod settler;
+mod shared;
 mod shelves;
-mod slot;
-mod swapper;
-mod token;
+mod topology;
 mod transport;
-mod values;
 mod wire;
 
 #[cfg(feature = "entra")]
 pub use azure_core::credentials::TokenCredential;
 pub use entity::Entity;
-pub use options::{Backend, Options, ReceiveMode, Transactions, TransportType};
+pub use options::{Backend, Options, ReceiveMode, Sessions, Transactions, TransportType};
 pub use receipt::Receipt;
 pub use receive::ServiceBusReceiver;
-pub use sessions::Sessions;
 pub use shelves::ServiceBusShelves;
 pub use transport::ServiceBus;

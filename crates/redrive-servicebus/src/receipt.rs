@@ -5,19 +5,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use redrive_core::Headers;
+use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::broker::Broker;
-use crate::copy_id::Source;
-use crate::lost::Lost;
-use crate::session::Session;
+use crate::convert::copy_id::Source;
+use crate::receive::session::Session;
+use crate::shared::Shared;
 use crate::wire::{Handle, InSession, Tag};
 
-/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
+/// The right to settle one delivery. Dropped, it gives the delivery back, and the broker counts that as a hand-out.
 #[derive(Debug)]
 pub struct Receipt {
-    pub(crate) broker: Arc<Broker>,
+    pub(crate) locked: Locked,
+    settled: bool,
+}
+
+/// A message that is locked for this process.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    pub(crate) shared: Arc<Shared>,
     /// Where the message is locked.
     pub(crate) entity: Arc<str>,
     pub(crate) lock: Uuid,
@@ -25,90 +32,56 @@ pub struct Receipt {
     pub(crate) handle: Arc<dyn Handle>,
     pub(crate) sequence_number: i64,
     pub(crate) enqueued_at: Option<SystemTime>,
-    /// Somebody else wrote on it on which shelf it rests.
+    /// Another program wrote a shelf mark on it.
     pub(crate) marked: bool,
-    /// The headers as they were delivered: a native dead-lettering says what changed.
+    /// The headers as they were delivered: a native dead-lettering sends what changed.
     pub(crate) delivered: Headers,
-    pub(crate) lost: Arc<Lost>,
-    pub(crate) room: Arc<Room>,
+    pub(crate) lost: Arc<LossSignal>,
+    pub(crate) in_flight: Arc<InFlight>,
     /// The session that it was handed out in.
     pub(crate) session: Option<Arc<Session>>,
-    /// How often it had come back by then, as far as that counts.
+    /// How often it had come back before, as far as the broker counts.
     pub(crate) delivery_count: u32,
-    settled: bool,
 }
 
-/// How much of what was handed out on one link is still in hand.
+/// How many of the deliveries of one link are in hand.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
-    in_hand: AtomicU32,
-    /// Wakes the intake: there is room again.
+pub(crate) struct InFlight {
+    count: AtomicU32,
+    /// Wakes the intake: there is room for another delivery.
     pub(crate) freed: Notify,
 }
 
-impl Room {
-    pub(crate) fn in_hand(&self) -> u32 {
-        self.in_hand.load(Ordering::Acquire)
+impl InFlight {
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
     }
 }
 
-/// What a receipt is made of.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) entity: Arc<str>,
-    pub(crate) lock: Uuid,
-    pub(crate) tag: Tag,
-    pub(crate) handle: Arc<dyn Handle>,
-    pub(crate) sequence_number: i64,
-    pub(crate) enqueued_at: Option<SystemTime>,
-    pub(crate) marked: bool,
-    pub(crate) delivered: Headers,
-    pub(crate) lost: Arc<Lost>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) session: Option<Arc<Session>>,
-    pub(crate) delivery_count: u32,
-}
-
-impl Receipt {
-    pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { broker, entity, lock, tag, handle, sequence_number, delivered, lost, room, .. } = parts;
-        let Parts { session, delivery_count, enqueued_at, marked, .. } = parts;
-        room.in_hand.fetch_add(1, Ordering::AcqRel);
-        Self {
-            broker,
-            entity,
-            lock,
-            tag,
-            handle,
-            sequence_number,
-            enqueued_at,
-            marked,
-            delivered,
-            lost,
-            room,
-            session,
-            delivery_count,
-            settled: false,
-        }
-    }
-
+impl Locked {
     /// The session that it was handed out in, as requests name it.
     pub(crate) fn in_session(&self) -> Option<&InSession> {
         self.session.as_ref().map(|session| &session.place)
     }
 
-    /// What copies of the message are told apart by.
+    /// What tells the copies of this message from others.
     pub(crate) fn source(&self) -> Source<'_> {
         Source { entity: &self.entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
     }
+}
 
-    /// Whether the message is not ours any more.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.is_said()
+impl Receipt {
+    pub(crate) fn new(locked: Locked) -> Self {
+        locked.in_flight.count.fetch_add(1, Ordering::AcqRel);
+        Self { locked, settled: false }
     }
 
-    /// The broker has settled it: nothing is to be given back.
+    /// Whether another receiver may have the message by now.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.locked.lost.is_sent()
+    }
+
+    /// The broker has settled it: nothing is given back.
     pub(crate) fn settled(mut self) {
         self.settled = true;
     }
@@ -116,15 +89,16 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        self.broker.locks.leave(&self.lock);
         let give_back = !self.settled && !self.is_lost();
-        match &self.session {
-            // By its slot, which asks for the next one only then.
-            Some(session) => session.free(give_back.then_some(self.lock)),
-            None if give_back => self.broker.settler.abandon(&self.entity, self.lock),
+        let Locked { shared, entity, lock, session, in_flight, .. } = &self.locked;
+        shared.locks.leave(lock);
+        match session {
+            // Its intake gives it back, before it asks for the next one.
+            Some(session) => session.free(give_back.then_some(*lock)),
+            None if give_back => shared.completions.abandon_later(entity, *lock),
             None => {}
         }
-        self.room.in_hand.fetch_sub(1, Ordering::AcqRel);
-        self.room.freed.notify_one();
+        in_flight.count.fetch_sub(1, Ordering::AcqRel);
+        in_flight.freed.notify_one();
     }
 }

@@ -2,24 +2,28 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "entra")]
+use azure_core::credentials::TokenCredential;
 use futures::future::join_all;
 use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::address::Address;
-use crate::broker::Broker;
-use crate::connection::Link;
+use crate::connection::address::Address;
+use crate::connection::{Namespace, ReconnectingConnection};
 use crate::entity::Entity;
-use crate::error::{self, Refusal, WireError};
-use crate::inbox::Inbox;
-use crate::intake::{Intake, Retired};
+use crate::error::Refusal;
 use crate::options::Options;
-use crate::publisher::EntityPublisher;
+use crate::publish::EntityPublisher;
 use crate::receive::ServiceBusReceiver;
+use crate::receive::arrival::Origin;
+use crate::receive::inbox::Inbox;
+use crate::receive::intake::{Intake, Retired};
+use crate::receive::session_intake::SessionIntake;
+use crate::shared::Shared;
 use crate::shelves::ServiceBusShelves;
-use crate::slot::Slot;
-use crate::wire::Disposal;
+use crate::topology;
+use crate::wire::SettleAs;
 
 /// The transport of one queue or subscription.
 ///
@@ -34,7 +38,7 @@ use crate::wire::Disposal;
 /// Everything about entities, counters, costs and limits stands in `docs/transports/servicebus.md`.
 #[derive(Debug)]
 pub struct ServiceBus {
-    broker: Arc<Broker>,
+    shared: Arc<Shared>,
     /// The path of what is consumed.
     queue: String,
     inbox: Inbox,
@@ -70,41 +74,35 @@ impl ServiceBus {
     }
 
     pub(crate) async fn open(options: Options, address: Address) -> Result<Self, TransportError> {
-        options.check(&address)?;
+        options.check(address.entity_path.as_deref())?;
         let address = address.reached(&options.connection);
         let host = address.host.clone();
-        let link = Arc::new(Link::new(address, options.protocol()));
-        let connected = link.live().await;
+        let connection = ReconnectingConnection::new(Namespace::new(address, options.protocol()));
+        let connected = connection.connection().await;
         connected.map_err(|error| error.into_error(&format!("connecting to the namespace `{host}`")))?;
-        let broker = Arc::new(Broker::new(options, Arc::clone(&link)));
-        let locks = Arc::clone(&broker.locks);
-        let queue = broker.entity();
+        let shared = Arc::new(Shared::new(options, connection));
+        let queue = shared.entity();
         let inbox = Inbox::new(&*queue);
-        let guard = inbox.panic_guard();
+        let (locks, connection, guard) =
+            (Arc::clone(&shared.locks), Arc::clone(&shared.connection), inbox.panic_guard());
         let keeper = tokio::spawn(async move {
-            // Without this task all locks would run out without a word.
+            // Without this task all locks would run out, and nothing would say so.
             let _guard = guard;
-            locks.keep(&link).await;
+            locks.keep(&connection).await;
         });
-        Ok(Self {
-            broker,
-            inbox,
-            queue,
-            opened: tokio::sync::Mutex::default(),
-            intakes: Mutex::default(),
-            keeper,
-        })
+        let (opened, intakes) = Default::default();
+        Ok(Self { shared, queue, inbox, opened, intakes, keeper })
     }
 
     /// Publishes to the queue, or to the subscription's topic; with [`to`](Publisher::to), to any other queue or topic of the
     /// namespace. With a delay the message is scheduled.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        let target = match &self.broker.options.entity {
+        let target = match &self.shared.options.entity {
             Entity::Queue(name) => name,
             Entity::Subscription { topic, .. } => topic,
         };
-        Publisher::new(EntityPublisher::new(&self.broker.link, target))
+        Publisher::new(EntityPublisher::new(&self.shared.connection, target))
     }
 
     /// Publishes a message to the queue, or to the subscription's topic: [`publisher`](Self::publisher), then
@@ -120,7 +118,7 @@ impl ServiceBus {
     /// The shelves of the queue or subscription, for operators.
     #[must_use]
     pub fn shelves(&self) -> ServiceBusShelves {
-        ServiceBusShelves::new(Arc::clone(&self.broker))
+        ServiceBusShelves::new(Arc::clone(&self.shared))
     }
 
     /// For tests: what the death of the process does. Nothing is settled or given back; locks run out by themselves.
@@ -133,29 +131,11 @@ impl ServiceBus {
             let _ = intake.await;
         }
         self.keeper.abort();
-        self.broker.locks.take_all();
+        self.shared.locks.take_all();
         drop(self.inbox.close());
-        self.broker.link.abort().await;
-    }
-
-    /// Whether what is to be read is there, and is what the options say.
-    async fn look_for(&self, path: &str) -> Result<(), TransportError> {
-        let tried = |error: WireError| error.into_error(&format!("attaching to `{path}`"));
-        let wire = self.broker.link.live().await.map_err(tried)?;
-        if self.broker.options.sessions.is_some() {
-            return match wire.requires_sessions(path).await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(error::has_no_sessions(path)),
-                Err(error) => Err(tried(error)),
-            };
-        }
-        match wire.receiver(path).await {
-            Ok(receiver) => {
-                receiver.close().await;
-                Ok(())
-            }
-            Err(error) if error.speaks_of_sessions() => Err(error::needs_sessions(path)),
-            Err(error) => Err(tried(error)),
+        if let Some(wire) = self.shared.connection.close().await {
+            wire.abort();
+            wire.ended().await;
         }
     }
 
@@ -163,25 +143,67 @@ impl ServiceBus {
         std::mem::take(&mut *self.intakes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Begins to take from these, once that is wanted.
-    fn take_from(&self, sources: Vec<Entity>) {
+    /// Starts the tasks that take deliveries.
+    fn start_intakes(&self) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
-        for source in sources {
-            match self.broker.options.sessions {
-                None => {
-                    let intake = Intake::new(Arc::clone(&self.broker), self.inbox.source(), source);
-                    intakes.push(tokio::spawn(intake.run()));
-                }
+        for entity in self.shared.options.sources() {
+            let origin = Origin::new(Arc::clone(&self.shared), entity);
+            match self.shared.options.sessions {
+                None => intakes.push(tokio::spawn(Intake::new(origin, self.inbox.source()).run())),
                 Some(sessions) => {
-                    let slots = Slot::all(&self.broker, &self.inbox, &source, sessions);
-                    let run = async |slot: Slot| {
-                        slot.run().await;
+                    let run = async |intake: SessionIntake| {
+                        intake.run().await;
                         Vec::new()
                     };
-                    intakes.extend(slots.into_iter().map(|slot| tokio::spawn(run(slot))));
+                    let all = SessionIntake::all(&origin, &self.inbox, sessions).into_iter();
+                    intakes.extend(all.map(|intake| tokio::spawn(run(intake))));
                 }
             }
         }
+    }
+}
+
+impl Options {
+    /// Connects to the namespace of this connection string, as the Azure portal shows it; with
+    /// `UseDevelopmentEmulator=true` without TLS. The rights of the key are checked when the transport is opened.
+    ///
+    /// # Errors
+    ///
+    /// When the connection string is malformed or for another entity, the options contradict each other, or the namespace
+    /// cannot be reached or its certificate is not trusted.
+    pub async fn connect(self, connection_string: &str) -> Result<ServiceBus, TransportError> {
+        ServiceBus::open(self, Address::parse(connection_string)?).await
+    }
+
+    /// Connects to a namespace by its host name, `shop.servicebus.windows.net`, as an identity of Microsoft Entra ID; always
+    /// on TLS. The identity is asked for a token for each entity, and again when half of the time is over that a token is good
+    /// for; it has 30 s to answer. Its rights are checked when the transport is opened: it needs the roles `Azure Service
+    /// Bus Data Receiver` and `Azure Service Bus Data Sender`.
+    ///
+    /// ```no_run
+    /// # async fn connect(
+    /// #     credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use redrive_servicebus::ServiceBus;
+    ///
+    /// // From the crate `azure_identity`, for example: ManagedIdentityCredential::new(None)?
+    /// let transport = ServiceBus::options("orders")
+    ///     .connect_with("shop.servicebus.windows.net", credential)
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When that is no host name, the options contradict each other, or the namespace cannot be reached or its certificate is
+    /// not trusted.
+    #[cfg(feature = "entra")]
+    pub async fn connect_with(
+        self,
+        namespace: &str,
+        credential: Arc<dyn TokenCredential>,
+    ) -> Result<ServiceBus, TransportError> {
+        ServiceBus::open(self, Address::of_identity(namespace, credential)?).await
     }
 }
 
@@ -204,20 +226,17 @@ impl Transport for ServiceBus {
         if *opened {
             return Err(TransportError::opened_before(&self.queue).into());
         }
-        self.broker.options.check_needs(needs)?;
-        if let Some(warning) = self.broker.options.warning() {
+        self.shared.options.check_needs(needs)?;
+        if let Some(warning) = self.shared.options.warning() {
             warn!(entity = %self.queue, "{warning}");
         }
-        // Whatever is missing is missed here, before the first message is taken.
-        let sources = self.broker.options.sources();
-        for source in &sources {
-            self.look_for(&source.path()).await?;
-        }
-        self.broker.signals.listen(signals);
+        // Whatever is missing is found here, before the first message is taken.
+        topology::verify(&self.shared).await?;
+        self.shared.locks.tell(signals);
         *opened = true;
-        self.take_from(sources);
-        let most = self.broker.options.most_in_hand(needs.prefetch);
-        Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.broker.options.facts()))
+        self.start_intakes();
+        let most = self.shared.options.most_in_hand(needs.prefetch);
+        Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.shared.options.facts()))
     }
 
     async fn close(&self) {
@@ -232,15 +251,15 @@ impl Transport for ServiceBus {
         let unreceived = self.inbox.close();
         let mut reached = true;
         // All that is in hand, received or not; from here on its receipts are worth nothing.
-        for (lock, held) in self.broker.locks.take_all() {
+        for (lock, held) in self.shared.locks.take_all() {
             if held.handle.release(&held.tag).await {
                 continue;
             }
             // Its link is gone: given back it counts, but it need not wait for its lock to run out. Where nobody answers, the
             // others do not wait for that one by one.
             if reached {
-                let given_back = match self.broker.link.live().await {
-                    Ok(wire) => wire.settle(&held.entity, &[lock], &Disposal::abandon()).await,
+                let given_back = match self.shared.connection.connection().await {
+                    Ok(wire) => wire.settle(&held.entity, &[lock], &SettleAs::abandon()).await,
                     Err(error) => Err(error),
                 };
                 reached = !given_back.is_err_and(|error| error.refusal == Refusal::Interrupted);
@@ -249,8 +268,10 @@ impl Transport for ServiceBus {
         drop(unreceived);
         // Behind what was given back, and answered: the end of the connection may overtake what is still to be sent.
         join_all(links.into_iter().map(|(_, receiver)| receiver.close())).await;
-        self.broker.link.close().await;
-        info!(entity = %self.broker.entity(), "closed");
+        if let Some(wire) = self.shared.connection.close().await {
+            wire.close().await;
+        }
+        info!(entity = %self.shared.entity(), "closed");
     }
 }
 

@@ -2,17 +2,17 @@
 
 mod connection;
 mod preflight;
+#[cfg(feature = "rest")]
+mod rest;
+mod sessions;
 
 use std::time::Duration;
 
 use crate::entity::Entity;
-use crate::sessions::Sessions;
-use crate::wire::Protocol;
 
 pub(crate) use connection::ConnectionOptions;
 pub use connection::TransportType;
-#[cfg(feature = "rest")]
-pub(crate) use preflight::refused;
+pub use sessions::Sessions;
 
 /// How a [`ServiceBus`](crate::ServiceBus) transport is set up.
 ///
@@ -44,7 +44,7 @@ pub struct Options {
     pub(crate) connection: ConnectionOptions,
     pub(crate) backend: Backend,
     #[cfg(feature = "rest")]
-    pub(crate) rest: crate::rest::RestOptions,
+    pub(crate) rest: rest::RestOptions,
 }
 
 /// By which protocol the namespace is spoken to.
@@ -58,6 +58,19 @@ pub enum Backend {
     /// `docs/transports/servicebus.md`. Dead letters need a queue of their own (`Options::dead_letter_queue`).
     #[cfg(feature = "rest")]
     Rest,
+}
+
+/// A protocol, with what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Amqp,
+    #[cfg(feature = "rest")]
+    Rest {
+        /// How long a request waits for a message.
+        poll_wait: Duration,
+        /// The most requests that wait at the same time.
+        polls: usize,
+    },
 }
 
 /// How messages are received.
@@ -100,7 +113,7 @@ impl Options {
             connection: ConnectionOptions::default(),
             backend: Backend::Amqp,
             #[cfg(feature = "rest")]
-            rest: crate::rest::RestOptions::default(),
+            rest: rest::RestOptions::default(),
         }
     }
 
@@ -178,6 +191,19 @@ impl Options {
     /// By which protocol the namespace is spoken to: [`Backend::Amqp`] unless said otherwise.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
+        self
+    }
+
+    /// How the namespace is reached: as the connection string says (`TransportType=AmqpWebSockets`), and
+    /// [`TransportType::AmqpTcp`] where that says nothing, unless told here.
+    pub fn transport(mut self, transport: TransportType) -> Self {
+        self.connection.transport = Some(transport);
+        self
+    }
+
+    /// Certificates (PEM) to trust besides those of the system.
+    pub fn ca_certificates(mut self, pem: impl Into<String>) -> Self {
+        self.connection.ca_certificates = Some(pem.into());
         self
     }
 

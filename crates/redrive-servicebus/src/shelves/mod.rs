@@ -1,12 +1,12 @@
 //! The operators' side: what rests in dead-letter queues, and how it gets back.
 //!
 //! `place` is where messages of a shelf rest, `looked` what is shown of one, `work` what is done with them, `hand` what is locked
-//! meanwhile, `round` how far that came.
+//! meanwhile, `progress` how far that came.
 
-mod hand;
-mod looked;
+mod entry;
 mod place;
-mod round;
+mod progress;
+mod receiver;
 mod work;
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use redrive_core::{
 };
 use tracing::debug;
 
-use crate::broker::Broker;
 use crate::convert::{self, Incoming};
 use crate::error;
-use crate::wire::{Arrived, Disposal, Handle, Wire};
-use looked::Looked;
+use crate::shared::Shared;
+use crate::wire::{Arrived, Handle, SettleAs, Wire};
+use entry::SeenEntry;
 use place::{Marks, Place};
 use work::{Work, only};
 
@@ -38,14 +38,14 @@ const HELD_AT_MOST: usize = 1000;
 /// A [handle](EntryHandle) is the number of a message in the queue where it lies, with the time when it came there.
 #[derive(Clone, Debug)]
 pub struct ServiceBusShelves {
-    broker: Arc<Broker>,
+    shared: Arc<Shared>,
     /// The dead-letter queue of what could not be forwarded, instead of the usual one.
     transfer: bool,
 }
 
 impl ServiceBusShelves {
-    pub(crate) fn new(broker: Arc<Broker>) -> Self {
-        Self { broker, transfer: false }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, transfer: false }
     }
 
     /// The shelf of what the broker could not forward (`$Transfer/$DeadLetterQueue`) instead of the dead-letter queue.
@@ -57,11 +57,11 @@ impl ServiceBusShelves {
 
     /// The queues in which messages of this shelf may rest.
     fn places(&self, shelf: Shelf) -> Vec<Place> {
-        if let (Shelf::Parking, Some(queue)) = (shelf, &self.broker.options.parking_queue) {
+        if let (Shelf::Parking, Some(queue)) = (shelf, &self.shared.options.parking_queue) {
             return vec![Place { path: queue.clone(), marks: Marks::Needless }];
         }
-        let sources = self.broker.options.sources();
-        let own = self.broker.options.dead_letter_target().filter(|_| !self.transfer);
+        let sources = self.shared.options.sources();
+        let own = self.shared.options.dead_letter_target().filter(|_| !self.transfer);
         let own = own.map(|queue| Place { path: queue.to_owned(), marks: Marks::Ours });
         let of_source = |source: &crate::Entity| {
             let path =
@@ -73,7 +73,7 @@ impl ServiceBusShelves {
 
     /// The queue to which a copy that stays on the shelf can be sent; none can be sent to a dead-letter queue.
     fn written_to(&self, shelf: Shelf) -> Option<(&str, Marks)> {
-        let options = &self.broker.options;
+        let options = &self.shared.options;
         let parking = options.parking_queue.as_deref().filter(|_| shelf == Shelf::Parking);
         let own = options.dead_letter_target().filter(|_| !self.transfer).map(|queue| (queue, Marks::Ours));
         parking.map(|queue| (queue, Marks::Needless)).or(own)
@@ -81,25 +81,25 @@ impl ServiceBusShelves {
 
     /// The queue by which messages reach the consumer that failed, and nobody else.
     fn sent_back_to(&self) -> Result<&str, TransportError> {
-        self.broker.options.retry_target().ok_or_else(|| {
+        self.shared.options.retry_target().ok_or_else(|| {
             let message = format!(
                 "what is sent back to the subscription `{}` by its topic would reach every other subscription: name a queue \
                  with `Options::retry_queue`",
-                self.broker.entity()
+                self.shared.entity()
             );
             TransportError::new(TransportErrorKind::Unsupported, message)
         })
     }
 
     async fn wire(&self) -> Result<Arc<dyn Wire>, TransportError> {
-        let live = self.broker.link.live().await;
+        let live = self.shared.connection.connection().await;
         live.map_err(|error| {
-            error.into_error(&format!("connecting for the shelves of `{}`", self.broker.entity()))
+            error.into_error(&format!("connecting for the shelves of `{}`", self.shared.entity()))
         })
     }
 
     /// All entries of one place; an error where not all of them can be seen.
-    async fn look_at_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<Looked>, TransportError> {
+    async fn look_at_all(&self, place: &Place, shelf: Shelf) -> Result<Vec<SeenEntry>, TransportError> {
         let Seen { entries, more } = self.look((place, shelf), 1, usize::MAX).await?;
         if more { Err(error::more_than_held(&place.path, HELD_AT_MOST)) } else { Ok(entries) }
     }
@@ -117,7 +117,7 @@ impl ServiceBusShelves {
             let seen = arrived.iter().filter_map(|arrived| arrived.message.as_deref().ok());
             let found =
                 seen.filter(|incoming| incoming.sequence_number >= from && place.has_on(shelf, incoming));
-            let entries = found.take(limit).map(|incoming| Looked::new(incoming, place, shelf)).collect();
+            let entries = found.take(limit).map(|incoming| SeenEntry::new(incoming, place, shelf)).collect();
             unlock(&*wire, path, &arrived).await;
             return Ok(Seen { entries, more });
         }
@@ -127,7 +127,7 @@ impl ServiceBusShelves {
             let Some(last) = peeked.iter().map(|incoming| incoming.sequence_number).max() else { break };
             from = last.saturating_add(1);
             let here = peeked.iter().filter(|incoming| place.has_on(shelf, incoming));
-            found.extend(here.map(|incoming| Looked::new(incoming, place, shelf)));
+            found.extend(here.map(|incoming| SeenEntry::new(incoming, place, shelf)));
         }
         found.truncate(limit);
         Ok(Seen { entries: found, more: false })
@@ -136,7 +136,7 @@ impl ServiceBusShelves {
 
 /// What was seen of one place.
 struct Seen {
-    entries: Vec<Looked>,
+    entries: Vec<SeenEntry>,
     /// More rests there than can be seen, whatever the limit.
     more: bool,
 }
@@ -171,7 +171,7 @@ async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Held>, Transpor
 /// Gives back what was only looked at.
 async fn unlock(wire: &dyn Wire, place: &str, held: &[Arrived]) {
     let locks: Vec<_> = held.iter().map(|arrived| arrived.lock).collect();
-    if let Err(error) = wire.settle(place, &locks, &Disposal::abandon()).await {
+    if let Err(error) = wire.settle(place, &locks, &SettleAs::abandon()).await {
         debug!(%place, %error, "some of what was looked at was not given back; its locks run out");
     }
 }

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use redrive_core::{EntryHandle, Shelf, ShelfCursor};
 
+use crate::convert::copy_id::hex;
 use crate::convert::{Incoming, PARKED};
-use crate::copy_id::hex;
 
 /// A queue in which messages of a shelf may rest.
 pub(super) struct Place {

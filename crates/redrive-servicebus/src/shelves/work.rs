@@ -10,17 +10,16 @@ use redrive_core::{
 };
 use tracing::debug;
 
-use super::hand::{Hand, Renewed, Taken};
-use super::looked::Looked;
+use super::entry::SeenEntry;
 use super::place::{Marks, Place};
-use super::round::{Named, Next, NotDone, Round};
+use super::progress::{Named, NextStep, NotDone, Progress};
+use super::receiver::{RenewedLocks, ShelfReceiver, Taken};
 use super::{HELD_AT_MOST, Held, ServiceBusShelves, hold_all, peek, unlock};
-use crate::broker::NotReplaced;
-use crate::convert::{self, Outgoing};
-use crate::copy_id::{copy_id, edited_copy_id};
+use crate::convert::copy_id::{copy_id, edited_copy_id};
+use crate::convert::{self, Outgoing, marked};
 use crate::error::{self, Refusal};
-use crate::settle::marked;
-use crate::wire::{Disposal, DisposalKind, Swap, Wire};
+use crate::settle::replacements::NotReplaced;
+use crate::wire::{ReplaceOp, SettleAs, SettleKind, Wire};
 
 /// What is to be done with the messages that were chosen.
 #[derive(Clone, Copy)]
@@ -86,7 +85,7 @@ impl ServiceBusShelves {
         (place, shelf): (&Place, Shelf),
         which: &Selection,
     ) -> Result<HashMap<i64, Named>, TransportError> {
-        let chosen = |looked: Looked| {
+        let chosen = |looked: SeenEntry| {
             let number = looked.sequence_number;
             named(looked, which).map(|named| (number, named))
         };
@@ -101,7 +100,7 @@ impl ServiceBusShelves {
             let last = peeked.iter().map(|incoming| incoming.sequence_number).max().unwrap_or(i64::MAX);
             wanted.retain(|&number| number > last);
             let here = peeked.iter().filter(|incoming| place.has_on(shelf, incoming));
-            found.extend(here.map(|incoming| Looked::new(incoming, place, shelf)).filter_map(chosen));
+            found.extend(here.map(|incoming| SeenEntry::new(incoming, place, shelf)).filter_map(chosen));
         }
         Ok(found)
     }
@@ -118,14 +117,14 @@ impl ServiceBusShelves {
         let path = &*place.path;
         let tried = |error: crate::error::WireError| error.into_error(&format!("working through `{path}`"));
         let receiver = wire.receiver(path).await.map_err(tried)?;
-        let mut hand = Hand::new(receiver, Renewed::start(&self.broker.link, path));
+        let mut receiver = ShelfReceiver::new(receiver, RenewedLocks::start(&self.shared.connection, path));
         let mut others = Vec::new();
-        let mut round = Round::default();
+        let mut progress = Progress::default();
         let stopped = loop {
             if chosen.is_empty() {
                 break None;
             }
-            let taken = match hand.next(self.broker.options.max_wait_time).await {
+            let taken = match receiver.next(self.shared.options.max_wait_time).await {
                 Ok(Some(taken)) => taken,
                 Ok(None) => {
                     debug!(place = %path, left = chosen.len(), "chosen messages are in the hand of somebody else, or gone");
@@ -138,32 +137,33 @@ impl ServiceBusShelves {
                 others.push(taken);
                 continue;
             };
-            let worked =
-                hand.meanwhile(self.one(wire, (place, shelf), &taken, work, round.is_sent(number))).await;
-            match worked.map_err(|not_done| round.not_done(number, not_done)) {
+            let worked = receiver
+                .meanwhile(self.one(wire, (place, shelf), &taken, work, progress.is_sent(number)))
+                .await;
+            match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => {
                     report.note(named.handle, named.id.as_deref(), EntryOutcome::Done);
-                    hand.forget(&taken).await;
+                    receiver.forget(&taken).await;
                 }
-                Err(Next::Again) => {
+                Err(NextStep::Again) => {
                     debug!(place = %path, number, "a lock was lost while a shelf was worked through; its message comes again");
                     chosen.insert(number, named);
-                    hand.take_less();
-                    hand.release(&taken).await;
+                    receiver.take_less();
+                    receiver.release(&taken).await;
                 }
-                Err(Next::LeaveIt(error)) => {
-                    report.note(named.handle, named.id.as_deref(), round.failed(number, error));
+                Err(NextStep::LeaveIt(error)) => {
+                    report.note(named.handle, named.id.as_deref(), progress.failed(number, error));
                     others.push(taken);
                 }
-                Err(Next::Stop(error)) => {
-                    report.note(named.handle, named.id.as_deref(), round.failed(number, error.clone()));
+                Err(NextStep::Stop(error)) => {
+                    report.note(named.handle, named.id.as_deref(), progress.failed(number, error.clone()));
                     others.push(taken);
                     break Some(error);
                 }
             }
         };
-        hand.give_back(wire, path, others).await;
-        round.note_left(chosen, path, stopped.is_some(), report);
+        receiver.give_back(wire, path, others).await;
+        progress.note_left(chosen, path, stopped.is_some(), report);
         stopped.map_or(Ok(()), Err)
     }
 
@@ -177,10 +177,10 @@ impl ServiceBusShelves {
         work: Work<'_>,
         report: &mut ShelfReport,
     ) -> Result<(), TransportError> {
-        let (mut round, mut left) = (Round::default(), HashMap::new());
+        let (mut progress, mut left) = (Progress::default(), HashMap::new());
         let worked = loop {
             let more = held.more;
-            let state = (&mut round, &mut left, &mut *report);
+            let state = (&mut progress, &mut left, &mut *report);
             match self.work_on_held(wire, (place, shelf), held, which, work, state).await {
                 Ok(true) => match hold_all(wire, &place.path).await {
                     Ok(Some(again)) => held = again,
@@ -191,7 +191,7 @@ impl ServiceBusShelves {
                 Err(error) => break Err(error),
             }
         };
-        round.note_left(left, &place.path, worked.is_err(), report);
+        progress.note_left(left, &place.path, worked.is_err(), report);
         if worked? && !is_answered(which, place, report) {
             // The other places are worked through all the same.
             report.stopped.get_or_insert_with(|| error::more_than_held(&place.path, HELD_AT_MOST));
@@ -208,10 +208,10 @@ impl ServiceBusShelves {
         held: Held,
         which: &Selection,
         work: Work<'_>,
-        (round, left, report): (&mut Round, &mut HashMap<i64, Named>, &mut ShelfReport),
+        (progress, left, report): (&mut Progress, &mut HashMap<i64, Named>, &mut ShelfReport),
     ) -> Result<bool, TransportError> {
         let Held { arrived, handle, .. } = held;
-        let locks = Renewed::start(&self.broker.link, &place.path);
+        let locks = RenewedLocks::start(&self.shared.connection, &place.path);
         let held: Vec<Taken> =
             arrived.into_iter().map(|arrived| locks.enter(arrived, Arc::clone(&handle))).collect();
         let mut others = Vec::new();
@@ -219,8 +219,8 @@ impl ServiceBusShelves {
         for taken in held {
             let number = taken.sequence_number();
             let incoming = taken.arrived.message.as_deref().ok();
-            let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !round.is_left(number));
-            let looked = here.map(|incoming| Looked::new(incoming, place, shelf));
+            let here = incoming.filter(|incoming| place.has_on(shelf, incoming) && !progress.is_left(number));
+            let looked = here.map(|incoming| SeenEntry::new(incoming, place, shelf));
             let Some(named) = looked.and_then(|looked| named(looked, which)) else {
                 others.push(taken.arrived);
                 continue;
@@ -231,22 +231,22 @@ impl ServiceBusShelves {
                 continue;
             }
             left.remove(&number);
-            let worked = self.one(wire, (place, shelf), &taken, work, round.is_sent(number)).await;
+            let worked = self.one(wire, (place, shelf), &taken, work, progress.is_sent(number)).await;
             locks.leave(&taken);
-            let outcome = match worked.map_err(|not_done| round.not_done(number, not_done)) {
+            let outcome = match worked.map_err(|not_done| progress.not_done(number, not_done)) {
                 Ok(()) => EntryOutcome::Done,
-                Err(Next::Again) => {
+                Err(NextStep::Again) => {
                     left.insert(number, named);
                     ended = Ok(true);
                     continue;
                 }
-                Err(Next::LeaveIt(error)) => {
+                Err(NextStep::LeaveIt(error)) => {
                     others.push(taken.arrived);
-                    round.failed(number, error)
+                    progress.failed(number, error)
                 }
-                Err(Next::Stop(error)) => {
+                Err(NextStep::Stop(error)) => {
                     others.push(taken.arrived);
-                    let of_entry = round.failed(number, error.clone());
+                    let of_entry = progress.failed(number, error.clone());
                     ended = Err(error);
                     of_entry
                 }
@@ -276,7 +276,7 @@ impl ServiceBusShelves {
         }
         fail_point(FailPoint::Taken);
         let settle = async |kind, properties| {
-            let how = Disposal::new(kind).with_properties(properties);
+            let how = SettleAs::new(kind).with_properties(properties);
             wire.settle(place, &[arrived.lock], &how).await.map_err(|error| NotDone {
                 refusal: error.refusal.clone(),
                 copy_in: None,
@@ -289,14 +289,14 @@ impl ServiceBusShelves {
                 Work::SendEdited(..) | Work::Replace(_) => edited_copy_id(id, hop, &source, &copy),
                 Work::SendTo(_) | Work::Park | Work::Discard => copy_id(id, hop, &source),
             });
-            let swap = Swap {
+            let op = ReplaceOp {
                 target: target.to_owned(),
                 message: convert::outgoing(&copy, Outgoing { copy_id, enqueue_at: None }),
                 entity: place.to_owned(),
                 lock: arrived.lock,
                 session: None,
             };
-            self.broker.replace(swap).await.map_err(|NotReplaced { error, copy_stored }| {
+            self.shared.replacements.replace(op).await.map_err(|NotReplaced { error, copy_stored }| {
                 let what = if copy_stored { "completing what was sent on from" } else { "sending on from" };
                 let refusal = error.refusal.clone();
                 let copy_in = copy_stored.then(|| target.to_owned());
@@ -304,15 +304,15 @@ impl ServiceBusShelves {
             })
         };
         match work {
-            _ if is_sent => settle(DisposalKind::Complete, Vec::new()).await,
+            _ if is_sent => settle(SettleKind::Complete, Vec::new()).await,
             Work::Discard => {
                 fail_point(FailPoint::AckHandedOver);
-                let discarded = settle(DisposalKind::Complete, Vec::new()).await;
+                let discarded = settle(SettleKind::Complete, Vec::new()).await;
                 fail_point(FailPoint::AckWritten);
                 discarded
             }
             Work::Park => {
-                let options = &self.broker.options;
+                let options = &self.shared.options;
                 match (&options.parking_queue, options.dead_letter_target()) {
                     (Some(queue), _) => send_on(queue, incoming.message.clone()).await,
                     (None, Some(queue)) => {
@@ -322,7 +322,7 @@ impl ServiceBusShelves {
                     (None, None) => {
                         let mark = convert::parked(incoming.sequence_number).into();
                         fail_point(FailPoint::NackHandedOver);
-                        let marked = settle(DisposalKind::Abandon, mark).await;
+                        let marked = settle(SettleKind::Abandon, mark).await;
                         fail_point(FailPoint::NackWritten);
                         marked
                     }
@@ -349,7 +349,7 @@ impl ServiceBusShelves {
 }
 
 /// The entry, where it is meant.
-fn named(looked: Looked, which: &Selection) -> Option<Named> {
+fn named(looked: SeenEntry, which: &Selection) -> Option<Named> {
     let shelved = looked.shelved;
     let id = shelved.message.id().map(str::to_owned);
     which.includes(&shelved).then_some(Named { handle: shelved.handle, id })

@@ -15,9 +15,9 @@ use super::connection::{AmqpConnection, End, OPEN_WAIT, no_transactions, slow};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
 use super::{
-    Accepted, Disposal, InSession, Swap, Wire, WireReceiver, management, read_error, sending, session,
+    Accepted, InSession, ReplaceOp, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
 };
-use crate::address::Address;
+use crate::connection::address::Address;
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
@@ -44,7 +44,7 @@ impl Wire for Amqp {
         Ok(Box::new(attached.map_err(|_| slow(source))??))
     }
 
-    async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError> {
+    async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError> {
         // A second time where the link ended, as it does when nothing happens for ten minutes.
         for last in [false, true] {
             let node = self.connection.management(entity).await?;
@@ -78,10 +78,10 @@ impl Wire for Amqp {
         }
     }
 
-    async fn replace(&self, swaps: Vec<Swap>) -> Result<(), WireError> {
+    async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
         // In a task of its own: whoever asked may stop waiting, and a transaction left half done would hold the message.
         let connection = Arc::clone(&self.connection);
-        match tokio::spawn(async move { connection.replace_or_explain(&swaps).await }).await {
+        match tokio::spawn(async move { connection.replace_or_explain(&ops).await }).await {
             Ok(done) => done,
             Err(_) => Err(WireError::interrupted("the transaction was given up")),
         }
@@ -134,26 +134,24 @@ impl Wire for Amqp {
 }
 
 impl AmqpConnection {
-    async fn replace_or_explain(&self, swaps: &[Swap]) -> Result<(), WireError> {
-        match (self.replace(swaps).await, swaps) {
-            (Err(error), [swap]) if error.refusal == Refusal::Unexplained => {
-                Err(self.explain(error, swap).await)
-            }
+    async fn replace_or_explain(&self, ops: &[ReplaceOp]) -> Result<(), WireError> {
+        match (self.replace(ops).await, ops) {
+            (Err(error), [op]) if error.refusal == Refusal::Unexplained => Err(self.explain(error, op).await),
             (replaced, _) => replaced,
         }
     }
 
     /// The client library hides why a message was rejected within a transaction. An answer to a request says why: the same
     /// message is asked to be scheduled, in a transaction that is always rolled back.
-    async fn explain(&self, unexplained: WireError, swap: &Swap) -> WireError {
+    async fn explain(&self, unexplained: WireError, op: &ReplaceOp) -> WireError {
         let scheduled = async {
-            let node = self.management(&swap.target).await?;
+            let node = self.management(&op.target).await?;
             let controller = self.controller().await?;
             let declared =
                 async { Transaction::declare(&controller, None).await.map_err(read_error::control) };
             let mut transaction = self.answered(declared).await?;
             transaction.set_rollback_on_drop_trials(0);
-            let scheduled = management::schedule(&node, &swap.message, &transaction).await;
+            let scheduled = management::schedule(&node, &op.message, &transaction).await;
             let rolled_back = async { transaction.rollback().await.map_err(read_error::control) };
             if self.answered(rolled_back).await.is_err() {
                 // The broker rolls back with the link.
@@ -167,8 +165,8 @@ impl AmqpConnection {
         }
     }
 
-    async fn replace(&self, swaps: &[Swap]) -> Result<(), WireError> {
-        let Some(Swap { target, entity, .. }) = swaps.first() else { return Ok(()) };
+    async fn replace(&self, ops: &[ReplaceOp]) -> Result<(), WireError> {
+        let Some(ReplaceOp { target, entity, .. }) = ops.first() else { return Ok(()) };
         let sender = self.sender(target).await?;
         let node = self.management(entity).await?;
         let controller = self.controller().await?;
@@ -182,7 +180,7 @@ impl AmqpConnection {
         };
         // Dropped, it would block this thread to roll back; the broker does that by itself in two minutes.
         transaction.set_rollback_on_drop_trials(0);
-        match self.do_both(&sender, &node, &transaction, swaps).await {
+        match self.do_both(&sender, &node, &transaction, ops).await {
             Ok(()) => {
                 let committed = async { transaction.commit().await.map_err(read_error::control) };
                 let committed = self.answered(committed).await;
@@ -212,21 +210,21 @@ impl AmqpConnection {
         sender: &Mutex<Sender>,
         node: &Requests,
         transaction: &Transaction<'_>,
-        swaps: &[Swap],
+        ops: &[ReplaceOp],
     ) -> Result<(), WireError> {
-        let mut stored = Vec::with_capacity(swaps.len());
+        let mut stored = Vec::with_capacity(ops.len());
         {
             let mut sender = sender.lock().await;
-            for swap in swaps {
-                let sendable = Sendable::builder().message(swap.message.clone()).build();
+            for op in ops {
+                let sendable = Sendable::builder().message(op.message.clone()).build();
                 stored.push(sending::post(transaction, &mut sender, &sendable).await?);
             }
         }
         fail_point(FailPoint::CopyHandedOver);
         // The answer of the settlement, not only that of the commit: that one says yes even where the settlement was refused.
-        let locks: Vec<Uuid> = swaps.iter().map(|swap| swap.lock).collect();
-        let session = swaps.first().and_then(|swap| swap.session.as_ref());
-        let complete = Disposal::complete().within(session);
+        let locks: Vec<Uuid> = ops.iter().map(|op| op.lock).collect();
+        let session = ops.first().and_then(|op| op.session.as_ref());
+        let complete = SettleAs::complete().within(session);
         management::settle(node, &locks, &complete, Some(transaction)).await?;
         for stored in stored {
             let stored = self.answered(async { stored.await.map_err(read_error::post) }).await?;

@@ -22,7 +22,7 @@ use super::requests::{REPLY_WAIT, Requests};
 use super::stream::Counted;
 use super::tokens::Tokens;
 use super::{read_error, sending, session, stream};
-use crate::address::Address;
+use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
 /// How long connecting and attaching may take.

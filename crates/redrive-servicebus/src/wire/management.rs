@@ -15,7 +15,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
-use super::{Disposal, DisposalKind, InSession};
+use super::{InSession, SettleAs, SettleKind};
 use crate::convert::{SCHEDULED_AT, WireMessage, id_text};
 use crate::error::{Refusal, WireError};
 
@@ -28,16 +28,16 @@ const SCHEDULE: &str = "com.microsoft:schedule-message";
 pub(super) async fn settle(
     node: &Requests,
     locks: &[Uuid],
-    how: &Disposal,
+    how: &SettleAs,
     transaction: Option<&Transaction<'_>>,
 ) -> Result<(), WireError> {
     let status = match &how.kind {
-        DisposalKind::Complete => "completed",
-        DisposalKind::Abandon => "abandoned",
-        DisposalKind::DeadLetter { .. } => "suspended",
+        SettleKind::Complete => "completed",
+        SettleKind::Abandon => "abandoned",
+        SettleKind::DeadLetter { .. } => "suspended",
     };
     let mut body = vec![("disposition-status", text(status)), ("lock-tokens", uuids(locks))];
-    if let DisposalKind::DeadLetter { reason, description } = &how.kind {
+    if let SettleKind::DeadLetter { reason, description } = &how.kind {
         let said = [("deadletter-reason", reason), ("deadletter-description", description)];
         let said = said.into_iter().filter(|(_, said)| !said.is_empty());
         body.extend(said.map(|(name, said)| (name, text(said))));

@@ -25,22 +25,10 @@ use async_trait::async_trait;
 use fe2o3_amqp_types::primitives::SimpleValue;
 use uuid::Uuid;
 
-use crate::address::Address;
+use crate::connection::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
-
-/// By which protocol the namespace is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Amqp,
-    #[cfg(feature = "rest")]
-    Rest {
-        /// How long a request waits for a message.
-        poll_wait: Duration,
-        /// How many requests wait at once at most.
-        polls: usize,
-    },
-}
+use crate::options::Protocol;
 
 /// Connects to the namespace.
 pub(crate) async fn open(address: Arc<Address>, protocol: Protocol) -> Result<Arc<dyn Wire>, WireError> {
@@ -58,14 +46,14 @@ pub(crate) trait Wire: Debug + Send + Sync {
     async fn receiver(&self, source: &str) -> Result<Box<dyn WireReceiver>, WireError>;
 
     /// Settles locked messages, and waits for the broker's word on it. Refused for one, it may have been done for others.
-    async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError>;
+    async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError>;
 
     /// Sends a message, and waits until it is stored.
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError>;
 
     /// Sends messages and completes locked ones, all of it or nothing. All are from one entity, and to one target; of a
     /// session it is only one.
-    async fn replace(&self, swaps: Vec<Swap>) -> Result<(), WireError>;
+    async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError>;
 
     /// Renews locks; answers until when each holds. Refused for one, it may have been done for others.
     async fn renew(&self, entity: &str, locks: &[Uuid]) -> Result<Vec<SystemTime>, WireError>;
@@ -193,7 +181,7 @@ pub(crate) struct Accepted {
 
 /// A message that takes the place of another.
 #[derive(Clone, Debug)]
-pub(crate) struct Swap {
+pub(crate) struct ReplaceOp {
     pub(crate) target: String,
     pub(crate) message: WireMessage,
     /// Where the other one is locked.
@@ -204,8 +192,8 @@ pub(crate) struct Swap {
 
 /// What becomes of a locked message.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Disposal {
-    pub(crate) kind: DisposalKind,
+pub(crate) struct SettleAs {
+    pub(crate) kind: SettleKind,
     /// Changed on the message on its way.
     pub(crate) properties: Vec<(String, SimpleValue)>,
     /// The session that it was handed out in.
@@ -213,7 +201,7 @@ pub(crate) struct Disposal {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum DisposalKind {
+pub(crate) enum SettleKind {
     Complete,
     /// Given back, and counted.
     Abandon,
@@ -223,16 +211,16 @@ pub(crate) enum DisposalKind {
     },
 }
 
-impl Disposal {
+impl SettleAs {
     pub(crate) fn complete() -> Self {
-        Self::new(DisposalKind::Complete)
+        Self::new(SettleKind::Complete)
     }
 
     pub(crate) fn abandon() -> Self {
-        Self::new(DisposalKind::Abandon)
+        Self::new(SettleKind::Abandon)
     }
 
-    pub(crate) fn new(kind: DisposalKind) -> Self {
+    pub(crate) fn new(kind: SettleKind) -> Self {
         Self { kind, properties: Vec::new(), session: None }
     }
 

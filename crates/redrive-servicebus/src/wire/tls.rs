@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::stream::unreachable;
-use crate::address::Address;
+use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
 /// TLS on a connection that stands.

@@ -14,9 +14,9 @@ use tracing::{debug, warn};
 
 use super::connection::{OPEN_WAIT, slow};
 use super::requests::Requests;
-use crate::address::Address;
+use crate::connection::address::Address;
+use crate::connection::auth::Token;
 use crate::error::WireError;
-use crate::token::Token;
 
 /// When to try again to put a token that could not be put.
 const RETRY: Duration = Duration::from_secs(15);

@@ -5,7 +5,7 @@ use fe2o3_amqp_ws::WebSocketStream;
 use fe2o3_amqp_ws::native::TokioWebSocketStream;
 
 use super::stream::{Stream, unreachable};
-use crate::address::Address;
+use crate::connection::address::Address;
 use crate::error::WireError;
 
 /// Where Service Bus takes them.

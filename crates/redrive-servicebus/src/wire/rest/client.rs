@@ -11,9 +11,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::address::Address;
+use crate::connection::address::Address;
+use crate::connection::auth::Token;
 use crate::error::{Refusal, WireError};
-use crate::token::Token;
 
 /// How long an answer may take, beyond what it was asked to wait.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);

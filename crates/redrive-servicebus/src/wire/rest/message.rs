@@ -17,9 +17,9 @@ use uuid::Uuid;
 use super::client::{Answer, Content};
 use super::properties::{BrokerProperties, ascii, time};
 use super::{Refusal, WireError};
-use crate::body;
+use crate::convert::body;
+use crate::convert::values::{as_json_text, from_property, to_property};
 use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
-use crate::values::{as_json_text, from_property, to_property};
 
 /// How many properties go in lines of their own; all others go together, in one.
 const MOST_LINES: usize = 48;

@@ -24,8 +24,8 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::{Arrived, Disposal, DisposalKind, Handle, HeldAll, Swap, Tag, Wire, WireReceiver};
-use crate::address::Address;
+use super::{Arrived, Handle, HeldAll, ReplaceOp, SettleAs, SettleKind, Tag, Wire, WireReceiver};
+use crate::connection::address::Address;
 use crate::convert::{Incoming, WireMessage};
 use crate::error::{Refusal, WireError};
 use client::{Answer, Client, Verb};
@@ -187,12 +187,12 @@ impl Wire for Rest {
         Ok(Box::new(RestReceiver::start(Arc::clone(&self.inner), source, first)))
     }
 
-    async fn settle(&self, entity: &str, locks: &[Uuid], how: &Disposal) -> Result<(), WireError> {
+    async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError> {
         let verb: fn(i64, Uuid) -> Verb = match &how.kind {
-            DisposalKind::Complete => Verb::Complete,
-            DisposalKind::Abandon if how.properties.is_empty() => Verb::Unlock,
-            DisposalKind::Abandon => return Err(cannot("change the properties of a message")),
-            DisposalKind::DeadLetter { .. } => return Err(cannot("dead-letter a message")),
+            SettleKind::Complete => Verb::Complete,
+            SettleKind::Abandon if how.properties.is_empty() => Verb::Unlock,
+            SettleKind::Abandon => return Err(cannot("change the properties of a message")),
+            SettleKind::DeadLetter { .. } => return Err(cannot("dead-letter a message")),
         };
         let settled = futures::stream::iter(locks.iter().copied())
             .map(|id| async move { (id, self.inner.settle_one(entity, id, verb).await) })
@@ -219,7 +219,7 @@ impl Wire for Rest {
         Ok(())
     }
 
-    async fn replace(&self, _: Vec<Swap>) -> Result<(), WireError> {
+    async fn replace(&self, _: Vec<ReplaceOp>) -> Result<(), WireError> {
         Err(WireError::new(Refusal::NoTransactions, "the REST API has no transactions"))
     }
 

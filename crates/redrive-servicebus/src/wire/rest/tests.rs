@@ -117,7 +117,7 @@ async fn a_body_that_is_no_text_arrives_and_its_message_can_be_settled() {
     let rest = rest(&script);
     let arrived = first(&rest).await;
     assert_eq!(&**arrived.message.expect("it can be read").message.body(), BODY);
-    rest.settle("q", &[arrived.lock], &Disposal::complete()).await.expect("it is locked");
+    rest.settle("q", &[arrived.lock], &SettleAs::complete()).await.expect("it is locked");
     let asked = script.asked();
     // At the namespace, whatever the answer says where the message is: a token goes with it.
     let complete = format!("DELETE https://shop.servicebus.chinacloudapi.cn/q/messages/7/{LOCK}");
@@ -164,11 +164,11 @@ async fn of_several_settled_at_once_those_that_were_are_not_taken_for_lost() {
     drop(receiver);
     // Whichever of the two is asked for first is lost.
     lock(&script.lines).push_back(status(404));
-    let error = rest.settle("q", &locks, &Disposal::complete()).await.expect_err("one is lost");
+    let error = rest.settle("q", &locks, &SettleAs::complete()).await.expect_err("one is lost");
     assert_eq!(error.refusal, Refusal::LockLost);
     let mut settled = Vec::new();
     for id in locks {
-        settled.push(rest.settle("q", &[id], &Disposal::complete()).await.is_ok());
+        settled.push(rest.settle("q", &[id], &SettleAs::complete()).await.is_ok());
     }
     settled.sort_unstable();
     assert_eq!(settled, [false, true]);
@@ -197,8 +197,8 @@ async fn a_renewed_lock_lasts_as_long_as_at_first() {
 async fn what_it_cannot_do_is_said() {
     let rest = rest(&Script::new(vec![usual()], status(204)));
     let arrived = first(&rest).await;
-    let kind = DisposalKind::DeadLetter { reason: String::new(), description: String::new() };
-    let refused = rest.settle("q", &[arrived.lock], &Disposal::new(kind)).await.expect_err("it cannot");
+    let kind = SettleKind::DeadLetter { reason: String::new(), description: String::new() };
+    let refused = rest.settle("q", &[arrived.lock], &SettleAs::new(kind)).await.expect_err("it cannot");
     assert!(refused.to_string().contains("dead-letter"), "{refused}");
     assert!(rest.peek("q", 1, 1).await.is_err());
 }

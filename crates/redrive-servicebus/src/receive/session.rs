@@ -4,17 +4,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use redrive_core::Story;
+use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+use super::locks::lasts;
 use crate::convert::Incoming;
-use crate::error::Refusal;
-use crate::later::later;
-use crate::locks::lasts;
-use crate::lost::Lost;
+use crate::convert::later::later;
 use crate::wire::{InSession, Wire};
 
 /// When to try again to renew a lock that could not be, and to look again whether it may be.
@@ -29,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: InSession,
-    pub(crate) lost: Arc<Lost>,
+    pub(crate) lost: Arc<LossSignal>,
     gone: Notify,
     hand: Mutex<Hand>,
     freed: Notify,
@@ -89,7 +88,7 @@ impl Session {
 
     /// Neither it nor what is in hand of it is ours any more.
     pub(crate) fn lose(&self) {
-        self.lost.say();
+        self.lost.send();
         self.gone.notify_one();
     }
 
@@ -119,7 +118,7 @@ impl Session {
                         lock = Lock::until(Some(until));
                         continue;
                     }
-                    Err(error) if is_loss(&error.refusal) => return self.lose(),
+                    Err(error) if error.is_lock_lost() => return self.lose(),
                     Err(error) => {
                         warn!(%entity, session = %self.place.id, %error, "the lock of a session could not be renewed");
                         lock.renew_at = (Instant::now() + AGAIN).min(lock.runs_out);
@@ -175,11 +174,6 @@ pub(crate) fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
         return None;
     }
     Story::read(&incoming.message).due_at?.duration_since(now).ok()
-}
-
-/// Whether that means that the session is somebody else's.
-pub(crate) fn is_loss(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::LockLost | Refusal::SessionLockLost)
 }
 
 struct Lock {

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use redrive_core::{Message, Outgoing as ToPublish, Publish, TransportError, TransportErrorKind};
 
-use crate::connection::Link;
+use crate::connection::ReconnectingConnection;
+use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing};
 use crate::error::{self, Refusal};
-use crate::later::enqueue_time;
 
 /// How many messages are on their way at once.
 const AT_ONCE: usize = 64;
@@ -18,21 +18,21 @@ const AT_ONCE: usize = 64;
 /// Sends to one queue or topic, until the transport that it came from is closed.
 #[derive(Debug)]
 pub(crate) struct EntityPublisher {
-    link: Arc<Link>,
+    connection: Arc<ReconnectingConnection>,
     target: String,
 }
 
 impl EntityPublisher {
-    pub(crate) fn new(link: &Arc<Link>, target: &str) -> Self {
-        Self { link: Arc::clone(link), target: target.to_owned() }
+    pub(crate) fn new(connection: &Arc<ReconnectingConnection>, target: &str) -> Self {
+        Self { connection: Arc::clone(connection), target: target.to_owned() }
     }
 
     async fn send(&self, message: &Message, enqueue_at: Option<SystemTime>) -> Result<(), TransportError> {
-        if self.link.is_closed() {
+        if self.connection.is_closed() {
             return Err(error::closed(&self.target));
         }
         let tried = || format!("sending to `{}`", self.target);
-        let wire = self.link.live().await.map_err(|error| error.into_error(&tried()))?;
+        let wire = self.connection.connection().await.map_err(|error| error.into_error(&tried()))?;
         let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
         wire.send(&self.target, outgoing).await.map_err(|error| match error.refusal {
             // Which of both nobody knows.
@@ -55,7 +55,7 @@ impl Publish for EntityPublisher {
     }
 
     fn to(&self, entity: &str) -> Arc<dyn Publish> {
-        Arc::new(Self::new(&self.link, entity))
+        Arc::new(Self::new(&self.connection, entity))
     }
 
     async fn publish(&self, messages: Vec<ToPublish>) -> Vec<Result<(), TransportError>> {

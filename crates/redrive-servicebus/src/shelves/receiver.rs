@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive_transport::LossSignal;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::connection::Link;
+use crate::connection::ReconnectingConnection;
 use crate::error::WireError;
-use crate::locks::{Held, Locks};
-use crate::lost::Lost;
+use crate::receive::locks::{Held, Locks};
 use crate::wire::{Arrived, Handle, Wire, WireReceiver};
 
 /// How many messages are on their way to us, or wait to be worked at, at most.
@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The locks of what is held. Until it is dropped they are renewed.
 #[derive(Debug)]
-pub(super) struct Renewed {
+pub(super) struct RenewedLocks {
     locks: Arc<Locks>,
     place: Arc<str>,
     keeper: JoinHandle<()>,
@@ -30,13 +30,13 @@ pub(super) struct Renewed {
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) arrived: Arrived,
-    lost: Arc<Lost>,
+    lost: Arc<LossSignal>,
 }
 
 impl Taken {
     /// Whether its lock is lost: it comes again.
     pub(super) fn is_lost(&self) -> bool {
-        self.lost.is_said()
+        self.lost.is_sent()
     }
 
     pub(super) fn sequence_number(&self) -> i64 {
@@ -44,11 +44,11 @@ impl Taken {
     }
 }
 
-impl Renewed {
-    pub(super) fn start(link: &Arc<Link>, place: &str) -> Self {
-        let (locks, link) = (Arc::<Locks>::default(), Arc::clone(link));
+impl RenewedLocks {
+    pub(super) fn start(connection: &Arc<ReconnectingConnection>, place: &str) -> Self {
+        let (locks, connection) = (Arc::<Locks>::default(), Arc::clone(connection));
         let kept = Arc::clone(&locks);
-        let keeper = tokio::spawn(async move { kept.keep(&link).await });
+        let keeper = tokio::spawn(async move { kept.keep(&connection).await });
         Self { locks, place: place.into(), keeper }
     }
 
@@ -57,8 +57,9 @@ impl Renewed {
         let number = incoming.map_or(0, |incoming| incoming.sequence_number);
         let until = incoming.ok().and_then(|incoming| incoming.locked_until);
         let tag = arrived.tag.clone();
-        let held = Held::new(Arc::clone(&self.place), tag, handle, number, until, LONGEST);
-        let lost = Arc::clone(&held.lost);
+        let lost = Arc::<LossSignal>::default();
+        let way_back = (tag, handle, Arc::clone(&lost));
+        let held = Held::new(Arc::clone(&self.place), way_back, number, until, LONGEST);
         if number > 0 {
             // It comes again: what is held of it is worth nothing.
             self.locks.lose_earlier(&self.place, number);
@@ -73,16 +74,16 @@ impl Renewed {
     }
 }
 
-impl Drop for Renewed {
+impl Drop for RenewedLocks {
     fn drop(&mut self) {
         self.keeper.abort();
     }
 }
 
 /// What is handed out on one link.
-pub(super) struct Hand {
+pub(super) struct ShelfReceiver {
     receiver: Box<dyn WireReceiver>,
-    pub(super) locks: Renewed,
+    pub(super) locks: RenewedLocks,
     waiting: VecDeque<Taken>,
     /// How many may wait; less after locks were lost.
     room: usize,
@@ -91,8 +92,8 @@ pub(super) struct Hand {
     failed: Option<WireError>,
 }
 
-impl Hand {
-    pub(super) fn new(receiver: Box<dyn WireReceiver>, locks: Renewed) -> Self {
+impl ShelfReceiver {
+    pub(super) fn new(receiver: Box<dyn WireReceiver>, locks: RenewedLocks) -> Self {
         Self { receiver, locks, waiting: VecDeque::new(), room: CREDIT as usize, credit: 0, failed: None }
     }
 

@@ -1,14 +1,19 @@
-//! What is shown to the namespace at every entity: shared access signatures, and what an identity gives.
+//! Credentials, and the tokens made from them: shared access signatures, and tokens of Microsoft Entra ID.
+//!
 //! The format of signatures: <https://learn.microsoft.com/rest/api/eventhub/generate-sas-token>.
 
+use std::fmt;
+#[cfg(feature = "entra")]
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "entra")]
+use azure_core::credentials::TokenCredential;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::hmac;
 
-use crate::credential::Credential;
 use crate::error::WireError;
 
 /// How long a token that is signed here can be used.
@@ -19,6 +24,35 @@ const SAS: &str = "servicebus.windows.net:sastoken";
 
 /// What `encodeURIComponent` leaves as it is.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// What proves the right to use the namespace.
+#[derive(Clone)]
+pub(crate) enum Credential {
+    /// A shared access key: tokens are signed with it.
+    Key {
+        /// `SharedAccessKeyName`.
+        name: String,
+        /// `SharedAccessKey`.
+        key: String,
+    },
+    /// A token that somebody else signed: `SharedAccessSignature`. It cannot be renewed here.
+    Token(String),
+    /// An identity of Microsoft Entra ID, which is asked for tokens.
+    #[cfg(feature = "entra")]
+    Entra(Arc<dyn TokenCredential>),
+}
+
+/// Shows no secret, and nothing that an identity would print of itself.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key { name, .. } => f.debug_struct("Key").field("name", name).finish_non_exhaustive(),
+            Self::Token(_) => f.write_str("Token(..)"),
+            #[cfg(feature = "entra")]
+            Self::Entra(_) => f.write_str("Entra(..)"),
+        }
+    }
+}
 
 /// A token, as it is put to the node `$cbs`.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,7 +75,7 @@ impl Token {
             Credential::Token(text) => Ok(Self { text: text.clone(), kind: SAS, renew_at: None }),
             Credential::Key { name, key } => Ok(Self::signed(name, key, audience, now)),
             #[cfg(feature = "entra")]
-            Credential::Entra(credential) => crate::entra::token(&**credential, now).await,
+            Credential::Entra(credential) => entra::token(&**credential, now).await,
         }
     }
 
@@ -64,6 +98,44 @@ impl Token {
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Token").field("renew_at", &self.renew_at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "entra")]
+mod entra {
+    use std::time::{Duration, SystemTime};
+
+    use azure_core::credentials::TokenCredential;
+    use tokio::time::timeout;
+
+    use super::Token;
+    use crate::error::{Refusal, WireError};
+
+    /// The scope of an identity's token: any namespace that its roles allow.
+    const SCOPE: &str = "https://servicebus.azure.net/.default";
+    /// What `$cbs` calls such a token.
+    const JWT: &str = "jwt";
+    /// How long an identity may take to give a token.
+    const IDENTITY_WAIT: Duration = Duration::from_secs(30);
+
+    /// Asks an identity for a token.
+    pub(super) async fn token(credential: &dyn TokenCredential, now: SystemTime) -> Result<Token, WireError> {
+        let asked = timeout(IDENTITY_WAIT, credential.get_token(&[SCOPE], None)).await;
+        let given = asked
+            .map_err(|_| no_token(&format!("it did not answer within {IDENTITY_WAIT:?}")))?
+            .map_err(|error| no_token(&error.to_string()))?;
+        let expires = SystemTime::from(given.expires_on);
+        Ok(Token { text: given.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
+    }
+
+    /// After half of the remaining lifetime. An identity may give the same token again until shortly before it expires: each
+    /// renewal then halves what is left.
+    fn renew_at(now: SystemTime, expires: SystemTime) -> SystemTime {
+        now + expires.duration_since(now).unwrap_or_default() / 2
+    }
+
+    fn no_token(why: &str) -> WireError {
+        WireError::new(Refusal::NoToken, format!("the identity gave no token for `{SCOPE}`: {why}"))
     }
 }
 

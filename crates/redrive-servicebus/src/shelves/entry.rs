@@ -5,12 +5,12 @@ use redrive_core::{Shelf, Shelved};
 use super::place::{Marks, Place};
 use crate::convert::Incoming;
 
-pub(super) struct Looked {
+pub(super) struct SeenEntry {
     pub(super) sequence_number: i64,
     pub(super) shelved: Shelved,
 }
 
-impl Looked {
+impl SeenEntry {
     pub(super) fn new(incoming: &Incoming, place: &Place, shelf: Shelf) -> Self {
         let mut shelved = Shelved::new(place.handle(shelf, incoming), incoming.message.clone());
         let by_redrive = incoming.is_dead_lettered_by_redrive();
@@ -44,7 +44,7 @@ mod tests {
             ..Incoming::default()
         };
         let place = Place { path: "orders/$DeadLetterQueue".to_owned(), marks };
-        Looked::new(&incoming, &place, Shelf::DeadLetter).shelved
+        SeenEntry::new(&incoming, &place, Shelf::DeadLetter).shelved
     }
 
     #[test]

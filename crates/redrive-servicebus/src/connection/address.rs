@@ -2,7 +2,7 @@
 
 use redrive_core::{TransportError, TransportErrorKind};
 
-use crate::credential::Credential;
+use crate::connection::auth::Credential;
 use crate::options::{ConnectionOptions, TransportType};
 
 /// The environment variable that [`ServiceBus::connect_from_env`](crate::ServiceBus::connect_from_env) reads.

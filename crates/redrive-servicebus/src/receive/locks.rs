@@ -1,21 +1,21 @@
 //! The locks of all deliveries in hand, renewed until they are settled.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use redrive_core::{Signal, Signals};
+use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use crate::connection::Link;
+use crate::connection::ReconnectingConnection;
+use crate::convert::later::later;
 use crate::error::Refusal;
-use crate::later::later;
-use crate::listener::Listener;
-use crate::lost::Lost;
 use crate::wire::{Handle, Tag};
 
 /// How many locks are renewed by one request.
@@ -32,7 +32,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
     changed: Notify,
-    listener: Arc<Listener>,
+    /// The consumer, once the transport is open.
+    signals: OnceLock<Signals>,
 }
 
 /// A lock, and how to give its message back.
@@ -41,7 +42,7 @@ pub(crate) struct Held {
     pub(crate) entity: Arc<str>,
     pub(crate) tag: Tag,
     pub(crate) handle: Arc<dyn Handle>,
-    pub(crate) lost: Arc<Lost>,
+    pub(crate) lost: Arc<LossSignal>,
     sequence_number: i64,
     renew_at: Instant,
     /// The broker was asked, and has not answered yet.
@@ -53,8 +54,7 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(
         entity: Arc<str>,
-        tag: Tag,
-        handle: Arc<dyn Handle>,
+        (tag, handle, lost): (Tag, Arc<dyn Handle>, Arc<LossSignal>),
         sequence_number: i64,
         locked_until: Option<SystemTime>,
         longest_renewal: Duration,
@@ -65,7 +65,7 @@ impl Held {
             entity,
             tag,
             handle,
-            lost: Arc::default(),
+            lost,
             sequence_number,
             renew_at: now + lasts / 2,
             renewing: false,
@@ -86,9 +86,18 @@ impl Held {
 }
 
 impl Locks {
-    /// None yet; that one is told of losses.
-    pub(crate) fn telling(listener: Arc<Listener>) -> Self {
-        Self { listener, ..Self::default() }
+    /// From now on losses are told to the consumer.
+    pub(crate) fn tell(&self, signals: Signals) {
+        // A transport is opened once.
+        let _ = self.signals.set(signals);
+    }
+
+    /// Tells that deliveries in hand were lost, and come again. They have numbers of the broker: nobody needs to know which of
+    /// them were never received.
+    pub(crate) fn tell_interruption(&self) {
+        if let Some(signals) = self.signals.get() {
+            signals.send(Signal::Interrupted { unreceived: Vec::new() });
+        }
     }
 
     pub(crate) fn enter(&self, lock: Uuid, held: Held) {
@@ -105,7 +114,7 @@ impl Locks {
     pub(crate) fn take_all(&self) -> Vec<(Uuid, Held)> {
         let all: Vec<_> = self.held().drain().collect();
         for (_, held) in &all {
-            held.lost.say();
+            held.lost.send();
         }
         all
     }
@@ -123,7 +132,7 @@ impl Locks {
     }
 
     /// Renews what is due, and says what ran out, for ever.
-    pub(crate) async fn keep(&self, link: &Link) {
+    pub(crate) async fn keep(&self, connection: &ReconnectingConnection) {
         let mut renewals = FuturesUnordered::new();
         loop {
             let next = self.held().values().map(Held::due_at).min();
@@ -135,7 +144,7 @@ impl Locks {
                     for (entity, locks) in self.take_due(Instant::now()) {
                         let some = locks.chunks(AT_ONCE).map(|some| (Arc::clone(&entity), some.to_vec()));
                         renewals.extend(some.map(|(entity, some)| async move {
-                            self.renew(link, &entity, &some).await;
+                            self.renew(connection, &entity, &some).await;
                         }));
                     }
                 }
@@ -163,8 +172,8 @@ impl Locks {
         due
     }
 
-    async fn renew(&self, link: &Link, entity: &str, locks: &[Uuid]) {
-        let renewed = match link.live().await {
+    async fn renew(&self, connection: &ReconnectingConnection, entity: &str, locks: &[Uuid]) {
+        let renewed = match connection.connection().await {
             Ok(wire) => wire.renew(entity, locks).await,
             Err(error) => Err(error),
         };
@@ -179,7 +188,7 @@ impl Locks {
                 // One of them is lost; which one, only each by itself can tell.
                 _ => {
                     for lock in locks {
-                        Box::pin(self.renew(link, entity, std::slice::from_ref(lock))).await;
+                        Box::pin(self.renew(connection, entity, std::slice::from_ref(lock))).await;
                     }
                 }
             },
@@ -218,8 +227,8 @@ impl Locks {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
             // First: who hears of it may ask at once.
-            self.listener.tell_interruption();
-            held.lost.say();
+            self.tell_interruption();
+            held.lost.send();
             if Instant::now() < held.renew_until {
                 debug!(%lock, entity = %held.entity, "a lock was lost: its message comes again");
             } else {

@@ -7,7 +7,7 @@ use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
 use redrive_core::{Headers, Value};
 use serde_amqp::Value as Amqp;
 
-use crate::values::{from_amqp_exactly, to_amqp, to_property};
+use super::values::{from_amqp_exactly, to_amqp, to_property};
 
 /// A table of annotations.
 pub(crate) const ANNOTATIONS: &str = "x-servicebus-annotations";

@@ -8,7 +8,7 @@ use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data};
 use redrive_core::{Headers, Value};
 use serde_amqp::Value as Amqp;
 
-use crate::values::whole;
+use super::values::whole;
 
 /// Which kind of body section a message came with, where it is not plain bytes.
 pub(crate) const BODY: &str = "x-servicebus-body";

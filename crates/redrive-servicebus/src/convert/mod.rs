@@ -1,5 +1,11 @@
 //! Messages of Service Bus and messages of redrive, both ways. `docs/transports/servicebus.md` has the table.
 
+mod annotations;
+pub(crate) mod body;
+pub(crate) mod copy_id;
+pub(crate) mod later;
+pub(crate) mod values;
+
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp_types::messaging::annotations::OwnedKey;
@@ -7,13 +13,11 @@ use fe2o3_amqp_types::messaging::{
     Body, Header, Message as Wire, MessageAnnotations, MessageId, Priority, Properties as WireProperties,
 };
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
-use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names as names};
+use redrive_core::{Headers, Message, Properties, Shelf, Timestamp, Value, header_names as names};
 use serde_amqp::Value as Amqp;
 
-use crate::copy_id::{Source, is_copy_id};
-use crate::settle::cut;
-use crate::values::{from_property, to_property};
-use crate::{body, foreign};
+use self::copy_id::{Source, is_copy_id};
+use self::values::{from_property, to_property};
 
 /// A message as the wire carries it.
 pub(crate) type WireMessage = Wire<Body<Amqp>>;
@@ -32,6 +36,8 @@ pub(crate) const PARKED: &str = "parking";
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
 /// The annotation that says when a message is to be enqueued.
 pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
+/// The most characters that the reason and the description of a dead letter may have, each.
+const MAX_CHARS: usize = 4096;
 /// The value of a header that was taken off: a native dead-lettering can set properties, and remove none.
 const REMOVED: &str = "redrive:removed";
 /// On a copy: the id of its original. Believed where the id of the message itself is that of a copy of it.
@@ -43,7 +49,8 @@ const REPLY_TO_SESSION: &str = "x-servicebus-reply-to-session-id";
 const PARTITION_KEY: &str = "x-servicebus-partition-key";
 /// Headers that redrive never sends as properties: what they stand for has a place of its own on the wire. On a property that
 /// has such a name they would say where a copy is stored.
-const NEVER_SENT: [&str; 4] = [REPLY_TO_SESSION, PARTITION_KEY, foreign::ANNOTATIONS, foreign::SYMBOLS];
+const NEVER_SENT: [&str; 4] =
+    [REPLY_TO_SESSION, PARTITION_KEY, annotations::ANNOTATIONS, annotations::SYMBOLS];
 /// What the header of such a property begins with.
 const FORGED: &str = "foreign:";
 /// What HTTP has no place for: carried as properties, and put back where it came from, whoever reads it.
@@ -67,6 +74,27 @@ pub(crate) fn parked(sequence_number: i64) -> [(String, SimpleValue); 2] {
 /// What takes a mark off that somebody else wrote.
 pub(crate) fn unmarked() -> (String, SimpleValue) {
     (SHELF.to_owned(), SimpleValue::String(REMOVED.to_owned()))
+}
+
+/// A copy for the queue of dead letters, where there is one. Parked messages may rest there too, and are marked.
+pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
+    match shelf {
+        Shelf::Parking => copy.headers_mut().insert(SHELF, PARKED),
+        _ => copy.headers_mut().remove(SHELF),
+    };
+    copy
+}
+
+/// A text cut to the length that the reason and the description of a dead letter may have. The broker counts as .NET does, in
+/// UTF-16.
+pub(crate) fn cut(text: &str) -> String {
+    let mut units = 0;
+    text.chars()
+        .take_while(|c| {
+            units += c.len_utf16();
+            units <= MAX_CHARS
+        })
+        .collect()
 }
 
 /// Whether a property says on which shelf a message rests.
@@ -145,7 +173,7 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
     found.delivery_count = header.delivery_count;
     let mut headers = Headers::new();
     let application_properties = wire.application_properties.unwrap_or_default();
-    let symbols = foreign::symbols(&application_properties);
+    let symbols = annotations::symbols(&application_properties);
     for (name, value) in application_properties.0 {
         let value = from_property(value);
         if value.as_str() != Some(REMOVED) {
@@ -153,7 +181,7 @@ pub(crate) fn incoming(wire: WireMessage) -> Incoming {
         }
     }
     take_together(&mut headers);
-    foreign::note_symbols(symbols, &mut headers);
+    annotations::note_symbols(symbols, &mut headers);
     let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
     let copied = take_copy_of(&mut headers, &mut properties);
     properties.persistent = Some(header.durable);
@@ -207,14 +235,14 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
     if let Some(priority) = properties.priority {
         headers.insert(PRIORITY, priority);
     }
-    let mut annotations = OrderedMap::new();
-    foreign::write_annotations(&mut headers, &mut annotations);
+    let mut message_annotations = OrderedMap::new();
+    annotations::write_annotations(&mut headers, &mut message_annotations);
     if let Some(key) = take_text(&mut headers, PARTITION_KEY) {
-        annotations.insert(symbol("x-opt-partition-key"), Amqp::String(key));
+        message_annotations.insert(symbol("x-opt-partition-key"), Amqp::String(key));
     }
     if let Some(time) = outgoing.enqueue_at {
         let millis = Timestamp::from(time).unix_millis();
-        annotations.insert(symbol(SCHEDULED_AT), Amqp::Timestamp(millis.into()));
+        message_annotations.insert(symbol(SCHEDULED_AT), Amqp::Timestamp(millis.into()));
     }
     let body = body::write(message.body(), &mut headers);
     Wire {
@@ -225,9 +253,10 @@ pub(crate) fn outgoing(message: &Message, outgoing: Outgoing) -> WireMessage {
             ..Header::default()
         }),
         delivery_annotations: None,
-        message_annotations: (!annotations.is_empty()).then_some(MessageAnnotations(annotations)),
+        message_annotations: (!message_annotations.is_empty())
+            .then_some(MessageAnnotations(message_annotations)),
         properties: Some(wire_properties),
-        application_properties: Some(foreign::write_properties(headers)),
+        application_properties: Some(annotations::write_properties(headers)),
         body,
         footer: None,
     }
@@ -357,7 +386,7 @@ fn user_id(properties: &Properties, headers: &mut Headers) -> Option<Vec<u8>> {
 
 fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Headers, found: &mut Incoming) {
     let annotations = annotations.map(|annotations| annotations.0).unwrap_or_default();
-    foreign::read_annotations(&annotations, headers);
+    annotations::read_annotations(&annotations, headers);
     for (key, value) in annotations {
         let OwnedKey::Symbol(key) = key else { continue };
         match (key.as_str(), value) {
@@ -398,5 +427,4 @@ fn symbol(name: &str) -> OwnedKey {
 }
 
 #[cfg(test)]
-#[path = "convert_tests.rs"]
 mod tests;

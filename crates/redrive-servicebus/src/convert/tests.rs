@@ -1,10 +1,10 @@
 use bytes::Bytes;
 use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Data};
 
+use super::copy_id::copy_id;
 use super::*;
-use crate::body::BODY;
-use crate::copy_id::copy_id;
-use crate::foreign::ANNOTATIONS;
+use crate::convert::annotations::ANNOTATIONS;
+use crate::convert::body::BODY;
 
 fn full() -> Message {
     let mut message = Message::new(vec![0_u8, 255])
@@ -317,4 +317,12 @@ fn a_property_is_no_partition_key_however_often_it_is_copied() {
         let properties = copy.application_properties.expect("there are properties").0;
         assert!(properties.contains_key(&format!("{FORGED}{PARTITION_KEY}")), "it is carried on");
     }
+}
+
+#[test]
+fn a_text_is_cut_as_dotnet_counts() {
+    assert_eq!(cut("short"), "short");
+    let long = "👋".repeat(5000);
+    assert_eq!(cut(&long).encode_utf16().count(), MAX_CHARS);
+    assert_eq!(cut(&format!("x{long}")).encode_utf16().count(), MAX_CHARS - 1);
 }

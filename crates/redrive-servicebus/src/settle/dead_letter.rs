@@ -5,31 +5,30 @@ use fe2o3_amqp_types::primitives::SimpleValue;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::broker::Broker;
-use crate::convert::is_mark;
+use crate::connection::ReconnectingConnection;
+use crate::convert::{cut, is_mark};
 use crate::error::{Refusal, WireError};
-use crate::settle::cut;
-use crate::wire::{Disposal, DisposalKind, InSession};
+use crate::wire::{InSession, SettleAs, SettleKind};
 
 /// How many characters of a description are kept where all of it does not fit.
 const SHORT: usize = 256;
 
 /// What is said of a dead letter.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Words {
+pub(crate) struct DeadLetterText {
     pub(crate) reason: String,
     pub(crate) description: String,
     /// Changed on the message.
     pub(crate) properties: Vec<(String, SimpleValue)>,
 }
 
-impl Words {
+impl DeadLetterText {
     pub(crate) fn new(reason: &str, description: &str) -> Self {
         Self { reason: cut(reason), description: cut(description), properties: Vec::new() }
     }
 
     /// The same with less and less of it, from everything to nothing.
-    fn fewer_and_fewer(self) -> Vec<Self> {
+    fn shorter_and_shorter(self) -> Vec<Self> {
         let short = Self { description: self.description.chars().take(SHORT).collect(), ..self.clone() };
         let no_description = Self { description: String::new(), ..self.clone() };
         let mut marked = no_description.clone();
@@ -39,27 +38,27 @@ impl Words {
         all
     }
 
-    fn disposal(self, session: Option<&InSession>) -> Disposal {
+    fn disposal(self, session: Option<&InSession>) -> SettleAs {
         let Self { reason, description, properties } = self;
-        let kind = DisposalKind::DeadLetter { reason, description };
-        Disposal::new(kind).with_properties(properties).within(session)
+        let kind = SettleKind::DeadLetter { reason, description };
+        SettleAs::new(kind).with_properties(properties).within(session)
     }
 }
 
 /// Dead-letters a locked message, with as much said as fits on it, and waits for the broker's word.
 pub(crate) async fn dead_letter(
-    broker: &Broker,
+    connection: &ReconnectingConnection,
     entity: &str,
     lock: Uuid,
     session: Option<&InSession>,
-    words: Words,
+    text: DeadLetterText,
 ) -> Result<(), WireError> {
     let mut refused = None;
-    for words in words.fewer_and_fewer() {
+    for text in text.shorter_and_shorter() {
         if let Some(error) = &refused {
             warn!(%entity, %error, "a message was not dead-lettered with all that was to be said of it; less is said");
         }
-        match broker.link.live().await?.settle(entity, &[lock], &words.disposal(session)).await {
+        match connection.connection().await?.settle(entity, &[lock], &text.disposal(session)).await {
             Err(error) if may_be_too_much(&error.refusal) => refused = Some(error),
             settled => return settled,
         }
@@ -67,7 +66,7 @@ pub(crate) async fn dead_letter(
     refused.map_or(Ok(()), Err)
 }
 
-/// Whether less may be taken. Not every broker says in the same words that there is no room on a message.
+/// Whether less may be taken. Not every broker says in the same text that there is no room on a message.
 fn may_be_too_much(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other)
 }
@@ -83,11 +82,11 @@ mod tests {
 
     #[test]
     fn less_is_said_until_nothing_is() {
-        let mut words = Words::new("Broken", &"x".repeat(1000));
-        words.properties = vec![property("redrive-attempt"), property(SHELF)];
-        let all = words.clone().fewer_and_fewer();
-        assert_eq!(all.first(), Some(&words));
-        assert_eq!(all.last(), Some(&Words::default()));
+        let mut text = DeadLetterText::new("Broken", &"x".repeat(1000));
+        text.properties = vec![property("redrive-attempt"), property(SHELF)];
+        let all = text.clone().shorter_and_shorter();
+        assert_eq!(all.first(), Some(&text));
+        assert_eq!(all.last(), Some(&DeadLetterText::default()));
         assert_eq!(
             all[3].properties,
             [property(SHELF)],
@@ -95,15 +94,15 @@ mod tests {
         );
         let sizes: Vec<_> = all
             .iter()
-            .map(|words| words.reason.len() + words.description.len() + words.properties.len())
+            .map(|text| text.reason.len() + text.description.len() + text.properties.len())
             .collect();
         assert!(sizes.is_sorted_by(|more, less| more > less), "{sizes:?}");
     }
 
     #[test]
     fn nothing_is_tried_twice() {
-        assert_eq!(Words::default().fewer_and_fewer().len(), 1);
-        assert_eq!(Words::new("Broken", "").fewer_and_fewer().len(), 2);
+        assert_eq!(DeadLetterText::default().shorter_and_shorter().len(), 1);
+        assert_eq!(DeadLetterText::new("Broken", "").shorter_and_shorter().len(), 2);
     }
 
     #[test]

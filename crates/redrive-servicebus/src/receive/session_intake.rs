@@ -3,47 +3,42 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use redrive_core::Received;
-use redrive_transport::Wish;
+use redrive_transport::{Backoff, Wish};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use crate::broker::Broker;
-use crate::connection::Pace;
-use crate::entity::Entity;
+use super::arrival::{Counts, Origin, Taken, is_lasting};
+use super::inbox::{Inbox, Source};
+use super::session::{HeldSession, Left, Session, early};
+use crate::connection::LONGEST_BACKOFF;
+use crate::convert::later::later;
 use crate::error::{Refusal, WireError};
-use crate::inbox::{Inbox, Source, Unreceived};
-use crate::intake::{dead_letter_undecodable, delivery, lasting};
-use crate::later::later;
-use crate::receipt::{Parts, Receipt, Room};
-use crate::session::{HeldSession, Left, Session, early, is_loss};
-use crate::sessions::Sessions;
-use crate::wire::{Accepted, Arrived, Disposal, Wire, WireReceiver};
+use crate::options::Sessions;
+use crate::receipt::InFlight;
+use crate::wire::{Accepted, Arrived, SettleAs, Wire, WireReceiver};
 
-/// How long the first message of a session is waited for at least, however soon an idle one is let go. There is one, or the
-/// broker would not have chosen it; but it takes its time to come. Let go before, the session would be accepted again and
-/// again, and never a message handed out.
-const FIRST: Duration = Duration::from_secs(1);
+/// The least time to wait for the first message of a session, however short the idle time is. The broker chose the session because
+/// it has a message. Releasing the session before that message comes would accept it forever without a delivery.
+const FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 
 /// Holds one session at a time.
-pub(crate) struct Slot {
-    broker: Arc<Broker>,
+pub(crate) struct SessionIntake {
+    origin: Origin,
     source: Source,
-    /// Its number among the slots of its entity: those beyond what may be in hand rest.
-    place: u32,
-    entity: Entity,
-    path: Arc<str>,
+    /// Its number among the intakes of its entity: those beyond the limit of deliveries in hand do nothing.
+    number: u32,
     sessions: Sessions,
-    /// Who may wait for a session.
+    /// Bounds how many intakes wait for a session.
     accepting: Arc<Semaphore>,
+    backoff: Backoff,
 }
 
-/// What a slot does that holds a session.
+/// What an intake does while it holds a session.
 #[derive(Clone, Copy, Debug)]
 enum Now {
-    /// One message was asked for; without one the session is let go then.
+    /// One message was asked for; if none comes until then, the session is released.
     Asking(Instant),
     /// A message is in hand.
     Handing,
@@ -51,64 +46,63 @@ enum Now {
     Resting(Instant),
 }
 
-impl Slot {
-    /// The slots of one entity.
-    pub(crate) fn all(broker: &Arc<Broker>, inbox: &Inbox, entity: &Entity, sessions: Sessions) -> Vec<Self> {
+impl SessionIntake {
+    /// The intakes of one entity.
+    pub(crate) fn all(origin: &Origin, inbox: &Inbox, sessions: Sessions) -> Vec<Self> {
         let accepting = Arc::new(Semaphore::new(sessions.accepting as usize));
-        let slot = |place: u32| Self {
-            broker: Arc::clone(broker),
+        let intake = |number: u32| Self {
+            origin: origin.clone(),
             source: inbox.source(),
-            place,
-            entity: entity.clone(),
-            path: entity.path().into(),
+            number,
             sessions,
             accepting: Arc::clone(&accepting),
+            backoff: Backoff::up_to(LONGEST_BACKOFF),
         };
-        (0..sessions.concurrent).map(slot).collect()
+        (0..sessions.concurrent).map(intake).collect()
     }
 
     /// Takes deliveries until the transport is closed.
     pub(crate) async fn run(mut self) {
-        let mut pace = Pace::default();
         while let Some(limit) = self.source.wanted().await {
-            let taken = if self.place >= limit { None } else { Some(self.take(limit, &mut pace).await) };
+            let taken = if self.number >= limit { None } else { Some(self.take(limit).await) };
             let again = match taken {
                 Some(Ok(())) => continue,
-                Some(Err(error)) if is_loss(&error.refusal) => {
-                    info!(entity = %self.path, %error, "a session was lost; accepting another");
+                Some(Err(error)) if error.is_lock_lost() => {
+                    info!(entity = %self.origin.path, %error, "a session was lost; accepting another");
                     continue;
                 }
-                Some(Err(error)) if !lasting(&error) => {
-                    warn!(entity = %self.path, %error, "a session was interrupted, or none accepted; trying again");
+                Some(Err(error)) if !is_lasting(&error) => {
+                    warn!(entity = %self.origin.path, %error, "a session was interrupted, or none accepted; trying again");
                     true
                 }
                 Some(Err(error)) => {
-                    self.source.fail(error.into_error(&format!("accepting a session of `{}`", self.path)));
+                    self.source
+                        .fail(error.into_error(&format!("accepting a session of `{}`", self.origin.path)));
                     false
                 }
                 None => false,
             };
-            // Until it is time, or something else is wanted.
+            let wait = if again { self.backoff.next_wait() } else { Duration::MAX };
             tokio::select! {
-                () = pace.wait(), if again => {}
+                () = sleep(wait), if again => {}
                 _ = self.source.changed() => {}
             }
         }
     }
 
     fn goes_on(&self) -> bool {
-        matches!(self.source.wish(), Wish::Deliveries(limit) if self.place < limit)
+        matches!(self.source.wish(), Wish::Deliveries(limit) if self.number < limit)
     }
 
     /// Accepts a session and holds it for as long as it has messages.
-    async fn take(&mut self, limit: u32, pace: &mut Pace) -> Result<(), WireError> {
+    async fn take(&mut self, limit: u32) -> Result<(), WireError> {
         let asked = Instant::now();
         let mut wishes = self.source.wishes();
-        let (broker, path) = (Arc::clone(&self.broker), Arc::clone(&self.path));
+        let (connection, path) = (Arc::clone(&self.origin.shared.connection), Arc::clone(&self.origin.path));
         let (accepting, wait) = (Arc::clone(&self.accepting), self.sessions.wait);
         let accepted = async move {
             let Ok(turn) = accepting.acquire_owned().await else { return Ok(None) };
-            let wire = broker.link.live().await?;
+            let wire = connection.connection().await?;
             let accepted = wire.accept(&path, wait).await?;
             Ok(accepted.map(|accepted| (turn, wire, accepted)))
         };
@@ -119,7 +113,7 @@ impl Slot {
         };
         match accepted? {
             Some((turn, wire, accepted)) => {
-                pace.reset();
+                self.backoff.reset();
                 self.hold(wire, accepted, turn).await
             }
             // None is free. It should have taken its time to say so.
@@ -139,15 +133,15 @@ impl Slot {
         // Until the session is let go, should its first message not come: else whoever accepts next would get the one after it.
         let mut turn = Some(turn);
         let Accepted { place, mut receiver, locked_until } = accepted;
-        debug!(entity = %self.path, session = %place.id, "accepted a session");
-        let longest = self.broker.options.max_lock_renewal;
-        let held = HeldSession::begin(place, &wire, &self.path, locked_until, longest);
+        debug!(entity = %self.origin.path, session = %place.id, "accepted a session");
+        let longest = self.origin.shared.options.max_lock_renewal;
+        let held = HeldSession::begin(place, &wire, &self.origin.path, locked_until, longest);
         let served = self.serve(&*wire, &held.session, &mut *receiver, &mut turn).await;
         if served.is_err() {
-            // First: who hears of the loss may ask at once.
-            self.broker.tell_interruption();
+            // Before the loss signal: whoever receives that may ask at once.
+            self.origin.shared.locks.tell_interruption();
         }
-        debug!(entity = %self.path, session = %held.session.place.id, "let a session go");
+        debug!(entity = %self.origin.path, session = %held.session.place.id, "released a session");
         // Before the link ends: what is in hand is not ours any more.
         drop(held);
         receiver.close().await;
@@ -162,7 +156,7 @@ impl Slot {
         turn: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WireError> {
         // Whoever accepts next does so after the first message is here: sessions begin in the order in which they are free.
-        let mut now = self.ask(receiver, self.sessions.idle.max(FIRST)).await?;
+        let mut now = self.ask(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
         loop {
             let (until, waits) = match now {
                 Now::Asking(until) | Now::Resting(until) => (until, true),
@@ -226,12 +220,11 @@ impl Slot {
         let incoming = match message {
             Ok(incoming) => *incoming,
             Err(why) => {
-                warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
-                dead_letter_undecodable(&self.broker, &self.path, lock, why, Some(&session.place)).await;
+                self.origin.dead_letter_undecodable(lock, &why, Some(&session.place)).await;
                 return self.ask(receiver, self.sessions.idle).await;
             }
         };
-        let limit = self.broker.options.longest_rest();
+        let limit = self.origin.shared.options.longest_rest();
         if let Some(rest) = early(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
             && receiver.handle().release(&tag).await
         {
@@ -239,30 +232,23 @@ impl Slot {
             return Ok(Now::Resting(later(Instant::now(), rest)));
         }
         session.take();
-        let receipt = Receipt::new(Parts {
-            broker: Arc::clone(&self.broker),
-            entity: Arc::clone(&self.path),
+        let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
+        let taken = Taken {
             lock,
             tag,
             handle: receiver.handle(),
-            sequence_number: incoming.sequence_number,
-            enqueued_at: incoming.enqueued_at,
-            marked: incoming.shelf.is_some(),
-            delivered: incoming.message.headers().clone(),
             lost: Arc::clone(&session.lost),
-            room: Arc::new(Room::default()),
+            in_flight: Arc::new(InFlight::default()),
             session: Some(Arc::clone(session)),
-            delivery_count: incoming.delivery_count,
-        });
-        let handed_out = incoming.delivery_count.saturating_sub(incoming.counted_before()).saturating_add(1);
-        let delivery = delivery(&self.broker, &self.entity, &self.path, incoming, handed_out);
-        self.source.push([Unreceived(Received { delivery, receipt })]);
+            counts: Counts { handed_out, failed_in_place: 0 },
+        };
+        self.origin.hand_on(incoming, taken, &self.source);
         Ok(Now::Handing)
     }
 
     /// Counted, and before the next one is asked for: it comes first again.
     async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
-        let how = Disposal::abandon().within(Some(&session.place));
-        wire.settle(&self.path, &[lock], &how).await
+        let how = SettleAs::abandon().within(Some(&session.place));
+        wire.settle(&self.origin.path, &[lock], &how).await
     }
 }

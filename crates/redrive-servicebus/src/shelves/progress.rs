@@ -27,7 +27,7 @@ pub(super) struct Named {
 
 /// What follows from it.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// It comes again, and is tried again.
     Again,
     /// This one cannot be done; the others can.
@@ -38,14 +38,14 @@ pub(super) enum Next {
 
 /// How far the work came.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(super) struct Progress {
     losses: HashMap<i64, u32>,
     /// Where their copies are stored.
     sent: HashMap<i64, String>,
     left: HashSet<i64>,
 }
 
-impl Round {
+impl Progress {
     /// Whether a copy of the message is stored already, and it is only to be removed.
     pub(super) fn is_sent(&self, number: i64) -> bool {
         self.sent.contains_key(&number)
@@ -56,11 +56,13 @@ impl Round {
         self.left.contains(&number)
     }
 
-    pub(super) fn not_done(&mut self, number: i64, not_done: NotDone) -> Next {
+    pub(super) fn not_done(&mut self, number: i64, not_done: NotDone) -> NextStep {
         let NotDone { refusal, copy_in, error } = not_done;
         self.sent.extend(copy_in.map(|target| (number, target)));
         match refusal {
-            Refusal::LockLost | Refusal::SessionLockLost if self.may_try_again(number) => return Next::Again,
+            Refusal::LockLost | Refusal::SessionLockLost if self.may_try_again(number) => {
+                return NextStep::Again;
+            }
             Refusal::LockLost
             | Refusal::SessionLockLost
             | Refusal::TooLarge
@@ -68,10 +70,10 @@ impl Round {
             | Refusal::NotAllowed
             | Refusal::Unexplained
             | Refusal::Other => {}
-            _ => return Next::Stop(error),
+            _ => return NextStep::Stop(error),
         }
         self.left.insert(number);
-        Next::LeaveIt(error)
+        NextStep::LeaveIt(error)
     }
 
     /// What is reported of a message for which this went wrong.
@@ -119,50 +121,50 @@ mod tests {
 
     #[test]
     fn a_lost_lock_is_tried_again_and_not_for_ever() {
-        let mut round = Round::default();
+        let mut progress = Progress::default();
         for _ in 0..LOSSES {
-            assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, false)), Next::Again));
+            assert!(matches!(progress.not_done(1, not_done(Refusal::LockLost, false)), NextStep::Again));
         }
-        assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, false)), Next::LeaveIt(_)));
+        assert!(matches!(progress.not_done(1, not_done(Refusal::LockLost, false)), NextStep::LeaveIt(_)));
         assert!(
-            matches!(round.not_done(2, not_done(Refusal::LockLost, false)), Next::Again),
+            matches!(progress.not_done(2, not_done(Refusal::LockLost, false)), NextStep::Again),
             "others have their own tries"
         );
-        assert!(round.is_left(1) && !round.is_left(2));
+        assert!(progress.is_left(1) && !progress.is_left(2));
     }
 
     #[test]
     fn one_that_cannot_be_carried_stops_no_others() {
         for refusal in [Refusal::TooLarge, Refusal::QuotaExceeded, Refusal::Other] {
-            let next = Round::default().not_done(1, not_done(refusal, false));
-            assert!(matches!(next, Next::LeaveIt(error) if error.to_string() == "it does not go"));
+            let next = Progress::default().not_done(1, not_done(refusal, false));
+            assert!(matches!(next, NextStep::LeaveIt(error) if error.to_string() == "it does not go"));
         }
     }
 
     #[test]
     fn what_concerns_all_ends_the_work() {
         for refusal in [Refusal::Busy, Refusal::Interrupted, Refusal::Unauthorized] {
-            assert!(matches!(Round::default().not_done(1, not_done(refusal, false)), Next::Stop(_)));
+            assert!(matches!(Progress::default().not_done(1, not_done(refusal, false)), NextStep::Stop(_)));
         }
     }
 
     #[test]
     fn a_copy_is_not_sent_twice() {
-        let mut round = Round::default();
-        assert!(matches!(round.not_done(1, not_done(Refusal::LockLost, true)), Next::Again));
-        assert!(round.is_sent(1) && !round.is_sent(2));
+        let mut progress = Progress::default();
+        assert!(matches!(progress.not_done(1, not_done(Refusal::LockLost, true)), NextStep::Again));
+        assert!(progress.is_sent(1) && !progress.is_sent(2));
     }
 
     #[test]
     fn of_a_message_whose_copy_is_stored_it_is_said_where() {
-        let mut round = Round::default();
-        drop(round.not_done(1, not_done(Refusal::LockLost, true)));
+        let mut progress = Progress::default();
+        drop(progress.not_done(1, not_done(Refusal::LockLost, true)));
         for stopped in [false, true] {
             let named = |number: i64| {
                 (number, Named { handle: EntryHandle::new(Shelf::DeadLetter, number.to_string()), id: None })
             };
             let mut report = ShelfReport::default();
-            round.note_left([named(1), named(2)], "dead", stopped, &mut report);
+            progress.note_left([named(1), named(2)], "dead", stopped, &mut report);
             let EntryOutcome::Failed(error) = &report.entries[0].outcome else { panic!("{report:?}") };
             assert!(error.to_string().contains("stored in `orders`"), "{error}");
             let is_not_tried = matches!(report.entries[1].outcome, EntryOutcome::NotTried);

@@ -1,11 +1,21 @@
-//! Receiving and settling.
+//! Receiving: from the links of the broker to the consumer.
+//!
+//! `intake` takes deliveries from an entity without sessions, `session_intake` from one with sessions; `arrival` is what both do
+//! with a message. `inbox` is where deliveries wait for the consumer, `locks` renews their locks, and `session` holds one session.
+
+pub(crate) mod arrival;
+pub(crate) mod inbox;
+pub(crate) mod intake;
+pub(crate) mod locks;
+pub(crate) mod session;
+pub(crate) mod session_intake;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use redrive_core::{Received, Receiver, SettleError, Settlement, TransportError};
 
-use crate::inbox::Inbox;
+use self::inbox::Inbox;
 use crate::receipt::Receipt;
 use crate::settle;
 
@@ -43,6 +53,6 @@ impl Receiver for ServiceBusReceiver {
     }
 
     fn lost(&self, receipt: &Receipt) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&receipt.lost).heard()
+        Arc::clone(&receipt.locked.lost).received()
     }
 }

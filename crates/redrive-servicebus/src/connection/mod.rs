@@ -1,0 +1,50 @@
+//! The connection of a transport: where its namespace is, who asks, and the attempts to reach it.
+
+pub(crate) mod address;
+pub(crate) mod auth;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redrive_transport::{Connect, Reconnecting};
+
+use self::address::Address;
+use crate::error::WireError;
+use crate::options::Protocol;
+use crate::wire::{self, Wire};
+
+/// The longest wait between two attempts to reach the namespace, or an entity of it.
+pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(20);
+
+/// The connection that a transport has, and makes again when it is lost.
+pub(crate) type ReconnectingConnection = Reconnecting<Namespace>;
+
+/// A namespace, and the protocol that it is spoken to by.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    address: Arc<Address>,
+    protocol: Protocol,
+}
+
+impl Namespace {
+    pub(crate) fn new(address: Address, protocol: Protocol) -> Self {
+        Self { address: Arc::new(address), protocol }
+    }
+}
+
+impl Connect for Namespace {
+    type Connection = Arc<dyn Wire>;
+    type Error = WireError;
+
+    async fn connect(&self) -> Result<Arc<dyn Wire>, WireError> {
+        wire::open(Arc::clone(&self.address), self.protocol).await
+    }
+
+    fn is_usable(&self, connection: &Arc<dyn Wire>) -> bool {
+        connection.is_live()
+    }
+
+    fn closed(&self) -> WireError {
+        WireError::interrupted("the transport was closed")
+    }
+}

@@ -1,0 +1,104 @@
+//! What every intake does with a message that arrives.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use redrive_core::{Delivery, Received};
+use redrive_transport::LossSignal;
+use tracing::warn;
+use uuid::Uuid;
+
+use super::inbox::{Source, Unreceived};
+use super::session::Session;
+use crate::convert::Incoming;
+use crate::entity::Entity;
+use crate::error::{Refusal, WireError};
+use crate::receipt::{InFlight, Locked, Receipt};
+use crate::settle::dead_letter::{DeadLetterText, dead_letter};
+use crate::shared::Shared;
+use crate::wire::{Handle, InSession, Tag};
+
+/// The dead-letter reason of a message that cannot be read.
+const UNDECODABLE: &str = "UndecodableMessage";
+
+/// One of the entities that a transport takes deliveries from.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) entity: Entity,
+    pub(crate) path: Arc<str>,
+}
+
+/// What an intake knows of a message that it took.
+pub(crate) struct Taken {
+    pub(crate) lock: Uuid,
+    pub(crate) tag: Tag,
+    pub(crate) handle: Arc<dyn Handle>,
+    pub(crate) lost: Arc<LossSignal>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) counts: Counts,
+}
+
+/// What the counts of the broker say of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) handed_out: u32,
+    pub(crate) failed_in_place: u32,
+}
+
+impl Origin {
+    pub(crate) fn new(shared: Arc<Shared>, entity: Entity) -> Self {
+        let path = entity.path().into();
+        Self { shared, entity, path }
+    }
+
+    /// Hands a message on to the consumer.
+    pub(crate) fn hand_on(&self, incoming: Incoming, taken: Taken, source: &Source) {
+        let Taken { lock, tag, handle, lost, in_flight, session, counts } = taken;
+        let receipt = Receipt::new(Locked {
+            shared: Arc::clone(&self.shared),
+            entity: Arc::clone(&self.path),
+            lock,
+            tag,
+            handle,
+            sequence_number: incoming.sequence_number,
+            enqueued_at: incoming.enqueued_at,
+            marked: incoming.shelf.is_some(),
+            delivered: incoming.message.headers().clone(),
+            lost,
+            in_flight,
+            session,
+            delivery_count: incoming.delivery_count,
+        });
+        source.push([Unreceived(Received { delivery: self.delivery(incoming, counts), receipt })]);
+    }
+
+    fn delivery(&self, incoming: Incoming, counts: Counts) -> Delivery {
+        let topic = match &self.entity {
+            Entity::Subscription { topic, .. } => topic.as_str(),
+            Entity::Queue(_) => "",
+        };
+        Delivery::new(incoming.message, self.shared.entity(), SystemTime::now())
+            .enqueued_at(incoming.enqueued_at)
+            .with_broker_number(incoming.sequence_number.cast_unsigned())
+            .published_to(topic, Arc::clone(&self.path))
+            .handed_out_times(counts.handed_out)
+            .failed_in_place(counts.failed_in_place)
+    }
+
+    /// Dead-letters a message that cannot be read: nobody can handle it, and it would come again until the broker gives it up.
+    pub(crate) async fn dead_letter_undecodable(&self, lock: Uuid, why: &str, session: Option<&InSession>) {
+        warn!(entity = %self.path, %why, "a message cannot be read; it is dead-lettered");
+        let text = DeadLetterText::new(UNDECODABLE, why);
+        let settled = dead_letter(&self.shared.connection, &self.path, lock, session, text).await;
+        if let Err(error) = settled {
+            warn!(entity = %self.path, %error, "a message that cannot be read was not dead-lettered; it comes again");
+        }
+    }
+}
+
+/// Whether the error lasts until a person does something.
+pub(crate) fn is_lasting(error: &WireError) -> bool {
+    matches!(error.refusal, Refusal::NotFound | Refusal::Unauthorized | Refusal::NotAllowed)
+}

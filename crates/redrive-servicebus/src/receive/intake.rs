@@ -1,0 +1,187 @@
+//! Taking deliveries from an entity without sessions: attach, give credit, hand on; attach again after an interruption.
+
+use std::sync::Arc;
+
+use redrive_transport::{Backoff, LossSignal};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::arrival::{Counts, Origin, Taken, is_lasting};
+use super::inbox::Source;
+use super::locks::Held;
+use crate::connection::LONGEST_BACKOFF;
+use crate::error::WireError;
+use crate::receipt::InFlight;
+use crate::wire::{Arrived, Wire, WireReceiver};
+
+/// Takes deliveries from one of the entities that a transport reads.
+pub(crate) struct Intake {
+    origin: Origin,
+    source: Source,
+    backoff: Backoff,
+    retired: Vec<Retired>,
+}
+
+/// A link that hands out nothing more. What it handed out can be given back on it until it is closed.
+pub(crate) type Retired = (Arc<InFlight>, Box<dyn WireReceiver>);
+
+/// Why taking from a link ended.
+enum End {
+    Asked,
+    Interrupted(WireError),
+}
+
+impl Intake {
+    pub(crate) fn new(origin: Origin, source: Source) -> Self {
+        Self { origin, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
+    }
+
+    /// Takes deliveries until the transport is closed. Answers the links of deliveries that are still in hand: these can be given
+    /// back until the links are closed.
+    pub(crate) async fn run(mut self) -> Vec<Retired> {
+        while let Some(limit) = self.source.wanted().await {
+            self.close_emptied().await;
+            let began = Instant::now();
+            match self.take(limit).await {
+                Ok(End::Asked) => {}
+                Ok(End::Interrupted(error)) => {
+                    if began.elapsed() > LONGEST_BACKOFF {
+                        self.backoff.reset();
+                    }
+                    self.origin.shared.locks.tell_interruption();
+                    warn!(entity = %self.origin.path, %error, "interrupted; attaching again");
+                    self.back_off(limit).await;
+                }
+                Err(error) if is_lasting(&error) => {
+                    self.source.fail(error.into_error(&format!("receiving from `{}`", self.origin.path)));
+                    // Until the limit is set again.
+                    self.source.changed().await;
+                }
+                Err(error) => {
+                    warn!(entity = %self.origin.path, %error, "cannot attach; trying again");
+                    self.back_off(limit).await;
+                }
+            }
+        }
+        self.close_emptied().await;
+        self.retired
+    }
+
+    /// Waits after a failure. Another wish ends the wait.
+    async fn back_off(&mut self, limit: u32) {
+        let mut wishes = self.source.wishes();
+        tokio::select! {
+            () = sleep(self.backoff.next_wait()) => {}
+            () = wishes.other_than(limit) => {}
+        }
+    }
+
+    async fn take(&mut self, limit: u32) -> Result<End, WireError> {
+        let mut wishes = self.source.wishes();
+        let wire = tokio::select! {
+            wire = self.origin.shared.connection.connection() => wire?,
+            () = wishes.other_than(limit) => return Ok(End::Asked),
+        };
+        let mut receiver = wire.receiver(&self.origin.path).await?;
+        let in_flight = Arc::new(InFlight::default());
+        receiver.allow(limit).await?;
+        info!(entity = %self.origin.path, limit, "attached");
+        // Credit is given again once more than this many deliveries are settled, not for each.
+        let settled_unsaid = limit / 8;
+        let mut taken: u32 = 0;
+        let mut settled_said: u32 = 0;
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = wishes.other_than(limit) => break End::Asked,
+                arrived = receiver.next() => match arrived {
+                    Ok(arrived) => {
+                        // Not at the attaching: a link that is detached at once, again and again, is no success.
+                        self.backoff.reset();
+                        taken = taken.wrapping_add(1);
+                        self.accept(arrived, &in_flight, &*receiver);
+                    }
+                    Err(error) => break End::Interrupted(error),
+                },
+                () = in_flight.freed.notified() => {
+                    let settled = taken.wrapping_sub(in_flight.count());
+                    if settled.wrapping_sub(settled_said) > settled_unsaid {
+                        settled_said = settled;
+                        receiver.allow(limit.saturating_sub(in_flight.count())).await?;
+                    }
+                }
+                () = wire.ended() => break End::Interrupted(WireError::interrupted("the connection ended")),
+            }
+        };
+        match end {
+            End::Asked => {
+                self.drain(&*wire, &mut *receiver, &in_flight).await;
+                self.retired.push((in_flight, receiver));
+                Ok(End::Asked)
+            }
+            End::Interrupted(error) if is_lasting(&error) => Err(error),
+            interrupted => Ok(interrupted),
+        }
+    }
+
+    /// Has the broker hand out nothing more, and takes what it handed out.
+    async fn drain(&self, wire: &dyn Wire, receiver: &mut dyn WireReceiver, in_flight: &Arc<InFlight>) {
+        if receiver.drain().await.is_err() {
+            return;
+        }
+        // The client library does not say when the drain is done. The answer to this request comes after it.
+        let _ = wire.peek(&self.origin.path, i64::MAX, 1).await;
+        while let Some(Ok(arrived)) = receiver.next_now() {
+            self.accept(arrived, in_flight, receiver);
+        }
+    }
+
+    fn accept(&self, arrived: Arrived, in_flight: &Arc<InFlight>, receiver: &dyn WireReceiver) {
+        let Arrived { lock, tag, message } = arrived;
+        let incoming = match message {
+            Ok(incoming) => *incoming,
+            Err(why) => {
+                let (origin, in_flight) = (self.origin.clone(), Arc::clone(in_flight));
+                tokio::spawn(async move {
+                    origin.dead_letter_undecodable(lock, &why, None).await;
+                    // It has no receipt that would do this, and without it no credit is given again.
+                    in_flight.freed.notify_one();
+                });
+                return;
+            }
+        };
+        let (options, locks) = (&self.origin.shared.options, &self.origin.shared.locks);
+        let (handle, lost) = (receiver.handle(), Arc::<LossSignal>::default());
+        let held = Held::new(
+            Arc::clone(&self.origin.path),
+            (tag.clone(), Arc::clone(&handle), Arc::clone(&lost)),
+            incoming.sequence_number,
+            incoming.locked_until,
+            options.max_lock_renewal,
+        );
+        let count = incoming.delivery_count;
+        let counts = Counts {
+            handed_out: count.saturating_add(1),
+            failed_in_place: if options.hold_lock_up_to.is_some() { count } else { 0 },
+        };
+        let in_flight = Arc::clone(in_flight);
+        let taken = Taken { lock, tag, handle, lost, in_flight, session: None, counts };
+        if count > 0 {
+            // An earlier delivery of it, if it is still in hand, is lost.
+            locks.lose_earlier(&self.origin.path, incoming.sequence_number);
+        }
+        locks.enter(lock, held);
+        self.origin.hand_on(incoming, taken, &self.source);
+    }
+
+    /// Closes links of which nothing is in hand any more.
+    async fn close_emptied(&mut self) {
+        let is_emptied = |(in_flight, _): &Retired| in_flight.count() == 0;
+        let (emptied, rest) =
+            std::mem::take(&mut self.retired).into_iter().partition::<Vec<_>, _>(is_emptied);
+        self.retired = rest;
+        for (_, receiver) in emptied {
+            receiver.close().await;
+        }
+    }
+}

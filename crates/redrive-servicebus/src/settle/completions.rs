@@ -1,0 +1,89 @@
+//! Completing and abandoning messages, many by one request.
+
+use std::sync::Arc;
+
+use redrive_transport::{BatchLimits, BatchWorker, Batcher};
+use uuid::Uuid;
+
+use crate::connection::ReconnectingConnection;
+use crate::error::{Refusal, WireError};
+use crate::wire::{SettleAs, SettleKind};
+
+/// One request settles up to 100 messages, and 4 requests are on their way at once.
+const LIMITS: BatchLimits = BatchLimits { lanes: 4, items: 100, bytes: usize::MAX };
+
+/// Settles messages that need no properties or reasons of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct CompletionBatcher(Batcher<Worker>);
+
+/// One request settles messages of one entity, in one way.
+type Key = (Arc<str>, Way);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Way {
+    Complete,
+    Abandon,
+}
+
+struct Worker(Arc<ReconnectingConnection>);
+
+impl CompletionBatcher {
+    pub(crate) fn new(connection: Arc<ReconnectingConnection>) -> Self {
+        Self(Batcher::new(Worker(connection)))
+    }
+
+    /// Completes a message, and waits for the broker's answer.
+    pub(crate) async fn complete(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
+        self.ask((Arc::clone(entity), Way::Complete), lock).await
+    }
+
+    /// Gives a message back, counted, and waits for the broker's answer.
+    pub(crate) async fn abandon(&self, entity: &Arc<str>, lock: Uuid) -> Result<(), WireError> {
+        self.ask((Arc::clone(entity), Way::Abandon), lock).await
+    }
+
+    /// Gives a message back, counted, and waits for nothing: if it fails, the lock runs out. May be called in any thread.
+    pub(crate) fn abandon_later(&self, entity: &Arc<str>, lock: Uuid) {
+        self.0.tell(&(Arc::clone(entity), Way::Abandon), lock);
+    }
+
+    async fn ask(&self, key: Key, lock: Uuid) -> Result<(), WireError> {
+        let answer = self.0.ask(&key, lock).await;
+        answer.unwrap_or_else(|| Err(WireError::interrupted("the transport ended")))
+    }
+}
+
+impl BatchWorker for Worker {
+    type Key = Key;
+    type Item = Uuid;
+    type Answer = Result<(), WireError>;
+
+    fn limits(&self) -> BatchLimits {
+        LIMITS
+    }
+
+    async fn work(&self, key: &Key, locks: Vec<Uuid>) -> Vec<Result<(), WireError>> {
+        match self.settle(key, &locks).await {
+            // The answer does not say which lock is lost: ask for each alone. A message that the first request settled is then
+            // answered as lost too, which is harmless: nobody settles it again.
+            Err(error) if error.refusal == Refusal::LockLost && locks.len() > 1 => {
+                let mut answers = Vec::with_capacity(locks.len());
+                for lock in locks {
+                    answers.push(self.settle(key, &[lock]).await);
+                }
+                answers
+            }
+            answer => vec![answer; locks.len()],
+        }
+    }
+}
+
+impl Worker {
+    async fn settle(&self, (entity, way): &Key, locks: &[Uuid]) -> Result<(), WireError> {
+        let kind = match way {
+            Way::Complete => SettleKind::Complete,
+            Way::Abandon => SettleKind::Abandon,
+        };
+        self.0.connection().await?.settle(entity, locks, &SettleAs::new(kind)).await
+    }
+}

@@ -1,0 +1,165 @@
+//! Storing copies and completing their originals, several in one transaction where the namespace has transactions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_transport::{BatchLimits, BatchWorker, Batcher};
+use tracing::warn;
+
+use crate::connection::ReconnectingConnection;
+use crate::error::{Refusal, WireError};
+use crate::wire::{ReplaceOp, SettleAs};
+
+/// One transaction replaces up to 20 messages, and 4 transactions are on their way at once. Service Bus allows 100 operations in
+/// one; a small one is done sooner, and one message alone costs four answers of the broker.
+const LIMITS: BatchLimits = BatchLimits { lanes: 4, items: 20, bytes: usize::MAX };
+
+/// Stores copies and completes their originals.
+#[derive(Debug)]
+pub(crate) struct TransactionBatcher {
+    connection: Arc<ReconnectingConnection>,
+    transactions: Batcher<Worker>,
+    without_transactions: AtomicBool,
+}
+
+/// How far replacing a message came before it failed.
+#[derive(Debug)]
+pub(crate) struct NotReplaced {
+    pub(crate) error: WireError,
+    /// The copy is stored; only its original may still be there.
+    pub(crate) copy_stored: bool,
+}
+
+impl TransactionBatcher {
+    pub(crate) fn new(connection: Arc<ReconnectingConnection>, has_transactions: bool) -> Self {
+        let transactions = Batcher::new(Worker(Arc::clone(&connection)));
+        Self { connection, transactions, without_transactions: AtomicBool::new(!has_transactions) }
+    }
+
+    /// Stores a copy and completes its original. If the namespace has transactions, one of them does both, to its end also when the
+    /// caller stops waiting.
+    pub(crate) async fn replace(&self, op: ReplaceOp) -> Result<(), NotReplaced> {
+        let not_stored = |error| NotReplaced { error, copy_stored: false };
+        if !self.without_transactions.load(Ordering::Relaxed) {
+            match self.in_transaction(op.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.refusal == Refusal::NoTransactions => self.do_without(&op.entity, &error),
+                Err(error) => return Err(not_stored(error)),
+            }
+        }
+        let wire = self.connection.connection().await.map_err(not_stored)?;
+        wire.send(&op.target, op.message).await.map_err(not_stored)?;
+        fail_point(FailPoint::CopyConfirmed);
+        fail_point(FailPoint::AckHandedOver);
+        let completed = SettleAs::complete().within(op.session.as_ref());
+        let completed = wire.settle(&op.entity, &[op.lock], &completed).await;
+        fail_point(FailPoint::AckWritten);
+        completed.map_err(|error| NotReplaced { error, copy_stored: true })
+    }
+
+    async fn in_transaction(&self, op: ReplaceOp) -> Result<(), WireError> {
+        let key = Key::of(&op);
+        let answer = self.transactions.ask(&key, op).await;
+        answer.unwrap_or_else(|| Err(WireError::interrupted("the transport ended")))
+    }
+
+    fn do_without(&self, entity: &str, error: &WireError) {
+        if !self.without_transactions.swap(true, Ordering::Relaxed) {
+            warn!(
+                %entity, %error,
+                "this namespace has no transactions (Basic tier): copies are stored first and their originals completed then; a \
+                 crash in between leaves two"
+            );
+        }
+    }
+}
+
+/// What may go into one transaction: from one entity to one other. A message of a session goes alone: no other has its key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    entity: String,
+    target: String,
+    session_link: Option<Arc<str>>,
+}
+
+impl Key {
+    fn of(op: &ReplaceOp) -> Self {
+        let session_link = op.session.as_ref().map(|session| Arc::clone(&session.link));
+        Self { entity: op.entity.clone(), target: op.target.clone(), session_link }
+    }
+}
+
+struct Worker(Arc<ReconnectingConnection>);
+
+impl BatchWorker for Worker {
+    type Key = Key;
+    type Item = ReplaceOp;
+    type Answer = Result<(), WireError>;
+
+    fn limits(&self) -> BatchLimits {
+        LIMITS
+    }
+
+    async fn work(&self, _: &Key, ops: Vec<ReplaceOp>) -> Vec<Result<(), WireError>> {
+        match self.replace(ops.clone()).await {
+            // The broker took all of it back because of one message, and does not say which: try each alone.
+            Err(error) if ops.len() > 1 && may_be_of_one_message(&error) => {
+                let mut answers = Vec::with_capacity(ops.len());
+                for op in ops {
+                    answers.push(self.replace(vec![op]).await);
+                }
+                answers
+            }
+            answer => vec![answer; ops.len()],
+        }
+    }
+}
+
+impl Worker {
+    async fn replace(&self, ops: Vec<ReplaceOp>) -> Result<(), WireError> {
+        self.0.connection().await?.replace(ops).await
+    }
+}
+
+/// Whether one message may have caused the error, and not the connection or the namespace.
+fn may_be_of_one_message(error: &WireError) -> bool {
+    !matches!(error.refusal, Refusal::Interrupted | Refusal::NoTransactions)
+}
+
+#[cfg(test)]
+mod tests {
+    use fe2o3_amqp_types::messaging::{AmqpValue, Body};
+    use serde_amqp::Value;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::convert::WireMessage;
+    use crate::wire::InSession;
+
+    fn key(entity: &str, target: &str, session_link: Option<&str>) -> Key {
+        Key::of(&ReplaceOp {
+            target: target.to_owned(),
+            message: WireMessage::from(Body::Value(AmqpValue(Value::Null))),
+            entity: entity.to_owned(),
+            lock: Uuid::nil(),
+            session: session_link.map(|link| InSession { id: "s".into(), link: link.into() }),
+        })
+    }
+
+    #[test]
+    fn only_what_goes_the_same_way_goes_together() {
+        assert_eq!(key("a", "park", None), key("a", "park", None));
+        for other in [key("a", "a", None), key("b", "park", None), key("a", "park", Some("link-1"))] {
+            assert_ne!(key("a", "park", None), other);
+        }
+        assert_ne!(key("a", "park", Some("link-1")), key("a", "park", Some("link-2")));
+    }
+
+    #[test]
+    fn what_ended_with_the_connection_is_not_tried_one_by_one() {
+        assert!(!may_be_of_one_message(&WireError::interrupted("gone")));
+        assert!(may_be_of_one_message(&WireError::new(Refusal::LockLost, "one of them")));
+        assert!(may_be_of_one_message(&WireError::new(Refusal::Other, "too large")));
+    }
+}
