@@ -9,8 +9,8 @@ use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::faults::Faults;
 use crate::server::clock::Clock;
-use crate::server::door::Door;
 use crate::server::keys::Keys;
+use crate::server::protocol_detect::ProtocolDetect;
 
 /// What the emulator is to be. By itself: no entities, any token, a port that is free on 127.0.0.1, the machine's clock.
 #[derive(Debug)]
@@ -145,14 +145,14 @@ impl Builder {
     /// The address cannot be listened on; the entities contradict each other; the state file cannot be used;
     /// the certificate or its key cannot.
     pub async fn start(self) -> Result<Emulator, StartError> {
-        let door = self.door()?;
+        let protocols = self.protocols()?;
         let plan = Plan {
             namespace: self.namespace,
             seed: self.seed,
             starts: AtomicU64::new(0),
             state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
-            door: Arc::new(door),
+            protocols: Arc::new(protocols),
             idle_links: self.idle_links,
             keys: Arc::new(Keys::new(self.keys)),
             faults: Arc::new(Faults::default()),
@@ -163,8 +163,8 @@ impl Builder {
         Ok(emulator)
     }
 
-    fn door(&self) -> Result<Door, StartError> {
-        Ok(Door {
+    fn protocols(&self) -> Result<ProtocolDetect, StartError> {
+        Ok(ProtocolDetect {
             #[cfg(feature = "tls")]
             tls: match &self.tls {
                 Some((certificates, key)) => Some(crate::server::tls::Identity::from_pem(certificates, key)?),

@@ -9,11 +9,11 @@ use crate::error::StartError;
 use crate::faults::{Fault, Faults};
 use crate::inspect::EntityView;
 use crate::server::clock::Clock;
-use crate::server::door::Door;
-use crate::server::hub::Hub;
 use crate::server::keys::Keys;
 use crate::server::listener::Listening;
 use crate::server::port::Port;
+use crate::server::protocol_detect::ProtocolDetect;
+use crate::server::shared_state::SharedState;
 use crate::store::{Journal, Store};
 
 /// A running emulator. Ends when it is dropped, as if its process were killed; [`Emulator::stop`] is the friendly end.
@@ -21,10 +21,10 @@ use crate::store::{Journal, Store};
 pub struct Emulator {
     plan: Plan,
     port: Port,
-    hub: Mutex<Arc<Hub>>,
+    shared: Mutex<Arc<SharedState>>,
     listening: tokio::sync::Mutex<Option<Listening>>,
     #[cfg(feature = "http")]
-    http: crate::server::http::Plane,
+    http: crate::server::http::HttpServer,
 }
 
 /// What stays the same over a crash.
@@ -38,23 +38,23 @@ pub(crate) struct Plan {
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
-    pub(crate) door: Arc<Door>,
+    pub(crate) protocols: Arc<ProtocolDetect>,
     pub(crate) idle_links: Option<Duration>,
 }
 
 impl Emulator {
     pub(crate) async fn start(plan: Plan, listen: &str) -> Result<Self, StartError> {
-        let hub = plan.hub()?;
+        let shared = plan.shared()?;
         let (port, listener) =
             Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = Listening::start(listener, &plan.door, &hub);
+        let listening = Listening::start(listener, &plan.protocols, &shared);
         Ok(Self {
             plan,
             port,
-            hub: Mutex::new(hub),
+            shared: Mutex::new(shared),
             listening: tokio::sync::Mutex::new(Some(listening)),
             #[cfg(feature = "http")]
-            http: crate::server::http::Plane::default(),
+            http: crate::server::http::HttpServer::default(),
         })
     }
 
@@ -78,7 +78,7 @@ impl Emulator {
 
     #[cfg(feature = "http")]
     pub(crate) async fn with_http(self, listen: Option<&str>) -> Result<Self, StartError> {
-        let http = crate::server::http::Plane::start(listen, &self.hub()).await?;
+        let http = crate::server::http::HttpServer::start(listen, &self.shared()).await?;
         Ok(Self { http, ..self })
     }
 
@@ -99,9 +99,9 @@ impl Emulator {
     /// # Errors
     /// There is none at this path.
     pub fn entity(&self, path: &str) -> Result<EntityView, BrokerError> {
-        let hub = self.hub();
-        let entity = hub.with(|broker, _| broker.find(path))?;
-        Ok(EntityView::new(hub, entity))
+        let shared = self.shared();
+        let entity = shared.with(|broker, _| broker.find(path))?;
+        Ok(EntityView::new(shared, entity))
     }
 
     /// What the emulator takes for the time.
@@ -111,12 +111,12 @@ impl Emulator {
 
     /// Puts the clock forward, and does what is due by then: locks run out, messages expire or become active.
     pub fn advance(&self, by: Duration) {
-        self.hub().put_forward(by);
+        self.shared().put_forward(by);
     }
 
     /// How many clients are connected.
     pub fn connections(&self) -> usize {
-        self.hub().connections()
+        self.shared().connections()
     }
 
     /// From now on something goes wrong.
@@ -131,12 +131,12 @@ impl Emulator {
 
     /// Ends all connections without a word, now.
     pub fn drop_connections(&self) {
-        self.hub().post_to_all(|mail| mail.drop = true);
+        self.shared().post_to_all(|mail| mail.drop = true);
     }
 
     /// Detaches all links to this entity, now, by `amqp:link:detach-forced`, as Azure does with idle links.
     pub fn detach(&self, path: &str) {
-        self.hub().post_to_all(|mail| mail.detach.push(path.to_owned()));
+        self.shared().post_to_all(|mail| mail.detach.push(path.to_owned()));
     }
 
     /// Ends as a killed process does: no goodbye, and nothing is written any more. Nobody listens when this returns; the port
@@ -146,7 +146,7 @@ impl Emulator {
         self.http.abort().await;
         if let Some(listening) = self.listening.lock().await.take() {
             listening.abort().await;
-            self.blocking(Hub::abandon_journal).await;
+            self.blocking(SharedState::abandon_journal).await;
         }
     }
 
@@ -158,13 +158,13 @@ impl Emulator {
     pub async fn restart(&self) -> Result<(), StartError> {
         self.crash().await;
         let mut listening = self.listening.lock().await;
-        let hub = self.plan.hub()?;
+        let shared = self.plan.shared()?;
         let address = self.address();
         let listener = self.port.listen().await.map_err(|source| StartError::listen(&address, source))?;
-        *listening = Some(Listening::start(listener, &self.plan.door, &hub));
+        *listening = Some(Listening::start(listener, &self.plan.protocols, &shared));
         #[cfg(feature = "http")]
-        self.http.restart(&hub).await?;
-        *self.lock_hub() = hub;
+        self.http.restart(&shared).await?;
+        *self.lock_hub() = shared;
         Ok(())
     }
 
@@ -175,28 +175,28 @@ impl Emulator {
         self.http.stop().await;
         if let Some(listening) = self.listening.lock().await.take() {
             listening.stop().await;
-            self.blocking(Hub::close_journal).await;
+            self.blocking(SharedState::close_journal).await;
         }
     }
 
-    async fn blocking(&self, act: fn(&Hub)) {
-        let hub = self.hub();
-        if let Err(error) = tokio::task::spawn_blocking(move || act(&hub)).await {
+    async fn blocking(&self, act: fn(&SharedState)) {
+        let shared = self.shared();
+        if let Err(error) = tokio::task::spawn_blocking(move || act(&shared)).await {
             tracing::error!(%error, "the state file was not closed");
         }
     }
 
-    fn hub(&self) -> Arc<Hub> {
+    fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.lock_hub())
     }
 
-    fn lock_hub(&self) -> MutexGuard<'_, Arc<Hub>> {
-        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_hub(&self) -> MutexGuard<'_, Arc<SharedState>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Plan {
-    fn hub(&self) -> Result<Arc<Hub>, StartError> {
+    fn shared(&self) -> Result<Arc<SharedState>, StartError> {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let mut broker = Broker::new(&self.namespace, self.seed.wrapping_add(start << 32))?;
         let journal = self.state_file.as_ref().map(|path| {
@@ -214,7 +214,7 @@ impl Plan {
         let journal = journal.transpose()?;
         let (clock, keys, faults) =
             (Arc::clone(&self.clock), Arc::clone(&self.keys), Arc::clone(&self.faults));
-        let hub = Hub::new(broker, journal, clock, keys, faults);
-        Ok(Arc::new(hub.detaching_idle_links(self.idle_links)))
+        let shared = SharedState::new(broker, journal, clock, keys, faults);
+        Ok(Arc::new(shared.detaching_idle_links(self.idle_links)))
     }
 }

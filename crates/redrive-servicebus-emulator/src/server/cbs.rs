@@ -18,7 +18,7 @@ pub(super) fn answer(context: &mut Context, request: &Request) -> Answer {
     }
     let token = request.message.value();
     let token = token.as_ref().and_then(Value::as_text).unwrap_or_default();
-    let answer = match context.hub.keys.check_token(token, context.hub.clock.now()) {
+    let answer = match context.shared.keys.check_token(token, context.shared.clock.now()) {
         Ok(grant) => {
             context.authorised.add(grant);
             Answer { status: 202, description: "Accepted".to_owned(), ..Answer::ok(Map::new()) }

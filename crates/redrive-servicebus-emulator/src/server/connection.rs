@@ -8,9 +8,9 @@ use bytes::BytesMut;
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::hub::Hub;
 use super::mailbox::{LinkKey, Mail, Mailbox};
 use super::session::Session;
+use super::shared_state::SharedState;
 use crate::amqp::frame::{Frame, FrameKind, put_frame, take_frame};
 use crate::amqp::performative::{Begin, Performative};
 use crate::amqp::state::AmqpError;
@@ -56,13 +56,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(hub: Arc<Hub>, mailbox: Arc<Mailbox>, now: Instant) -> Self {
+    pub(crate) fn new(shared: Arc<SharedState>, mailbox: Arc<Mailbox>, now: Instant) -> Self {
         Self {
             phase: Phase::Header,
-            outages: hub.outages(),
+            outages: shared.outages(),
             dropped: false,
             sessions: HashMap::new(),
-            context: Context::new(hub, mailbox, MAX_FRAME as usize),
+            context: Context::new(shared, mailbox, MAX_FRAME as usize),
             keep_alive: None,
             last_sent: now,
             last_received: now,

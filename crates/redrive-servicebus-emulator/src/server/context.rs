@@ -7,9 +7,9 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::errors::amqp_error;
-use super::hub::Hub;
 use super::keys::Authorised;
 use super::mailbox::Mailbox;
+use super::shared_state::SharedState;
 use crate::amqp::frame::{FrameKind, put_frame};
 use crate::amqp::performative::Performative;
 use crate::amqp::state::AmqpError;
@@ -24,7 +24,7 @@ const MAX_HELD: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Context {
-    pub(super) hub: Arc<Hub>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) out: BytesMut,
     pub(super) now: Instant,
@@ -42,10 +42,10 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(hub: Arc<Hub>, mailbox: Arc<Mailbox>, max_frame: usize) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, mailbox: Arc<Mailbox>, max_frame: usize) -> Self {
         Self {
             authorised: Authorised::default(),
-            hub,
+            shared,
             mailbox,
             out: BytesMut::new(),
             now: Instant::now(),
@@ -84,7 +84,7 @@ impl Context {
 
     /// The fault that strikes this step on this entity, if one was asked for.
     pub(super) fn fault(&mut self, step: Step, entity: &str) -> Option<Effect> {
-        self.hub.faults.strike(step, entity)
+        self.shared.faults.strike(step, entity)
     }
 
     /// Sends what answers a step, or does with it what the fault says.
@@ -119,14 +119,14 @@ impl Context {
     pub(super) fn roll_back_all(&mut self) {
         for transaction in std::mem::take(&mut self.transactions) {
             // One that ran out of time is rolled back already.
-            let _ = self.hub.with(|broker, now| broker.roll_back(transaction, now));
+            let _ = self.shared.with(|broker, now| broker.roll_back(transaction, now));
         }
     }
 
     /// Whether a token of this connection allows what is at this path.
     pub(super) fn check_authorised(&self, path: &str) -> Result<(), AmqpError> {
-        let keys = &self.hub.keys;
-        if keys.admits_all() || self.authorised.covers(path, self.hub.clock.now()) {
+        let keys = &self.shared.keys;
+        if keys.admits_all() || self.authorised.covers(path, self.shared.clock.now()) {
             return Ok(());
         }
         let text = format!(

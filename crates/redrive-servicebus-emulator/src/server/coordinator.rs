@@ -41,7 +41,8 @@ fn command(
 
 fn declare(context: &mut Context) -> Result<DeliveryState, AmqpError> {
     let of = ConnectionId(context.mailbox.id);
-    let id = context.hub.change(|broker, now| broker.declare(of, now)).map_err(|error| amqp_error(&error))?;
+    let id =
+        context.shared.change(|broker, now| broker.declare(of, now)).map_err(|error| amqp_error(&error))?;
     context.transactions.insert(id);
     Ok(DeliveryState::Declared { transaction: Bytes::copy_from_slice(&id.0.to_be_bytes()) })
 }
@@ -56,12 +57,12 @@ fn discharge(
     context.transactions.remove(&id);
     if let Some(refusal) = fault.and_then(Effect::refusal) {
         // Refused is rolled back: the client must not find it half done.
-        let _ = context.hub.with(|broker, now| broker.roll_back(id, now));
+        let _ = context.shared.with(|broker, now| broker.roll_back(id, now));
         return Err(refusal);
     }
     let ended = match fail {
-        true => context.hub.with(|broker, now| broker.roll_back(id, now)),
-        false => context.hub.change(|broker, now| broker.commit(id, now)),
+        true => context.shared.with(|broker, now| broker.roll_back(id, now)),
+        false => context.shared.change(|broker, now| broker.commit(id, now)),
     };
     ended.map(|()| DeliveryState::Accepted).map_err(|error| amqp_error(&error))
 }

@@ -7,14 +7,14 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Duration, sleep};
 
-use super::door::Door;
-use super::hub::Hub;
+use super::protocol_detect::ProtocolDetect;
+use super::shared_state::SharedState;
 use super::socket::serve;
 
 /// Accepting fails when there are too many open files: it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// A clock may be set, and a deadline be centuries away.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// The tasks of one listening socket. Dropping it ends them in the middle of whatever they do.
 #[derive(Debug)]
@@ -25,11 +25,15 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn start(listener: TcpListener, door: &Arc<Door>, hub: &Arc<Hub>) -> Self {
+    pub(crate) fn start(
+        listener: TcpListener,
+        protocols: &Arc<ProtocolDetect>,
+        shared: &Arc<SharedState>,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         Self {
-            accepting: tokio::spawn(accept(listener, Arc::clone(door), Arc::clone(hub), stopped)),
-            time: tokio::spawn(pass_time(Arc::clone(hub))),
+            accepting: tokio::spawn(accept(listener, Arc::clone(protocols), Arc::clone(shared), stopped)),
+            time: tokio::spawn(pass_time(Arc::clone(shared))),
             stop,
         }
     }
@@ -49,7 +53,12 @@ impl Listening {
     }
 }
 
-async fn accept(listener: TcpListener, door: Arc<Door>, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
+async fn accept(
+    listener: TcpListener,
+    protocols: Arc<ProtocolDetect>,
+    shared: Arc<SharedState>,
+    mut stopped: oneshot::Receiver<()>,
+) {
     // Dropped with this task, and with it all connections.
     let mut connections = JoinSet::new();
     loop {
@@ -57,8 +66,8 @@ async fn accept(listener: TcpListener, door: Arc<Door>, hub: Arc<Hub>, mut stopp
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     // Known before its task begins: should the emulator end in between, it is told so.
-                    let mailbox = hub.connect();
-                    drop(connections.spawn(serve(stream, mailbox, Arc::clone(&door), Arc::clone(&hub))));
+                    let mailbox = shared.connect();
+                    drop(connections.spawn(serve(stream, mailbox, Arc::clone(&protocols), Arc::clone(&shared))));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
@@ -70,25 +79,25 @@ async fn accept(listener: TcpListener, door: Arc<Door>, hub: Arc<Hub>, mut stopp
         }
     }
     drop(listener);
-    hub.post_to_all(|mail| mail.close = true);
+    shared.post_to_all(|mail| mail.close = true);
     while connections.join_next().await.is_some() {}
 }
 
 /// Does what time alone does, when it is due.
-async fn pass_time(hub: Arc<Hub>) {
+async fn pass_time(shared: Arc<SharedState>) {
     loop {
-        let next = hub.with(|broker, now| {
+        let next = shared.with(|broker, now| {
             broker.advance(now);
             broker.next_deadline().map(|deadline| deadline.since(now))
         });
         let wait = match next {
-            Some(wait) if hub.clock.runs() => wait.clamp(Duration::from_millis(1), LONGEST_SLEEP),
-            _ => LONGEST_SLEEP,
+            Some(wait) if shared.clock.runs() => wait.clamp(Duration::from_millis(1), MAX_SLEEP),
+            _ => MAX_SLEEP,
         };
         tokio::select! {
             () = sleep(wait) => {}
-            () = hub.deadline_moved.notified() => {}
-            () = hub.writable_again() => hub.wake_all(),
+            () = shared.deadline_moved.notified() => {}
+            () = shared.writable_again() => shared.wake_all(),
         }
     }
 }

@@ -65,7 +65,7 @@ impl From<AmqpError> for Refusal {
 impl Call<'_> {
     fn answer(&self, operation: &str) -> Result<Answer, Refusal> {
         // Reading, too: what is there may not be kept.
-        self.context.hub.check_writable()?;
+        self.context.shared.check_writable()?;
         match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
             "renew-lock" => self.renew_lock(),
             "peek-message" => self.peek(),
@@ -89,7 +89,7 @@ impl Call<'_> {
 
     fn renew_lock(&self) -> Result<Answer, Refusal> {
         let tokens = self.tokens()?;
-        let until = self.context.hub.with(|broker, now| broker.renew(self.entity, &tokens, now))?;
+        let until = self.context.shared.with(|broker, now| broker.renew(self.entity, &tokens, now))?;
         let until = until.into_iter().map(timestamp).collect();
         Ok(Answer::ok(Map::new().with("expirations", Value::Array(until))))
     }
@@ -98,7 +98,8 @@ impl Call<'_> {
         let from = self.number("from-sequence-number").unwrap_or(0);
         let max = usize::try_from(self.number("message-count").unwrap_or(1)).unwrap_or(0);
         let session = self.text("session-id");
-        let messages = self.context.hub.with(|broker, now| broker.peek(self.entity, from, max, session, now));
+        let messages =
+            self.context.shared.with(|broker, now| broker.peek(self.entity, from, max, session, now));
         if messages.is_empty() {
             return Ok(Answer::nothing());
         }
@@ -122,7 +123,7 @@ impl Call<'_> {
             .collect::<Result<Vec<_>, AmqpError>>()?;
         let to = self.entity;
         let transaction = self.transaction()?;
-        let numbers = self.context.hub.with(|broker, now| {
+        let numbers = self.context.shared.with(|broker, now| {
             broker.check_sender(to)?;
             match transaction {
                 None => broker.schedule(to, messages, now),
@@ -137,7 +138,7 @@ impl Call<'_> {
         let numbers = self.sequence_numbers()?;
         let at = self.entity;
         let transaction = self.transaction()?;
-        self.context.hub.with(|broker, now| match transaction {
+        self.context.shared.with(|broker, now| match transaction {
             None => broker.cancel(at, &numbers, now),
             Some(id) => broker.enlist(id, Operation::Cancel { at, numbers }, now).map(drop),
         })?;
@@ -151,12 +152,12 @@ impl Call<'_> {
             _ => ReceiveMode::PeekLock,
         };
         let session = self.text("session-id");
-        if self.context.hub.with(|broker, _| broker.settings(self.entity).requires_session) {
+        if self.context.shared.with(|broker, _| broker.settings(self.entity).requires_session) {
             self.check_holds(session.unwrap_or_default())?;
         }
         let messages = self
             .context
-            .hub
+            .shared
             .with(|broker, now| broker.receive_deferred(self.entity, &numbers, mode, session, now))?;
         let messages = messages.iter().map(|message| {
             let entry = Map::new().with("message", encoded(message));
@@ -171,7 +172,7 @@ impl Call<'_> {
     fn update_disposition(&self) -> Result<Answer, Refusal> {
         let (at, tokens, settlement) = (self.entity, self.tokens()?, self.settlement()?);
         let transaction = self.transaction()?;
-        self.context.hub.with(|broker, now| match transaction {
+        self.context.shared.with(|broker, now| match transaction {
             None => broker.settle(at, &tokens, &settlement, now),
             Some(id) => broker.enlist(id, Operation::Settle { at, tokens, settlement }, now).map(drop),
         })?;
@@ -199,20 +200,22 @@ impl Call<'_> {
 
     fn renew_session_lock(&self) -> Result<Answer, Refusal> {
         let session = self.held_session()?;
-        let until = self.context.hub.with(|broker, now| broker.renew_session(self.entity, session, now))?;
+        let until =
+            self.context.shared.with(|broker, now| broker.renew_session(self.entity, session, now))?;
         Ok(Answer::ok(Map::new().with("expiration", timestamp(until))))
     }
 
     fn session_state(&self) -> Result<Answer, Refusal> {
         let session = self.held_session()?;
-        let state = self.context.hub.with(|broker, now| broker.session_state(self.entity, session, now))?;
+        let state =
+            self.context.shared.with(|broker, now| broker.session_state(self.entity, session, now))?;
         Ok(Answer::ok(Map::new().with("session-state", state)))
     }
 
     fn set_session_state(&self) -> Result<Answer, Refusal> {
         let session = self.held_session()?;
         let state = self.body.get("session-state").and_then(Value::as_binary).cloned();
-        self.context.hub.with(|broker, now| broker.set_session_state(self.entity, session, state, now))?;
+        self.context.shared.with(|broker, now| broker.set_session_state(self.entity, session, state, now))?;
         Ok(Answer::ok(Map::new()))
     }
 
@@ -220,7 +223,8 @@ impl Call<'_> {
         let since = self.number("last-updated-time").filter(|millis| *millis < END_OF_TIME);
         let since = since.map(Timestamp::from_millis);
         let (skip, top) = (self.count("skip"), self.count("top"));
-        let ids = self.context.hub.with(|broker, now| broker.session_ids(self.entity, since, skip, top, now));
+        let ids =
+            self.context.shared.with(|broker, now| broker.session_ids(self.entity, since, skip, top, now));
         if ids.is_empty() {
             return Ok(Answer::nothing());
         }
@@ -259,11 +263,11 @@ impl Call<'_> {
     }
 
     fn check_holds(&self, session: &str) -> Result<(), BrokerError> {
-        let hub = &self.context.hub;
-        if hub.holds_session(self.context.mailbox.id, self.entity, session) {
+        let shared = &self.context.shared;
+        if shared.holds_session(self.context.mailbox.id, self.entity, session) {
             return Ok(());
         }
-        let path = hub.with(|broker, _| broker.path(self.entity).to_owned());
+        let path = shared.with(|broker, _| broker.path(self.entity).to_owned());
         Err(BrokerError::SessionLockLost { path, session: session.to_owned() })
     }
 

@@ -1,6 +1,6 @@
-//! From sockets to the broker: what clients say becomes calls of [`Broker`](crate::broker::Broker), and what it answers
-//! becomes frames. Read it in the order of a frame's way: `listener`, `socket`, `door`, `connection`, `session`, and then the
-//! link that it is for.
+//! From sockets to the broker: frames of clients become calls of [`Broker`](crate::broker::Broker), and its answers become
+//! frames. Read it in the order in which a frame passes: `listener`, `socket`, `protocol_detect`, `connection`, and `session`
+//! with the links in it.
 
 mod address;
 mod cbs;
@@ -9,12 +9,10 @@ mod connection;
 mod context;
 mod coordinator;
 mod delivery;
-pub(crate) mod door;
 mod errors;
 mod halves;
 #[cfg(feature = "http")]
 pub(crate) mod http;
-pub(crate) mod hub;
 pub(crate) mod keys;
 pub(crate) mod listener;
 mod mailbox;
@@ -22,10 +20,12 @@ mod management;
 mod opening;
 pub(crate) mod port;
 mod producer;
+pub(crate) mod protocol_detect;
 pub(crate) mod replay;
 mod requests;
 mod rules;
 mod session;
+pub(crate) mod shared_state;
 mod socket;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

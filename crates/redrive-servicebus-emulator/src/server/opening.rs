@@ -35,7 +35,7 @@ impl Connection {
 
     pub(super) fn on_sasl(&mut self, frame: &Frame) -> Result<(), DecodeError> {
         let (mechanism, response) = sasl_init(&frame.body)?;
-        let accepted = mechanism != "PLAIN" || self.context.hub.keys.admits_plain(&response);
+        let accepted = mechanism != "PLAIN" || self.context.shared.keys.admits_plain(&response);
         if mechanism == "PLAIN" && accepted {
             self.context.authorised.plain();
         }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, lookup_host};
 use tokio::time::{Instant, sleep};
 
 /// How long a port may be in use by what is left of the last start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Where the emulator listens while it runs.
@@ -40,7 +40,7 @@ impl Port {
 
     /// Listens there once more, after the last listener was dropped.
     pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + PORT_TIMEOUT;
         loop {
             match TcpListener::bind(self.address).await {
                 // A child process that is being started by somebody in this process has the listener, too, until its program

@@ -46,9 +46,9 @@ fn send(
         Some(DeliveryState::Transactional { transaction, .. }) => {
             let id = context.transaction(transaction)?;
             let operation = Operation::Send { to: entity, messages };
-            context.hub.change(|broker, now| broker.enlist(id, operation, now).map(drop))
+            context.shared.change(|broker, now| broker.enlist(id, operation, now).map(drop))
         }
-        _ => context.hub.change(|broker, now| broker.send(entity, messages, now)),
+        _ => context.shared.change(|broker, now| broker.send(entity, messages, now)),
     };
     sent.map_err(|error| amqp_error(&error))
 }

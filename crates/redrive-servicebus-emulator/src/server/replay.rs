@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::connection::Connection;
-use super::hub::Hub;
 use super::keys::Keys;
+use super::shared_state::SharedState;
 use crate::broker::{Broker, Namespace, Settings, Topic};
 use crate::faults::Faults;
 
@@ -18,10 +18,10 @@ use crate::faults::Faults;
 /// # Panics
 /// When the server goes wrong: it holds back bytes without end, or does not end.
 pub fn replay(bytes: &[u8]) {
-    let hub = hub();
-    let mailbox = hub.connect();
+    let shared = shared();
+    let mailbox = shared.connect();
     let mut now = Instant::now();
-    let mut connection = Connection::new(Arc::clone(&hub), Arc::clone(&mailbox), now);
+    let mut connection = Connection::new(Arc::clone(&shared), Arc::clone(&mailbox), now);
     let mut input = BytesMut::new();
     // The size of the pieces follows from the bytes, so that every input is cut somewhere.
     let piece = bytes.first().map_or(1, |byte| usize::from(*byte) * 16 + 1);
@@ -35,7 +35,7 @@ pub fn replay(bytes: &[u8]) {
         let output = connection.take_output();
         assert!(output.len() < 32 << 20, "{} bytes in answer to a few", output.len());
         now += Duration::from_secs(1);
-        hub.clock.advance(Duration::from_secs(1));
+        shared.clock.advance(Duration::from_secs(1));
         if connection.next_deadline().is_some_and(|deadline| deadline <= now) {
             connection.on_time(now);
         }
@@ -44,16 +44,16 @@ pub fn replay(bytes: &[u8]) {
         }
     }
     connection.end();
-    hub.disconnect(mailbox.id);
+    shared.disconnect(mailbox.id);
 }
 
-fn hub() -> Arc<Hub> {
+fn shared() -> Arc<SharedState> {
     let sessions = Settings { requires_session: true, ..Settings::default() };
     let topic = Topic::new("events", Settings::default()).subscription("audit", Settings::default());
     let namespace =
         Namespace::default().queue("orders", Settings::default()).queue("sessions", sessions).topic(topic);
     let broker = Broker::new(&namespace, 1).expect("a namespace that can be");
-    Arc::new(Hub::new(
+    Arc::new(SharedState::new(
         broker,
         None,
         Arc::new(Clock::new(true)),

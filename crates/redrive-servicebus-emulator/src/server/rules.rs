@@ -13,19 +13,19 @@ impl Call<'_> {
         let description = description.ok_or_else(|| missing("rule-description"))?;
         let rule = Rule::from_request(name, description)
             .map_err(|error| AmqpError::new("com.microsoft:argument-error", error.to_string()))?;
-        self.context.hub.with(|broker, now| broker.add_rule(self.entity, rule, now))?;
+        self.context.shared.with(|broker, now| broker.add_rule(self.entity, rule, now))?;
         Ok(Answer::ok(Map::new()))
     }
 
     pub(super) fn remove_rule(&self) -> Result<Answer, Refusal> {
         let name = self.rule_name()?;
-        self.context.hub.with(|broker, now| broker.remove_rule(self.entity, name, now))?;
+        self.context.shared.with(|broker, now| broker.remove_rule(self.entity, name, now))?;
         Ok(Answer::ok(Map::new()))
     }
 
     pub(super) fn enumerate_rules(&self) -> Result<Answer, Refusal> {
         let (skip, top) = (self.count("skip"), self.count("top"));
-        let rules = self.context.hub.with(|broker, _| {
+        let rules = self.context.shared.with(|broker, _| {
             let rules = broker.rules(self.entity)?.iter().skip(skip).take(top);
             let entry = |rule: &Rule| Value::Map(Map::new().with("rule-description", rule.to_description()));
             Ok::<_, Refusal>(rules.map(entry).collect::<Vec<_>>())

@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection::{Connection, OPEN_TIME_OUT};
-use super::door::Door;
 use super::halves::Halves;
-use super::hub::Hub;
 use super::mailbox::Mailbox;
+use super::protocol_detect::ProtocolDetect;
+use super::shared_state::SharedState;
 
 /// How much is read at once.
 const READ_BUFFER: usize = 64 * 1024;
@@ -24,26 +24,35 @@ const INPUT_LIMIT: usize = 2 * READ_BUFFER;
 /// With this much unsent nothing more is read: a client that does not read cannot make us grow.
 const UNSENT_LIMIT: usize = 4 * 1024 * 1024;
 /// How long a client that we are closing gets to take the last frames.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves one client until either side ends it. What it held is given back at the end.
-pub(crate) async fn serve(stream: TcpStream, mailbox: Arc<Mailbox>, door: Arc<Door>, hub: Arc<Hub>) {
-    let ended = match let_in(stream, &door, &mailbox).await {
-        Ok(Some(halves)) => converse(halves, &mailbox, &hub).await,
+pub(crate) async fn serve(
+    stream: TcpStream,
+    mailbox: Arc<Mailbox>,
+    protocols: Arc<ProtocolDetect>,
+    shared: Arc<SharedState>,
+) {
+    let ended = match let_in(stream, &protocols, &mailbox).await {
+        Ok(Some(halves)) => converse(halves, &mailbox, &shared).await,
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
-    hub.disconnect(mailbox.id);
+    shared.disconnect(mailbox.id);
     if let Err(error) = ended {
         tracing::debug!(connection = mailbox.id, %error, "connection ended");
     }
 }
 
 /// `None`: the emulator ended first.
-async fn let_in(stream: TcpStream, door: &Door, mailbox: &Mailbox) -> io::Result<Option<Halves>> {
+async fn let_in(
+    stream: TcpStream,
+    protocols: &ProtocolDetect,
+    mailbox: &Mailbox,
+) -> io::Result<Option<Halves>> {
     stream.set_nodelay(true)?;
     tokio::select! {
-        halves = timeout(OPEN_TIME_OUT, door.open(stream)) => match halves {
+        halves = timeout(OPEN_TIME_OUT, protocols.accept(stream)) => match halves {
             Ok(halves) => halves.map(Some),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not come in")),
         },
@@ -62,9 +71,9 @@ async fn told_to_end(mailbox: &Mailbox) {
     }
 }
 
-async fn converse(halves: Halves, mailbox: &Arc<Mailbox>, hub: &Arc<Hub>) -> io::Result<()> {
-    let mut connection = Connection::new(Arc::clone(hub), Arc::clone(mailbox), Instant::now());
-    let ended = exchange(halves, &mut connection, mailbox, hub).await;
+async fn converse(halves: Halves, mailbox: &Arc<Mailbox>, shared: &Arc<SharedState>) -> io::Result<()> {
+    let mut connection = Connection::new(Arc::clone(shared), Arc::clone(mailbox), Instant::now());
+    let ended = exchange(halves, &mut connection, mailbox, shared).await;
     connection.end();
     ended
 }
@@ -73,7 +82,7 @@ async fn exchange(
     (mut reading, mut writing): Halves,
     connection: &mut Connection,
     mailbox: &Mailbox,
-    hub: &Hub,
+    shared: &SharedState,
 ) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_BUFFER);
     let mut output = BytesMut::new();
@@ -86,7 +95,7 @@ async fn exchange(
     while !connection.is_over() {
         if output.is_empty() && connection.has_output() {
             output = connection.take_output();
-            unwritten = hub.ticket();
+            unwritten = shared.ticket();
         }
         let room = connection.unsent() < UNSENT_LIMIT;
         let deadline = connection.next_deadline();
@@ -98,7 +107,7 @@ async fn exchange(
                 connection.receive(&mut input, Instant::now());
                 input.reserve(READ_BUFFER);
             }
-            written = hub.written(unwritten, connection.outages), if unwritten.is_some() => {
+            written = shared.written(unwritten, connection.outages), if unwritten.is_some() => {
                 unwritten = None;
                 if let Err(error) = written {
                     output.clear();
@@ -123,7 +132,7 @@ async fn exchange(
     if !connection.is_dropped() {
         let farewell = async {
             if kept {
-                hub.written(hub.ticket(), connection.outages).await.map_err(io::Error::other)?;
+                shared.written(shared.ticket(), connection.outages).await.map_err(io::Error::other)?;
             }
             writing.write_all(&output).await?;
             writing.flush().await?;
@@ -134,7 +143,7 @@ async fn exchange(
             }
             io::Result::Ok(())
         };
-        timeout(CLOSE_PATIENCE, farewell).await.unwrap_or(Ok(()))?;
+        timeout(CLOSE_TIMEOUT, farewell).await.unwrap_or(Ok(()))?;
     }
     Ok(())
 }

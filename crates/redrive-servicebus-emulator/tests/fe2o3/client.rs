@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// How long something may take that is expected to come: it only tells a machine that stands still from one that hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long nothing must come where nothing is expected.
 const QUIET: Duration = Duration::from_millis(300);
@@ -194,7 +194,7 @@ impl Requests {
 
     pub(crate) async fn reply(&mut self, id: MessageId) -> Reply {
         let delivery: Delivery<Body<Value>> =
-            tokio::time::timeout(PATIENCE, self.replies.recv()).await.expect("a reply").expect("a message");
+            tokio::time::timeout(TEST_TIMEOUT, self.replies.recv()).await.expect("a reply").expect("a message");
         self.replies.accept(&delivery).await.expect("the link is open");
         let message = delivery.into_message();
         let correlation = message.properties.and_then(|properties| properties.correlation_id);
@@ -233,7 +233,7 @@ pub(crate) fn message_with_id(id: &str, text: &str) -> Message<Data> {
 }
 
 pub(crate) async fn one(receiver: &mut Receiver) -> Received {
-    tokio::time::timeout(PATIENCE, receiver.recv()).await.expect("a message comes").expect("a delivery")
+    tokio::time::timeout(TEST_TIMEOUT, receiver.recv()).await.expect("a message comes").expect("a delivery")
 }
 
 pub(crate) async fn many(receiver: &mut Receiver, count: usize) -> Vec<Received> {
@@ -274,7 +274,7 @@ pub(crate) fn tokens(deliveries: &[Received]) -> Value {
 
 /// Waits until the emulator has it so: a settlement on a link is not confirmed to this client.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(std::time::Instant::now() < end, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

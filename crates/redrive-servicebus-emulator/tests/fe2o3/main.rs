@@ -2,10 +2,10 @@
 //! show, such as transactions, credit, and answers to nonsense.
 
 mod client;
-mod doors;
 mod links;
 mod management;
 mod process;
+mod protocols;
 mod transactions;
 
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};

@@ -1,6 +1,6 @@
 //! Requests to `$management` and `$cbs`, and sessions.
 
-use crate::client::{Client, PATIENCE, Requests, delivery_count, many, one, text, tokens};
+use crate::client::{Client, TEST_TIMEOUT, Requests, delivery_count, many, one, text, tokens};
 use crate::{HALF_A_MINUTE, count, emulator, with_key, with_queue};
 use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
 use fe2o3_amqp_types::definitions::ErrorCondition;
@@ -140,7 +140,7 @@ async fn a_lost_session_is_detached() {
     let mut client = Client::connect(&emulator).await;
     let mut receiver = client.try_receiver(session("s", Some("a")), 1).await.expect("a session");
     emulator.advance(Duration::from_secs(31));
-    let lost = tokio::time::timeout(PATIENCE, receiver.recv::<Body<Value>>()).await.expect("an end");
+    let lost = tokio::time::timeout(TEST_TIMEOUT, receiver.recv::<Body<Value>>()).await.expect("an end");
     let Err(RecvError::LinkStateError(error)) = lost else { panic!("{lost:?}") };
     assert!(error.to_string().contains("session-lock-lost"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! The emulator as a program.
 
-use crate::client::{Client, PATIENCE};
+use crate::client::{Client, TEST_TIMEOUT};
 #[cfg(target_os = "linux")]
 use crate::client::{Requests, message, one, text, texts};
 #[cfg(target_os = "linux")]
@@ -39,11 +39,11 @@ async fn sigterm_and_ctrl_c_end_it_in_order() {
         let id = program.id().expect("it runs").to_string();
         let sent = std::process::Command::new("kill").args([signal, &id]).status().expect("kill runs");
         assert!(sent.success());
-        let told = tokio::time::timeout(PATIENCE, client.connection.on_close()).await.expect("an end");
+        let told = tokio::time::timeout(TEST_TIMEOUT, client.connection.on_close()).await.expect("an end");
         let told = told.expect_err("the emulator closes with a reason").to_string();
         assert!(told.contains("The emulator ends"), "{signal}: {told}");
         let status =
-            tokio::time::timeout(PATIENCE, program.wait()).await.expect("it ends").expect("a status");
+            tokio::time::timeout(TEST_TIMEOUT, program.wait()).await.expect("it ends").expect("a status");
         assert!(status.success(), "{signal}: {status}");
     }
 }
@@ -73,7 +73,7 @@ async fn a_full_disk_refuses_what_cannot_be_kept_until_there_is_room() {
                 told = client.connection.on_close() => Err(told.expect_err("a reason").to_string()),
             }
         };
-        match tokio::time::timeout(PATIENCE, sending).await.expect("an answer, or an end") {
+        match tokio::time::timeout(TEST_TIMEOUT, sending).await.expect("an answer, or an end") {
             Ok(Outcome::Accepted(_)) => kept += 1,
             Ok(other) => panic!("{other:?}"),
             Err(told) => break told,
@@ -100,7 +100,7 @@ async fn a_full_disk_refuses_what_cannot_be_kept_until_there_is_room() {
     let id = program.id().expect("it runs").to_string();
     let raised = std::process::Command::new("prlimit").args(["--pid", &id, "--fsize=unlimited:"]).status();
     assert!(raised.expect("prlimit runs").success());
-    let first = tokio::time::timeout(PATIENCE, one(&mut receiver)).await.expect("it is handed out");
+    let first = tokio::time::timeout(TEST_TIMEOUT, one(&mut receiver)).await.expect("it is handed out");
     assert!(text(&first).starts_with("0 "));
     receiver.release(&first).await.expect("released");
     let outcome = sender.send(message("last")).await.expect("an answer");
@@ -113,7 +113,7 @@ async fn a_full_disk_refuses_what_cannot_be_kept_until_there_is_room() {
     let mut receiver = client.receiver("q", 1000).await;
     let mut found = Vec::new();
     while found.last().is_none_or(|last| last != "last") {
-        let next = tokio::time::timeout(PATIENCE, one(&mut receiver)).await.expect("it is there");
+        let next = tokio::time::timeout(TEST_TIMEOUT, one(&mut receiver)).await.expect("it is there");
         found.extend(texts(&[next]).iter().filter_map(|text| text.split(' ').next().map(str::to_owned)));
     }
     let accepted = (0..kept).map(|nth| nth.to_string());

@@ -20,9 +20,9 @@ use crate::amqp::Map;
 use crate::broker::{BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Settlement};
 use crate::faults::{Effect, Step};
 use crate::server::errors::status_of;
-use crate::server::hub::Hub;
 use crate::server::keys::Authorised;
 use crate::server::mailbox::LinkKey;
+use crate::server::shared_state::SharedState;
 
 /// More than the largest message of the Premium tier.
 const MAX_BODY: usize = 128 << 20;
@@ -32,7 +32,7 @@ const LINK: LinkKey = LinkKey { channel: 0, handle: 0 };
 /// Who asks, on which connection.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
-    pub(super) hub: Arc<Hub>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) connection: u64,
     /// There may be something for who waits.
     pub(super) wake: Arc<Notify>,
@@ -55,20 +55,20 @@ type Answer = Response<Full<Bytes>>;
 
 impl Caller {
     pub(super) async fn answer(self, request: Request<Body>) -> Result<Answer, Dropped> {
-        let outages = self.hub.outages();
+        let outages = self.shared.outages();
         let (head, body) = request.into_parts();
         let asked = match self.check(&head.uri, &head.headers, route(&head.method, &head.uri)) {
             Ok(asked) => asked,
             Err(refused) => return Ok(self.finished(refused.into_answer())),
         };
         let (path, verb) = asked;
-        let fault = self.hub.faults.strike(step(&verb), &path);
+        let fault = self.shared.faults.strike(step(&verb), &path);
         let answer = match fault.as_ref().and_then(Effect::refusal) {
             Some(refusal) => Err(Refused::condition(&refusal.condition)),
             None => self.act(&path, verb, &head.uri, &head.headers, body).await,
         };
         // An answer that a crash could make untrue is none.
-        let kept = self.hub.written(self.hub.ticket(), outages).await;
+        let kept = self.shared.written(self.shared.ticket(), outages).await;
         let answer = kept.map_err(Refused::from).and(answer).unwrap_or_else(Refused::into_answer);
         match fault {
             Some(Effect::LoseReply) => pending().await,
@@ -86,8 +86,8 @@ impl Caller {
         routed: Result<(String, Verb), NoRoute>,
     ) -> Result<(String, Verb), Refused> {
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let now = self.hub.clock.now();
-        let grant = self.hub.keys.check_token(token, now);
+        let now = self.shared.clock.now();
+        let grant = self.shared.keys.check_token(token, now);
         let grant = grant.map_err(|error| Refused::new(StatusCode::UNAUTHORIZED, error.to_string()))?;
         let (path, verb) = routed.map_err(|none| match none {
             NoRoute::Path => Refused::new(StatusCode::NOT_FOUND, "This is no path of the run-time REST API."),
@@ -115,7 +115,7 @@ impl Caller {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Answer, Refused> {
-        let entity = self.hub.change(|broker, _| broker.find(path))?;
+        let entity = self.shared.change(|broker, _| broker.find(path))?;
         match verb {
             Verb::Send => {
                 self.send(entity, headers, body).await?;
@@ -128,7 +128,7 @@ impl Caller {
             Verb::Complete(lock) => self.settle(entity, lock, &Settlement::Complete),
             Verb::Unlock(lock) => self.settle(entity, lock, &Settlement::Abandon { properties: Map::new() }),
             Verb::Renew(lock) => {
-                let renewed = self.hub.with(|broker, now| broker.renew(entity, &[lock], now));
+                let renewed = self.shared.with(|broker, now| broker.renew(entity, &[lock], now));
                 renewed.map_err(of_lock)?;
                 Ok(status(StatusCode::OK))
             }
@@ -136,12 +136,12 @@ impl Caller {
     }
 
     async fn send(&self, to: EntityId, headers: &HeaderMap, body: Body) -> Result<(), Refused> {
-        self.hub.with(|broker, _| broker.check_sender(to))?;
+        self.shared.with(|broker, _| broker.check_sender(to))?;
         let collected = Limited::new(body, MAX_BODY).collect().await;
         let body = collected.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let message = message::read(headers, body.to_bytes(), self.hub.clock.now());
+        let message = message::read(headers, body.to_bytes(), self.shared.clock.now());
         let message = message.map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error))?;
-        self.hub.with(|broker, now| broker.send(to, vec![message.into()], now))?;
+        self.shared.with(|broker, now| broker.send(to, vec![message.into()], now))?;
         Ok(())
     }
 
@@ -153,13 +153,13 @@ impl Caller {
         wait: Duration,
         uri: &Uri,
     ) -> Result<Answer, Refused> {
-        self.hub.with(|broker, _| broker.check_receiver(from, false))?;
+        self.shared.with(|broker, _| broker.check_receiver(from, false))?;
         let deadline = Instant::now() + wait;
-        let receiver = ReceiverId(self.hub.next_id());
+        let receiver = ReceiverId(self.shared.next_id());
         let _waiting = Waiting { caller: self, entity: from };
         let mut ends = self.ends.clone();
         loop {
-            let next = self.hub.with_or_wait(from, (self.connection, LINK), |broker, now| {
+            let next = self.shared.with_or_wait(from, (self.connection, LINK), |broker, now| {
                 match broker.receive(from, receiver, mode, 1, now) {
                     Ok(messages) => messages.into_iter().next().map(Ok),
                     Err(error) => Some(Err(error)),
@@ -177,13 +177,13 @@ impl Caller {
     }
 
     fn settle(&self, at: EntityId, lock: Uuid, settlement: &Settlement) -> Result<Answer, Refused> {
-        self.hub.with(|broker, now| broker.settle(at, &[lock], settlement, now)).map_err(of_lock)?;
+        self.shared.with(|broker, now| broker.settle(at, &[lock], settlement, now)).map_err(of_lock)?;
         Ok(status(StatusCode::OK))
     }
 
     /// With the emulator's time, by which everything in it is meant.
     fn finished(&self, mut answer: Answer) -> Answer {
-        if let Ok(date) = HeaderValue::try_from(http_date(self.hub.clock.now())) {
+        if let Ok(date) = HeaderValue::try_from(http_date(self.shared.clock.now())) {
             answer.headers_mut().insert(DATE, date);
         }
         answer
@@ -198,7 +198,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.caller.hub.stop_waiting(self.entity, (self.caller.connection, LINK));
+        self.caller.shared.stop_waiting(self.entity, (self.caller.connection, LINK));
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use super::call::Caller;
-use crate::server::hub::Hub;
 use crate::server::mailbox::Mailbox;
+use crate::server::shared_state::SharedState;
 
 /// The head of a request has at most so many bytes: Service Bus takes 64 KiB of properties, written longer here.
 const MAX_HEAD: usize = 512 * 1024;
@@ -26,7 +26,7 @@ pub(super) async fn serve(stream: TcpStream, registered: Registered) {
     let (ending, ends) = watch::channel(false);
     let wake = Arc::new(Notify::new());
     let caller = Caller {
-        hub: Arc::clone(&registered.hub),
+        shared: Arc::clone(&registered.shared),
         connection: registered.mailbox.id,
         wake: Arc::clone(&wake),
         ends,
@@ -62,18 +62,18 @@ pub(super) async fn serve(stream: TcpStream, registered: Registered) {
 
 /// Known to the emulator for as long as this lives, also where the task is given up.
 pub(super) struct Registered {
-    hub: Arc<Hub>,
+    shared: Arc<SharedState>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Registered {
-    pub(super) fn new(hub: &Arc<Hub>) -> Self {
-        Self { mailbox: hub.connect(), hub: Arc::clone(hub) }
+    pub(super) fn new(shared: &Arc<SharedState>) -> Self {
+        Self { mailbox: shared.connect(), shared: Arc::clone(shared) }
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.hub.disconnect(self.mailbox.id);
+        self.shared.disconnect(self.mailbox.id);
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// How long a client waits for a message that does not say how long.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
 /// And at most.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is asked for, of which entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn wait(query: &str) -> Duration {
         let (name, value) = pair.split_once('=')?;
         name.eq_ignore_ascii_case("timeout").then(|| value.parse().ok()).flatten()
     });
-    asked.map_or(DEFAULT_WAIT, Duration::from_secs).min(LONGEST_WAIT)
+    asked.map_or(DEFAULT_WAIT, Duration::from_secs).min(MAX_WAIT)
 }
 
 #[cfg(test)]

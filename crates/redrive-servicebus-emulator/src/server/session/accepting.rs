@@ -17,7 +17,7 @@ use crate::server::errors::amqp_error;
 use crate::server::mailbox::LinkKey;
 
 /// How long a client waits that does not say how long.
-const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
+const DEFAULT_ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// .NET counts from the year 1, in steps of 100 ns.
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
 const TICKS_PER_MILLISECOND: i64 = 10_000;
@@ -35,9 +35,9 @@ pub(super) struct Accepting {
 
 impl Accepting {
     pub(super) fn new(attach: Attach, session: Option<String>, consumer: Consumer, now: Instant) -> Self {
-        let patience = attach.properties.get("com.microsoft:timeout").and_then(Value::as_u32);
-        let patience = patience.map_or(DEFAULT_PATIENCE, |ms| Duration::from_millis(ms.into()));
-        Self { path: consumer.path.clone(), attach, session, consumer, deadline: now + patience }
+        let timeout = attach.properties.get("com.microsoft:timeout").and_then(Value::as_u32);
+        let timeout = timeout.map_or(DEFAULT_ACCEPT_TIMEOUT, |ms| Duration::from_millis(ms.into()));
+        Self { path: consumer.path.clone(), attach, session, consumer, deadline: now + timeout }
     }
 
     /// Some clients give credit before they are attached.
@@ -46,8 +46,8 @@ impl Accepting {
     }
 
     pub(super) fn close(&self, context: &Context, link: LinkKey) {
-        context.hub.stop_waiting(self.consumer.entity, (context.mailbox.id, link));
-        context.hub.release(self.consumer.receiver);
+        context.shared.stop_waiting(self.consumer.entity, (context.mailbox.id, link));
+        context.shared.release(self.consumer.receiver);
     }
 }
 
@@ -58,8 +58,8 @@ impl Session {
         let link = (context.mailbox.id, LinkKey { channel: self.channel, handle });
         let (entity, receiver) = (accepting.consumer.entity, accepting.consumer.receiver);
         // Before there is a session: it may be lost the moment after, and the link must hear of that.
-        context.hub.hold(receiver, link);
-        let accepted = context.hub.with_or_wait(entity, link, |broker, now| {
+        context.shared.hold(receiver, link);
+        let accepted = context.shared.with_or_wait(entity, link, |broker, now| {
             broker.accept_session(entity, accepting.session.as_deref(), receiver, now).transpose()
         });
         match accepted {

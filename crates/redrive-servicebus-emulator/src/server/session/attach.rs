@@ -4,7 +4,7 @@ use super::Link;
 use super::Session;
 use super::accepting::Accepting;
 use super::consumer::Consumer;
-use super::inlet::{Inlet, Purpose};
+use super::incoming::{IncomingLink, Purpose};
 use super::replies::Replies;
 use crate::amqp::Value;
 use crate::amqp::performative::{Attach, Detach, Performative};
@@ -31,7 +31,7 @@ impl Session {
             }
             Ok(link) => {
                 self.answer_attach(context, answer(attach, &link));
-                let sends = matches!(link, Link::Inlet(_));
+                let sends = matches!(link, Link::Incoming(_));
                 self.links.insert(handle, link);
                 self.touch(context, handle);
                 if sends {
@@ -73,17 +73,17 @@ fn link_for(context: &mut Context, attach: &Attach) -> Result<Link, AmqpError> {
         };
     }
     if is_coordinator(&attach.target) {
-        return Ok(Link::Inlet(Inlet::new(Purpose::Coordinator, MAX_REQUEST)));
+        return Ok(Link::Incoming(IncomingLink::new(Purpose::Coordinator, MAX_REQUEST)));
     }
     let Some(address) = address_of(&attach.target) else { return Err(no_address("target")) };
-    Ok(Link::Inlet(match Address::parse(address) {
-        Address::Cbs => Inlet::new(Purpose::Cbs, MAX_REQUEST),
+    Ok(Link::Incoming(match Address::parse(address) {
+        Address::Cbs => IncomingLink::new(Purpose::Cbs, MAX_REQUEST),
         Address::Management(path) => {
             context.check_authorised(&path)?;
             let entity =
-                context.hub.with(|broker, _| broker.find(&path)).map_err(|error| amqp_error(&error))?;
-            let max = context.hub.with(|broker, _| broker.settings(entity).max_message_size);
-            Inlet::new(Purpose::Management { entity, path }, max.max(MAX_REQUEST))
+                context.shared.with(|broker, _| broker.find(&path)).map_err(|error| amqp_error(&error))?;
+            let max = context.shared.with(|broker, _| broker.settings(entity).max_message_size);
+            IncomingLink::new(Purpose::Management { entity, path }, max.max(MAX_REQUEST))
         }
         Address::Entity(path) => sending_link(context, path)?,
     }))
@@ -93,7 +93,7 @@ fn receiving_link(context: &mut Context, attach: &Attach, path: &str) -> Result<
     check(context, path)?;
     let session = session_filter(&attach.source);
     let entity = context
-        .hub
+        .shared
         .with(|broker, _| {
             let entity = broker.find(path)?;
             broker.check_receiver(entity, session.is_some()).map(|()| entity)
@@ -103,7 +103,7 @@ fn receiving_link(context: &mut Context, attach: &Attach, path: &str) -> Result<
     let mut consumer = Consumer {
         entity,
         path: path.to_owned(),
-        receiver: ReceiverId(context.hub.next_id()),
+        receiver: ReceiverId(context.shared.next_id()),
         mode: if settled { ReceiveMode::ReceiveAndDelete } else { ReceiveMode::PeekLock },
         in_session: false,
         delivery_count: 0,
@@ -120,17 +120,17 @@ fn receiving_link(context: &mut Context, attach: &Attach, path: &str) -> Result<
     ))))
 }
 
-fn sending_link(context: &mut Context, path: String) -> Result<Inlet, AmqpError> {
+fn sending_link(context: &mut Context, path: String) -> Result<IncomingLink, AmqpError> {
     check(context, &path)?;
     let (entity, max) = context
-        .hub
+        .shared
         .with(|broker, _| {
             let entity = broker.find(&path)?;
             broker.check_sender(entity)?;
             Ok((entity, broker.settings(entity).max_message_size))
         })
         .map_err(|error| amqp_error(&error))?;
-    Ok(Inlet::new(Purpose::Producer { entity, path }, max))
+    Ok(IncomingLink::new(Purpose::Producer { entity, path }, max))
 }
 
 fn check(context: &mut Context, path: &str) -> Result<(), AmqpError> {
@@ -148,7 +148,7 @@ fn no_address(terminus: &str) -> AmqpError {
 fn answer(attach: &Attach, link: &Link) -> Attach {
     let mut answer = attach.mirrored();
     answer.max_message_size = match link {
-        Link::Inlet(inlet) => Some(inlet.max_message_size),
+        Link::Incoming(incoming) => Some(incoming.max_message_size),
         // Clients that send nothing want to see a limit as well.
         _ => Some(u64::MAX >> 1),
     };

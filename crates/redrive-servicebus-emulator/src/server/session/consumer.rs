@@ -35,9 +35,9 @@ impl Consumer {
     }
 
     pub(super) fn close(&mut self, context: &Context, link: LinkKey) {
-        context.hub.stop_waiting(self.entity, (context.mailbox.id, link));
+        context.shared.stop_waiting(self.entity, (context.mailbox.id, link));
         if self.in_session {
-            context.hub.release(self.receiver);
+            context.shared.release(self.receiver);
         }
     }
 }
@@ -53,7 +53,7 @@ impl Session {
                 return self.drained(context, handle);
             }
             let (entity, receiver, mode) = (consumer.entity, consumer.receiver, consumer.mode);
-            let next = context.hub.with_or_wait(entity, key, |broker, now| {
+            let next = context.shared.with_or_wait(entity, key, |broker, now| {
                 match broker.receive(entity, receiver, mode, 1, now) {
                     Ok(messages) => messages.into_iter().next().map(Ok),
                     Err(error) => Some(Err(error)),
@@ -217,7 +217,7 @@ fn settle_at(
     transaction: Option<&Bytes>,
 ) -> Result<(), AmqpError> {
     let transaction = transaction.map(|id| context.transaction(id)).transpose()?;
-    let settled = context.hub.change(|broker, now| match transaction {
+    let settled = context.shared.change(|broker, now| match transaction {
         None => broker.settle(at, &[token], &settlement, now),
         Some(id) => {
             broker.enlist(id, Operation::Settle { at, tokens: vec![token], settlement }, now).map(drop)

@@ -26,18 +26,18 @@ impl Session {
     /// Something came or went by this link.
     pub(super) fn touch(&mut self, context: &Context, handle: u32) {
         let is_watched = |link: &Link| match link {
-            Link::Inlet(inlet) => inlet.entity().is_some(),
+            Link::Incoming(incoming) => incoming.entity().is_some(),
             Link::Consumer(_) => true,
             Link::Replies(_) | Link::Accepting(_) => false,
         };
-        if context.hub.idle_links.is_some() && self.links.get(&handle).is_some_and(is_watched) {
-            self.last_used.0.insert(handle, context.hub.clock.now());
+        if context.shared.idle_links.is_some() && self.links.get(&handle).is_some_and(is_watched) {
+            self.last_used.0.insert(handle, context.shared.clock.now());
         }
     }
 
     pub(in crate::server) fn detach_idle(&mut self, context: &mut Context) {
-        let Some(patience) = context.hub.idle_links else { return };
-        let now = context.hub.clock.now();
+        let Some(patience) = context.shared.idle_links else { return };
+        let now = context.shared.clock.now();
         let idle = self.last_used.0.iter().filter(|(_, used)| now.since(**used) >= patience);
         let idle: Vec<u32> = idle.map(|(handle, _)| *handle).collect();
         for handle in idle {
@@ -48,15 +48,15 @@ impl Session {
 
     /// When, by the machine's clock, the next link may be idle; `None` also where time moves only when it is told to.
     pub(in crate::server) fn next_idle(&self, context: &Context) -> Option<Instant> {
-        let patience = context.hub.idle_links.filter(|_| context.hub.clock.runs())?;
+        let patience = context.shared.idle_links.filter(|_| context.shared.clock.runs())?;
         let oldest = self.last_used.0.values().min()?;
-        Some(Instant::now() + (*oldest + patience).since(context.hub.clock.now()))
+        Some(Instant::now() + (*oldest + patience).since(context.shared.clock.now()))
     }
 }
 
 /// In the words of Azure: people look for them.
 fn reason(links: &BTreeMap<u32, Link>, handle: u32, patience: Duration) -> String {
-    let who = if matches!(links.get(&handle), Some(Link::Inlet(_))) { "Publisher" } else { "Consumer" };
+    let who = if matches!(links.get(&handle), Some(Link::Incoming(_))) { "Publisher" } else { "Consumer" };
     let (seconds, minutes) = (patience.as_secs() % 60, patience.as_secs() / 60);
     let (minutes, hours) = (minutes % 60, minutes / 60);
     format!(

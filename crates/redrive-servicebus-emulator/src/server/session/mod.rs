@@ -1,13 +1,13 @@
 //! One AMQP session: its windows, and its links by handle.
 //!
-//! `attach` makes a link; `inlet`, `consumer`, `replies` and `accepting` are what a link may be for; `outgoing` is what is on its
+//! `attach` makes a link; `incoming`, `consumer`, `replies` and `accepting` are what a link may be for; `outgoing` is what is on its
 //! way to the client; `idle` detaches links that nobody uses.
 
 mod accepting;
 mod attach;
 mod consumer;
 mod idle;
-mod inlet;
+mod incoming;
 mod outgoing;
 mod replies;
 
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use self::accepting::Accepting;
 use self::consumer::Consumer;
 use self::idle::LastUsed;
-use self::inlet::Inlet;
+use self::incoming::IncomingLink;
 use self::outgoing::Outgoing;
 use self::replies::Replies;
 use super::context::Context;
@@ -39,7 +39,7 @@ const MAX_UNSETTLED: usize = 1 << 16;
 #[derive(Debug)]
 enum Link {
     /// The client sends.
-    Inlet(Inlet),
+    Incoming(IncomingLink),
     /// The client receives messages.
     Consumer(Consumer),
     /// The client receives answers to requests.
@@ -145,7 +145,7 @@ impl Session {
             Some(Link::Consumer(consumer)) => consumer.on_flow(flow),
             Some(Link::Replies(replies)) => replies.on_flow(flow),
             Some(Link::Accepting(accepting)) => accepting.on_flow(flow),
-            Some(Link::Inlet(_)) | None => {}
+            Some(Link::Incoming(_)) | None => {}
         }
         if let Some(handle) = flow.handle {
             self.touch(context, handle);
@@ -180,7 +180,7 @@ impl Session {
         let key = LinkKey { channel: self.channel, handle };
         match &mut link {
             Link::Consumer(consumer) => consumer.close(context, key),
-            Link::Inlet(inlet) => inlet.close(context),
+            Link::Incoming(incoming) => incoming.close(context),
             Link::Accepting(accepting) => accepting.close(context, key),
             Link::Replies(replies) => replies.close(context),
         }
@@ -223,7 +223,7 @@ impl Session {
             Some(Link::Consumer(_)) => self.serve_consumer(context, handle),
             Some(Link::Replies(_)) => self.serve_replies(context, handle),
             Some(Link::Accepting(_)) => self.try_accept(context, handle),
-            Some(Link::Inlet(_)) | None => {}
+            Some(Link::Incoming(_)) | None => {}
         }
     }
 
@@ -266,7 +266,7 @@ impl Session {
         };
         if let Some((handle, link)) = handle.and_then(|handle| Some((handle, self.links.get(&handle)?))) {
             let (delivery_count, credit, drain) = match link {
-                Link::Inlet(inlet) => (inlet.delivery_count, inlet.credit, false),
+                Link::Incoming(incoming) => (incoming.delivery_count, incoming.credit, false),
                 Link::Consumer(consumer) => (consumer.delivery_count, consumer.credit, consumer.drain),
                 Link::Replies(replies) => (replies.delivery_count, replies.credit, false),
                 Link::Accepting(_) => return,
@@ -284,7 +284,7 @@ impl Link {
     /// The entity that it sends to or receives from.
     fn entity(&self) -> Option<&str> {
         match self {
-            Self::Inlet(inlet) => inlet.entity(),
+            Self::Incoming(incoming) => incoming.entity(),
             Self::Consumer(consumer) => Some(&consumer.path),
             Self::Accepting(accepting) => Some(&accepting.path),
             Self::Replies(_) => None,
@@ -295,7 +295,7 @@ impl Link {
         match self {
             Self::Accepting(accepting) => Some(accepting.deadline),
             Self::Replies(replies) => replies.next_due(),
-            Self::Inlet(_) | Self::Consumer(_) => None,
+            Self::Incoming(_) | Self::Consumer(_) => None,
         }
     }
 }

@@ -2,14 +2,14 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn hub_that_detaches() -> Arc<Hub> {
-    let hub = Arc::into_inner(hub()).unwrap();
-    Arc::new(hub.detaching_idle_links(Some(10 * MINUTE)))
+fn hub_that_detaches() -> Arc<SharedState> {
+    let shared = Arc::into_inner(shared()).unwrap();
+    Arc::new(shared.detaching_idle_links(Some(10 * MINUTE)))
 }
 
 impl Client {
     fn put_forward(&mut self, by: Duration) -> Vec<Said> {
-        self.hub.put_forward(by);
+        self.shared.put_forward(by);
         self.hear()
     }
 }
@@ -63,7 +63,7 @@ fn links_for_requests_stay() {
 
 #[test]
 fn by_itself_no_link_is_idle() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     assert!(detached(&client.put_forward(600 * MINUTE)).is_empty());
 }

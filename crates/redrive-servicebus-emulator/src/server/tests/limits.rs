@@ -9,7 +9,7 @@ fn close_error(said: &[Said]) -> Option<String> {
 
 #[test]
 fn a_message_beyond_the_limit_is_refused_and_not_kept() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     let part = vec![0; 60_000];
     for _ in 0..10 {
@@ -22,7 +22,7 @@ fn a_message_beyond_the_limit_is_refused_and_not_kept() {
 
 #[test]
 fn what_is_no_message_is_refused_and_the_link_goes_on() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     for payload in [&[0xff, 1, 2][..], &[0x00, 0x53, 0x75, 0xa0, 200][..], &[0x00, 0x53, 0x99, 0x45][..]] {
         let said = client.transfer(0, payload, None);
@@ -33,7 +33,7 @@ fn what_is_no_message_is_refused_and_the_link_goes_on() {
 
 #[test]
 fn a_batch_is_as_many_messages_as_it_has_sections_or_none() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     let sections = |last: &[u8]| {
         let mut bytes = message("ignored").to_bytes().to_vec();
@@ -58,7 +58,7 @@ fn nonsense_closes_the_connection_with_a_reason() {
     for nonsense in
         [&[0xff_u8; 40][..], &[0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x99, 0x45], b"GET / HTTP/1.1\r\n\r\n"]
     {
-        let mut client = Client::connect(&hub());
+        let mut client = Client::connect(&shared());
         let now = client.now;
         client.connection.receive(&mut BytesMut::from(nonsense), now);
         assert!(close_error(&client.hear()).is_some(), "{nonsense:x?}");
@@ -68,9 +68,9 @@ fn nonsense_closes_the_connection_with_a_reason() {
 
 #[test]
 fn handles_and_channels_are_bounded() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     assert!(close_error(&client.attach_sender(256, "orders")).is_some());
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     assert_eq!(
         close_error(&client.attach_sender(0, "orders")).as_deref(),
@@ -80,7 +80,7 @@ fn handles_and_channels_are_bounded() {
 
 #[test]
 fn a_client_that_takes_no_answers_is_closed_before_they_are_too_many() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     for _ in 0..200 {
         client.send(0, &Message::with_data(vec![0; 60_000]), None);
@@ -95,8 +95,8 @@ fn a_client_that_takes_no_answers_is_closed_before_they_are_too_many() {
 
 #[test]
 fn with_keys_nothing_is_attached_before_a_token_is_put() {
-    let hub = hub_with(Keys::new(vec![("root".into(), "secret".into())]));
-    let mut client = Client::connect(&hub);
+    let shared = hub_with(Keys::new(vec![("root".into(), "secret".into())]));
+    let mut client = Client::connect(&shared);
     let said = client.attach_sender(0, "orders");
     assert_eq!(detach_error(&said).unwrap().condition, "amqp:unauthorized-access");
     client.attach_sender(1, "$cbs");
@@ -111,14 +111,14 @@ fn with_keys_nothing_is_attached_before_a_token_is_put() {
 
 #[test]
 fn a_silent_client_is_closed_and_a_listening_one_kept_alive() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     assert!(client.wait(Duration::from_secs(470)).is_empty());
     assert_eq!(close_error(&client.wait(Duration::from_secs(20))).as_deref(), Some("amqp:connection:forced"));
 }
 
 #[test]
 fn a_client_that_takes_nothing_is_kept_alive_once() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.connection.keep_alive = Some(Duration::from_secs(12));
     client.now += Duration::from_secs(240);
     for _ in 0..3 {

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_sender_is_given_credit_and_its_message_is_stored() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     let said = client.attach_sender(0, "orders");
     assert!(
         matches!(&said[0].0, Performative::Attach(attach) if attach.receiver && attach.max_message_size.is_some())
@@ -17,7 +17,7 @@ fn a_sender_is_given_credit_and_its_message_is_stored() {
 
 #[test]
 fn an_unknown_entity_is_attached_to_nothing_and_then_detached() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     let said = client.attach_receiver(0, "nowhere");
     assert!(matches!(&said[0].0, Performative::Attach(attach) if attach.source.is_null()));
     assert_eq!(detach_error(&said).unwrap().condition, "amqp:not-found");
@@ -27,11 +27,11 @@ fn an_unknown_entity_is_attached_to_nothing_and_then_detached() {
 
 #[test]
 fn a_link_that_waits_gets_a_message_once_there_is_one() {
-    let hub = hub();
-    let mut receiver = Client::connect(&hub);
+    let shared = shared();
+    let mut receiver = Client::connect(&shared);
     receiver.attach_receiver(0, "orders");
     assert!(receiver.credit(0, 0, 5, false).is_empty());
-    let mut sender = Client::connect(&hub);
+    let mut sender = Client::connect(&shared);
     sender.attach_sender(0, "orders");
     sender.send(0, &message("a"), None);
     assert_eq!(messages(&receiver.hear()).len(), 1);
@@ -39,7 +39,7 @@ fn a_link_that_waits_gets_a_message_once_there_is_one() {
 
 #[test]
 fn credit_bounds_what_is_handed_out_and_draining_gives_the_rest_back() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     for _ in 0..3 {
         client.send(0, &message("a"), None);
@@ -56,7 +56,7 @@ fn credit_bounds_what_is_handed_out_and_draining_gives_the_rest_back() {
 
 #[test]
 fn a_drain_that_crosses_the_last_delivery_is_answered_too() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     client.attach_receiver(1, "orders");
     client.credit(1, 0, 1, false);
@@ -69,7 +69,7 @@ fn a_drain_that_crosses_the_last_delivery_is_answered_too() {
 
 #[test]
 fn an_echo_is_answered_with_where_the_link_stands() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_receiver(0, "orders");
     let flow = Flow {
         handle: Some(0),
@@ -86,8 +86,8 @@ fn an_echo_is_answered_with_where_the_link_stands() {
 
 #[test]
 fn a_large_message_is_split_by_the_clients_frames_and_waits_for_its_window() {
-    let hub = hub();
-    let mut client = Client::connect_with_frames_of(&hub, 512);
+    let shared = shared();
+    let mut client = Client::connect_with_frames_of(&shared, 512);
     client.attach_sender(0, "orders");
     let body: Vec<u8> = (0..2000u32).map(|n| n as u8).collect();
     client.send(0, &Message::with_data(body.clone()), None);
@@ -112,7 +112,7 @@ fn a_large_message_is_split_by_the_clients_frames_and_waits_for_its_window() {
 
 #[test]
 fn what_a_client_sends_in_parts_is_put_together() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     let bytes = message("a long story").to_bytes();
     let (front, back) = bytes.split_at(7);
@@ -123,18 +123,18 @@ fn what_a_client_sends_in_parts_is_put_together() {
     let aborted = Transfer { delivery_id: Some(1), more: true, ..Transfer::default() };
     client.say_with(&Performative::Transfer(aborted), front);
     client.say(&Performative::Transfer(Transfer { aborted: true, ..Transfer::default() }));
-    let entity = client.hub.with(|broker, _| broker.find("orders")).unwrap();
-    assert_eq!(client.hub.with(|broker, _| broker.counts(entity)).active, 1);
+    let entity = client.shared.with(|broker, _| broker.find("orders")).unwrap();
+    assert_eq!(client.shared.with(|broker, _| broker.counts(entity)).active, 1);
 }
 
 #[test]
 fn a_session_is_named_in_the_answer_and_held_by_one() {
-    let hub = hub();
-    let mut one = Client::connect(&hub);
+    let shared = shared();
+    let mut one = Client::connect(&shared);
     let said = one.attach_session(0, "sessions", "a".into());
     let Some((Performative::Attach(attach), _)) = said.first() else { panic!("no attach in {said:?}") };
     assert!(attach.properties.get("com.microsoft:locked-until-utc").is_some());
-    let mut other = Client::connect(&hub);
+    let mut other = Client::connect(&shared);
     let said = other.attach_session(0, "sessions", "a".into());
     assert_eq!(detach_error(&said).unwrap().condition, "com.microsoft:session-cannot-be-locked");
     one.say(&Performative::Detach(crate::amqp::performative::Detach {
@@ -147,10 +147,10 @@ fn a_session_is_named_in_the_answer_and_held_by_one() {
 
 #[test]
 fn who_asks_for_the_next_session_waits_for_it_or_is_told_that_there_is_none() {
-    let hub = hub();
-    let mut client = Client::connect(&hub);
+    let shared = shared();
+    let mut client = Client::connect(&shared);
     assert!(client.attach_session(0, "sessions", Value::Null).is_empty());
-    let mut sender = Client::connect(&hub);
+    let mut sender = Client::connect(&shared);
     sender.attach_sender(0, "sessions");
     let mut message = message("a");
     message.properties.group_id = Some("s".into());
@@ -165,17 +165,17 @@ fn who_asks_for_the_next_session_waits_for_it_or_is_told_that_there_is_none() {
 
 #[test]
 fn a_session_lock_that_runs_out_detaches_its_link() {
-    let hub = hub();
-    let mut client = Client::connect(&hub);
+    let shared = shared();
+    let mut client = Client::connect(&shared);
     client.attach_session(0, "sessions", "a".into());
-    hub.clock.advance(Duration::from_secs(61));
-    hub.with(Broker::advance);
+    shared.clock.advance(Duration::from_secs(61));
+    shared.with(Broker::advance);
     assert_eq!(detach_error(&client.hear()).unwrap().condition, "com.microsoft:session-lock-lost");
 }
 
 #[test]
 fn a_detach_that_crosses_ours_is_not_answered() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_receiver(0, "orders");
     client.mailbox.post(|mail| mail.detach.push("Orders".into()));
     assert_eq!(detach_error(&client.hear()).unwrap().condition, "amqp:link:detach-forced");

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::connection::Connection;
-use super::hub::Hub;
 use super::keys::Keys;
 use super::mailbox::Mailbox;
+use super::shared_state::SharedState;
 use crate::amqp::frame::{AMQP_HEADER, FrameKind, put_frame, take_frame};
 use crate::amqp::performative::{Attach, Begin, Disposition, Flow, Open, Performative, Transfer};
 use crate::amqp::state::{AmqpError, DeliveryState, list};
@@ -32,33 +32,39 @@ const TARGET: u64 = 0x29;
 type Said = (Performative, Bytes);
 
 struct Client {
-    hub: Arc<Hub>,
+    shared: Arc<SharedState>,
     connection: Connection,
     mailbox: Arc<Mailbox>,
     now: Instant,
     next_delivery: u32,
 }
 
-fn hub() -> Arc<Hub> {
+fn shared() -> Arc<SharedState> {
     hub_with(Keys::default())
 }
 
-fn hub_with(keys: Keys) -> Arc<Hub> {
+fn hub_with(keys: Keys) -> Arc<SharedState> {
     let sessions = Settings { requires_session: true, ..Settings::default() };
     let namespace = Namespace::default().queue("orders", Settings::default()).queue("sessions", sessions);
     let broker = Broker::new(&namespace, 1).unwrap();
-    Arc::new(Hub::new(broker, None, Arc::new(Clock::new(true)), Arc::new(keys), Arc::new(Faults::default())))
+    Arc::new(SharedState::new(
+        broker,
+        None,
+        Arc::new(Clock::new(true)),
+        Arc::new(keys),
+        Arc::new(Faults::default()),
+    ))
 }
 
 impl Client {
-    fn connect(hub: &Arc<Hub>) -> Self {
-        Self::connect_with_frames_of(hub, 64 * 1024)
+    fn connect(shared: &Arc<SharedState>) -> Self {
+        Self::connect_with_frames_of(shared, 64 * 1024)
     }
 
-    fn connect_with_frames_of(hub: &Arc<Hub>, max_frame_size: u32) -> Self {
-        let (mailbox, now) = (hub.connect(), Instant::now());
-        let connection = Connection::new(Arc::clone(hub), Arc::clone(&mailbox), now);
-        let mut client = Self { hub: Arc::clone(hub), connection, mailbox, now, next_delivery: 0 };
+    fn connect_with_frames_of(shared: &Arc<SharedState>, max_frame_size: u32) -> Self {
+        let (mailbox, now) = (shared.connect(), Instant::now());
+        let connection = Connection::new(Arc::clone(shared), Arc::clone(&mailbox), now);
+        let mut client = Self { shared: Arc::clone(shared), connection, mailbox, now, next_delivery: 0 };
         client.connection.receive(&mut BytesMut::from(&AMQP_HEADER[..]), now);
         assert_eq!(client.connection.take_output(), AMQP_HEADER[..]);
         let open = Open { container_id: "test".into(), max_frame_size, channel_max: 9, ..Open::default() };
@@ -190,11 +196,11 @@ impl Client {
 
 #[tokio::test]
 async fn who_waits_for_the_next_deadline_is_woken_when_the_clock_is_put_forward() {
-    let hub = hub();
-    hub.put_forward(Duration::from_secs(1));
+    let shared = shared();
+    shared.put_forward(Duration::from_secs(1));
     tokio::select! {
         biased;
-        () = hub.deadline_moved.notified() => {}
+        () = shared.deadline_moved.notified() => {}
         () = std::future::ready(()) => panic!("it goes on waiting for as long as before"),
     }
 }

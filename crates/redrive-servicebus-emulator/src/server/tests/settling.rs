@@ -2,8 +2,8 @@ use super::*;
 use crate::faults::{Effect, Fault, Step};
 
 /// A client that holds so many messages: deliveries 1 and up, on handle 1.
-fn holding(hub: &Arc<Hub>, count: u32) -> Client {
-    let mut client = Client::connect(hub);
+fn holding(shared: &Arc<SharedState>, count: u32) -> Client {
+    let mut client = Client::connect(shared);
     client.attach_sender(0, "orders");
     for _ in 0..count {
         client.send(0, &message("a"), None);
@@ -13,25 +13,25 @@ fn holding(hub: &Arc<Hub>, count: u32) -> Client {
     client
 }
 
-fn left(hub: &Hub, path: &str) -> u64 {
-    let counts = hub.with(|broker, _| broker.find(path).map(|entity| broker.counts(entity))).unwrap();
+fn left(shared: &SharedState, path: &str) -> u64 {
+    let counts = shared.with(|broker, _| broker.find(path).map(|entity| broker.counts(entity))).unwrap();
     counts.active + counts.locked + counts.deferred
 }
 
 #[test]
 fn a_range_is_completed_and_confirmed_as_one() {
-    let hub = hub();
-    let mut client = holding(&hub, 3);
+    let shared = shared();
+    let mut client = holding(&shared, 3);
     let said = client.settle(1, 3, DeliveryState::Accepted);
     let [(Performative::Disposition(answer), _)] = &said[..] else { panic!("{said:?}") };
     assert_eq!((answer.receiver, answer.first, answer.last, answer.settled), (false, 1, 3, true));
-    assert_eq!(left(&hub, "orders"), 0);
+    assert_eq!(left(&shared, "orders"), 0);
 }
 
 #[test]
 fn a_rejected_message_is_dead_lettered_with_its_reason_and_the_echo_has_no_error() {
-    let hub = hub();
-    let mut client = holding(&hub, 1);
+    let shared = shared();
+    let mut client = holding(&shared, 1);
     let info = Map::new()
         .with_symbol("DeadLetterReason", "why")
         .with_symbol("DeadLetterErrorDescription", "because")
@@ -54,8 +54,8 @@ fn a_rejected_message_is_dead_lettered_with_its_reason_and_the_echo_has_no_error
 
 #[test]
 fn an_abandoned_message_counts_and_a_released_one_does_not() {
-    let hub = hub();
-    let mut client = holding(&hub, 1);
+    let shared = shared();
+    let mut client = holding(&shared, 1);
     assert_eq!(outcome_of(&client.settle(1, 1, DeliveryState::Released)), DeliveryState::Released);
     let again = messages(&client.credit(1, 1, 1, false));
     assert_eq!(again[0].header.delivery_count, 0);
@@ -68,20 +68,20 @@ fn an_abandoned_message_counts_and_a_released_one_does_not() {
 
 #[test]
 fn a_lock_that_ran_out_is_told_and_an_unknown_delivery_too() {
-    let hub = hub();
-    let mut client = holding(&hub, 1);
-    hub.clock.advance(Duration::from_secs(61));
+    let shared = shared();
+    let mut client = holding(&shared, 1);
+    shared.clock.advance(Duration::from_secs(61));
     let said = client.settle(1, 1, DeliveryState::Accepted);
     assert_eq!(rejection(&outcome_of(&said)), Some("com.microsoft:message-lock-lost"));
-    assert_eq!(left(&hub, "orders"), 1);
+    assert_eq!(left(&shared, "orders"), 1);
     let said = client.settle(99, 99, DeliveryState::Accepted);
     assert_eq!(rejection(&outcome_of(&said)), Some("amqp:not-found"));
 }
 
 #[test]
 fn a_deferred_message_is_received_by_its_number_and_completed_by_its_token() {
-    let hub = hub();
-    let mut client = holding(&hub, 1);
+    let shared = shared();
+    let mut client = holding(&shared, 1);
     client.settle(1, 1, DeliveryState::Modified { undeliverable_here: true, annotations: Map::new() });
     client.attach_sender(2, "orders/$management");
     client.attach_receiver(3, "orders/$management");
@@ -106,12 +106,12 @@ fn a_deferred_message_is_received_by_its_number_and_completed_by_its_token() {
         .with("lock-tokens", Value::Array(vec![token.unwrap()]));
     assert_eq!(client.ask((2, 3), "com.microsoft:update-disposition", request.clone()).0, 200);
     assert_eq!(client.ask((2, 3), "com.microsoft:update-disposition", request).0, 410);
-    assert_eq!(left(&hub, "orders"), 0);
+    assert_eq!(left(&shared, "orders"), 0);
 }
 
 #[test]
 fn a_request_that_makes_no_sense_is_refused() {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(2, "orders/$management");
     client.attach_receiver(3, "orders/$management");
     client.credit(3, 0, 100, false);
@@ -123,21 +123,21 @@ fn a_request_that_makes_no_sense_is_refused() {
 
 #[test]
 fn a_lost_reply_leaves_the_message_completed_and_a_refusal_leaves_it_locked() {
-    let hub = hub();
-    let mut client = holding(&hub, 2);
-    hub.faults.add(Fault::new(Step::Settle, Effect::LoseReply).on("orders"));
-    hub.faults.add(Fault::new(Step::Settle, Effect::server_busy()).on("orders"));
+    let shared = shared();
+    let mut client = holding(&shared, 2);
+    shared.faults.add(Fault::new(Step::Settle, Effect::LoseReply).on("orders"));
+    shared.faults.add(Fault::new(Step::Settle, Effect::server_busy()).on("orders"));
     assert!(client.settle(1, 1, DeliveryState::Accepted).is_empty());
     let said = client.settle(2, 2, DeliveryState::Accepted);
     assert_eq!(rejection(&outcome_of(&said)), Some("com.microsoft:server-busy"));
-    assert_eq!(left(&hub, "orders"), 1);
+    assert_eq!(left(&shared, "orders"), 1);
 }
 
 #[test]
 fn a_late_reply_comes_when_its_time_has_come() {
-    let hub = hub();
-    let mut client = holding(&hub, 1);
-    hub.faults.add(Fault::new(Step::Settle, Effect::DelayReply(Duration::from_secs(5))));
+    let shared = shared();
+    let mut client = holding(&shared, 1);
+    shared.faults.add(Fault::new(Step::Settle, Effect::DelayReply(Duration::from_secs(5))));
     assert!(client.settle(1, 1, DeliveryState::Accepted).is_empty());
     assert!(client.wait(Duration::from_secs(4)).is_empty());
     assert_eq!(outcome_of(&client.wait(Duration::from_secs(1))), DeliveryState::Accepted);
@@ -145,11 +145,11 @@ fn a_late_reply_comes_when_its_time_has_come() {
 
 #[test]
 fn a_connection_that_is_dropped_says_nothing_and_what_it_sent_is_stored() {
-    let hub = hub();
-    let mut client = Client::connect(&hub);
+    let shared = shared();
+    let mut client = Client::connect(&shared);
     client.attach_sender(0, "orders");
-    hub.faults.add(Fault::new(Step::Send, Effect::DropConnection));
+    shared.faults.add(Fault::new(Step::Send, Effect::DropConnection));
     assert!(client.transfer(0, &message("a").to_bytes(), None).is_empty());
     assert!(client.connection.is_over() && client.connection.is_dropped());
-    assert_eq!(left(&hub, "orders"), 1);
+    assert_eq!(left(&shared, "orders"), 1);
 }

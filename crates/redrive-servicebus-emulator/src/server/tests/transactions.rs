@@ -4,7 +4,7 @@ const COORDINATOR: u64 = 0x30;
 const CONTROL: u32 = 9;
 
 fn transactional() -> Client {
-    let mut client = Client::connect(&hub());
+    let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
     client.send(0, &message("original"), None);
     client.attach_receiver(1, "orders");
@@ -39,13 +39,13 @@ impl Client {
     }
 
     fn active(&self) -> u64 {
-        let entity = self.hub.with(|broker, _| broker.find("orders")).unwrap();
-        self.hub.with(|broker, _| broker.counts(entity)).active
+        let entity = self.shared.with(|broker, _| broker.find("orders")).unwrap();
+        self.shared.with(|broker, _| broker.counts(entity)).active
     }
 
     fn locked(&self) -> u64 {
-        let entity = self.hub.with(|broker, _| broker.find("orders")).unwrap();
-        self.hub.with(|broker, _| broker.counts(entity)).locked
+        let entity = self.shared.with(|broker, _| broker.find("orders")).unwrap();
+        self.shared.with(|broker, _| broker.counts(entity)).locked
     }
 }
 
@@ -74,7 +74,7 @@ fn a_lock_that_is_lost_before_the_end_undoes_everything() {
     let mut client = transactional();
     let transaction = client.declare();
     client.replace(&transaction);
-    client.hub.clock.advance(Duration::from_secs(61));
+    client.shared.clock.advance(Duration::from_secs(61));
     assert_eq!(rejection(&client.discharge(&transaction, false)), Some("amqp:transaction:rollback"));
     assert_eq!((client.active(), client.locked()), (1, 0), "the original, and no copy");
 }
@@ -95,7 +95,7 @@ fn the_end_of_the_control_link_rolls_back() {
 fn a_transaction_is_that_of_its_connection() {
     let mut client = transactional();
     let transaction = client.declare();
-    let mut other = Client::connect(&client.hub);
+    let mut other = Client::connect(&client.shared);
     other.attach(CONTROL, false, list(SOURCE, vec![]), list(COORDINATOR, vec![]));
     assert_eq!(rejection(&other.discharge(&transaction, false)), Some("amqp:transaction:unknown-id"));
     assert_eq!(client.discharge(&transaction, false), DeliveryState::Accepted);
@@ -110,7 +110,7 @@ fn the_open_transactions_of_one_client_leave_room_for_those_of_others() {
     let declare = Message::with_value(&list(0x31, vec![Value::Null]));
     let refused = client.send(CONTROL, &declare, None);
     assert_eq!(rejection(&refused), Some("amqp:resource-limit-exceeded"));
-    let mut other = Client::connect(&client.hub);
+    let mut other = Client::connect(&client.shared);
     other.attach(CONTROL, false, list(SOURCE, vec![]), list(COORDINATOR, vec![]));
     other.declare();
     drop(client);

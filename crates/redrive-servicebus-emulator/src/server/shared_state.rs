@@ -16,7 +16,7 @@ use crate::store::{Journal, Ticket};
 
 /// What all connections share.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct SharedState {
     state: Mutex<State>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
@@ -47,7 +47,7 @@ struct Waiting {
     turn: usize,
 }
 
-impl Hub {
+impl SharedState {
     pub(crate) fn new(
         broker: Broker,
         journal: Option<Journal>,

@@ -11,15 +11,15 @@ use tokio::time::sleep;
 
 use super::connection::{Registered, serve};
 use crate::error::StartError;
-use crate::server::hub::Hub;
 use crate::server::port::Port;
+use crate::server::shared_state::SharedState;
 
 /// Accepting fails when there are too many open files: it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// The emulator by HTTP. Dropped, it ends as it does when it is stopped.
 #[derive(Debug, Default)]
-pub(crate) struct Plane {
+pub(crate) struct HttpServer {
     port: Option<Port>,
     listening: tokio::sync::Mutex<Option<Listening>>,
 }
@@ -30,13 +30,13 @@ struct Listening {
     stop: oneshot::Sender<()>,
 }
 
-impl Plane {
+impl HttpServer {
     /// Listens there; `None`: nowhere.
-    pub(crate) async fn start(listen: Option<&str>, hub: &Arc<Hub>) -> Result<Self, StartError> {
+    pub(crate) async fn start(listen: Option<&str>, shared: &Arc<SharedState>) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
         let (port, listener) =
             Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
-        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, hub)));
+        let listening = tokio::sync::Mutex::new(Some(Listening::start(listener, shared)));
         Ok(Self { port: Some(port), listening })
     }
 
@@ -62,31 +62,31 @@ impl Plane {
     }
 
     /// Listens at the same address again.
-    pub(crate) async fn restart(&self, hub: &Arc<Hub>) -> Result<(), StartError> {
+    pub(crate) async fn restart(&self, shared: &Arc<SharedState>) -> Result<(), StartError> {
         if let Some(port) = &self.port {
             let listener = port.listen().await;
             let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
-            *self.listening.lock().await = Some(Listening::start(listener, hub));
+            *self.listening.lock().await = Some(Listening::start(listener, shared));
         }
         Ok(())
     }
 }
 
 impl Listening {
-    fn start(listener: TcpListener, hub: &Arc<Hub>) -> Self {
+    fn start(listener: TcpListener, shared: &Arc<SharedState>) -> Self {
         let (stop, stopped) = oneshot::channel();
-        Self { accepting: tokio::spawn(accept(listener, Arc::clone(hub), stopped)), stop }
+        Self { accepting: tokio::spawn(accept(listener, Arc::clone(shared), stopped)), stop }
     }
 }
 
-async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Receiver<()>) {
+async fn accept(listener: TcpListener, shared: Arc<SharedState>, mut stopped: oneshot::Receiver<()>) {
     // Dropped with this task, and with it all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 // Known before its task begins: should the emulator end in between, it is told so.
-                Ok((stream, _)) => drop(connections.spawn(serve(stream, Registered::new(&hub)))),
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Registered::new(&shared)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(PAUSE_AFTER_FAILURE).await;
@@ -97,6 +97,6 @@ async fn accept(listener: TcpListener, hub: Arc<Hub>, mut stopped: oneshot::Rece
         }
     }
     drop(listener);
-    hub.post_to_all(|mail| mail.close = true);
+    shared.post_to_all(|mail| mail.close = true);
     while connections.join_next().await.is_some() {}
 }

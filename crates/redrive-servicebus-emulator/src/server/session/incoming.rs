@@ -21,7 +21,7 @@ use crate::server::{cbs, coordinator, management, producer};
 const CREDIT: u32 = 1000;
 
 #[derive(Debug)]
-pub(super) struct Inlet {
+pub(super) struct IncomingLink {
     purpose: Purpose,
     /// Bytes.
     pub(super) max_message_size: u64,
@@ -53,7 +53,7 @@ pub(super) enum Purpose {
     Coordinator,
 }
 
-impl Inlet {
+impl IncomingLink {
     pub(super) fn new(purpose: Purpose, max_message_size: u64) -> Self {
         Self { purpose, max_message_size, delivery_count: 0, credit: CREDIT, unfinished: None }
     }
@@ -134,13 +134,13 @@ impl Session {
         let handle = transfer.handle;
         self.touch(context, handle);
         // Said before the client heard that its link is detached.
-        let Some(Link::Inlet(inlet)) = self.links.get_mut(&handle) else { return Ok(()) };
-        let Some(delivery) = inlet.take(context, transfer, payload)? else { return Ok(()) };
-        let refill = inlet.credit < CREDIT / 2;
+        let Some(Link::Incoming(incoming)) = self.links.get_mut(&handle) else { return Ok(()) };
+        let Some(delivery) = incoming.take(context, transfer, payload)? else { return Ok(()) };
+        let refill = incoming.credit < CREDIT / 2;
         if refill {
-            inlet.credit = CREDIT;
+            incoming.credit = CREDIT;
         }
-        let (purpose, max) = (inlet.purpose.clone(), inlet.max_message_size);
+        let (purpose, max) = (incoming.purpose.clone(), incoming.max_message_size);
         let (outcome, fault) = match &purpose {
             Purpose::Producer { entity, path } => producer::take(context, *entity, path, max, &delivery),
             Purpose::Coordinator => coordinator::take(context, &delivery),

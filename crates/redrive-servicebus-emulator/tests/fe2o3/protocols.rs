@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{Error, http::HeaderValue};
 
 const PATH: &str = "ws://localhost/$servicebus/websocket";
 
-/// An emulator with all doors open, and the certificate that it shows.
+/// An emulator that speaks all protocols, and the certificate that it shows.
 async fn emulator() -> (Emulator, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let builder = Emulator::builder().queue("q", Settings::default());

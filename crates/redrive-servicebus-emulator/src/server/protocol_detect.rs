@@ -1,5 +1,5 @@
-//! How clients come in: by plain TCP, by TLS, or by WebSockets on either. All on the same port: the first byte that a
-//! client says tells them apart.
+//! Detects the protocol of a client: plain TCP, TLS, or WebSockets on either. All share one port; the first byte that a client
+//! sends tells them apart.
 
 use std::io;
 
@@ -7,21 +7,21 @@ use tokio::net::TcpStream;
 
 use super::halves::Halves;
 
-/// In which ways clients may come in, beside plain TCP.
+/// The protocols that clients may use beside plain TCP.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct ProtocolDetect {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<super::tls::Identity>,
     #[cfg(feature = "websockets")]
     pub(crate) websockets: bool,
 }
 
-impl Door {
-    /// Lets a client in. One whose way is not open is taken for one of plain TCP, and is told what is spoken there.
-    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<Halves> {
+impl ProtocolDetect {
+    /// Accepts a client. One whose protocol is switched off is treated as plain TCP, which answers what it speaks.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Halves> {
         #[cfg(any(feature = "tls", feature = "websockets"))]
         if self.has_choice() {
-            return self.open_by_first_byte(stream).await;
+            return self.accept_by_first_byte(stream).await;
         }
         Ok(plain(stream))
     }
@@ -38,7 +38,7 @@ mod choice {
 
     use tokio::net::TcpStream;
 
-    use super::{Door, Halves, plain};
+    use super::{Halves, ProtocolDetect, plain};
 
     /// The first byte of a TLS client: a handshake.
     #[cfg(feature = "tls")]
@@ -47,7 +47,7 @@ mod choice {
     #[cfg(feature = "websockets")]
     const HTTP: u8 = b'G';
 
-    impl Door {
+    impl ProtocolDetect {
         pub(super) fn has_choice(&self) -> bool {
             let mut choice = false;
             #[cfg(feature = "tls")]
@@ -61,12 +61,12 @@ mod choice {
             choice
         }
 
-        pub(super) async fn open_by_first_byte(&self, stream: TcpStream) -> io::Result<Halves> {
+        pub(super) async fn accept_by_first_byte(&self, stream: TcpStream) -> io::Result<Halves> {
             let mut first = [0];
             stream.peek(&mut first).await?;
             #[cfg(feature = "tls")]
             if let (TLS, Some(identity)) = (first[0], &self.tls) {
-                return self.open_within_tls(identity.accept(stream).await?).await;
+                return self.accept_within_tls(identity.accept(stream).await?).await;
             }
             #[cfg(feature = "websockets")]
             if first[0] == HTTP && self.websockets {
@@ -76,7 +76,7 @@ mod choice {
         }
 
         #[cfg(feature = "tls")]
-        async fn open_within_tls(&self, stream: crate::server::tls::Stream) -> io::Result<Halves> {
+        async fn accept_within_tls(&self, stream: crate::server::tls::Stream) -> io::Result<Halves> {
             #[cfg(feature = "websockets")]
             if self.websockets {
                 use tokio::io::AsyncBufReadExt as _;
