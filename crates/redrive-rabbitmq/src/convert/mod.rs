@@ -19,11 +19,12 @@ use crate::frame_sanitizer::left_out_mark;
 const TO: &str = "redrive-to";
 const SESSION_ID: &str = "redrive-session-id";
 
-/// What was left out of the headers of a message that is too large to be read: shown to people, never stored and never believed.
+/// Says what was left out of the headers of a message that is too large to be read: for people. It is never stored and
+/// never trusted.
 const LEFT_OUT: &str = "redrive-left-out";
 
-/// What RabbitMQ writes on messages itself. Sent back to it on a copy it would be taken for true (`CC`, and
-/// `x-death` up to 3.12) or stand beside the truth.
+/// Headers that RabbitMQ writes itself. Sent back to it on a copy, it would interpret them (`CC`, and `x-death` up to
+/// 3.12), or they would contradict its own.
 const WRITTEN_BY_THE_BROKER: [&str; 7] = [
     "x-death",
     "x-delivery-count",
@@ -38,7 +39,7 @@ const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-dea
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
-/// What was left out of the headers on their way here, in words; `None`: they are whole.
+/// What was left out of the headers before they were read, in words; `None`: they are whole.
 pub(crate) fn left_out(properties: &BasicProperties) -> Option<String> {
     match properties.headers().as_ref()?.inner().get(left_out_mark())? {
         AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
@@ -72,8 +73,8 @@ pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
     Message::from_parts(Bytes::from(body), headers, mine)
 }
 
-/// A message as it is published: what the broker wrote is taken off, and a `user_id` that the broker would refuse
-/// becomes a header.
+/// A message as it is published: without the broker's own headers, and with a `user_id` that the broker would refuse as
+/// a header.
 pub(crate) fn for_publishing(mut message: Message, user: &str) -> Message {
     if message.headers().iter().any(|(name, _)| is_written_by_the_broker(name)) {
         message.headers_mut().retain(|name, _| !is_written_by_the_broker(name));
@@ -104,8 +105,8 @@ pub(crate) fn expiration_as_header(message: &mut Message) {
     }
 }
 
-/// The properties and headers of a message that went through [`for_publishing`]. Always persistent when `persistent`
-/// says so, else as the message says.
+/// The properties and headers of a message that went through [`for_publishing`]. Persistent if `persistent` says so;
+/// otherwise as the message says.
 pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicProperties, TransportError> {
     let mine = message.properties();
     let mut out = BasicProperties::default();
@@ -192,7 +193,7 @@ pub(crate) fn short(text: &str, what: &str) -> Result<ShortString, TransportErro
     Ok(ShortString::from(text))
 }
 
-/// As [`short`], for a text that is needed later.
+/// The check of [`short`], for a text that is needed later.
 pub(crate) fn check_short(text: &str, what: &str) -> Result<(), TransportError> {
     if text.len() <= usize::from(u8::MAX) {
         return Ok(());

@@ -90,9 +90,9 @@ impl Entity {
 }
 
 impl SingleQueue {
-    /// The shortest wait when nothing else is said.
+    /// Default of the shortest wait.
     pub const DEFAULT_MIN: Duration = Duration::from_millis(50);
-    /// The longest wait of one hop when nothing else is said.
+    /// Default of the longest wait of one hop.
     pub const DEFAULT_MAX: Duration = Duration::from_secs(60);
 
     /// All parts durable: kithara's `with-durable-dead-letter-backoff`.
@@ -119,21 +119,21 @@ impl SingleQueue {
         }
     }
 
-    /// The queue where messages wait; `{queue}--dead-letters`, unless it is named.
+    /// The queue where messages wait. Default: `{queue}--dead-letters`.
     #[must_use]
     pub fn queue(mut self, queue: Entity) -> Self {
         self.queue = queue;
         self
     }
 
-    /// The exchange that messages are sent to, to wait; `{queue}--backoff`, unless it is named.
+    /// The exchange that messages are sent to, to wait. Default: `{queue}--backoff`.
     #[must_use]
     pub fn backoff_exchange(mut self, exchange: Entity) -> Self {
         self.backoff_exchange = exchange;
         self
     }
 
-    /// The exchange that they come back through; `{queue}--retry`, unless it is named.
+    /// The exchange that they come back through. Default: `{queue}--retry`.
     #[must_use]
     pub fn retry_exchange(mut self, exchange: Entity) -> Self {
         self.retry_exchange = exchange;
@@ -148,8 +148,8 @@ impl SingleQueue {
         self
     }
 
-    /// The retry policy that belongs to it: from `min` doubled up to `max`. Unlike there, it ends: after 6 attempts, unless
-    /// told otherwise.
+    /// The retry policy that belongs to it: from `min` doubled up to `max`. Unlike kithara's, it ends. Default:
+    /// after 6 attempts.
     pub fn backoff(&self) -> Exponential {
         Exponential::from(self.min).cap(self.max)
     }

@@ -65,8 +65,8 @@ impl Staged {
         self
     }
 
-    /// The routing key that leads from the main exchange into the work queue, for messages that did not come through the
-    /// main exchange (published straight into the queue); the name of the work queue, unless told otherwise.
+    /// The routing key that leads from the main exchange into the work queue, for messages that did not come
+    /// through the main exchange (published directly into the queue). Default: the name of the work queue.
     #[must_use]
     pub fn other_key(mut self, routing_key: impl Into<String>) -> Self {
         self.other_key = Some(routing_key.into());

@@ -1,4 +1,4 @@
-//! A stream of which only whole, readable frames are handed on.
+//! A stream that passes on only whole, readable frames.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,20 +19,20 @@ const HEAD: usize = 7;
 const END: usize = 1;
 /// The size, as the last part of the head.
 const SIZE: usize = 4;
-/// What is read at once at least.
+/// The least that is read at once.
 const READ: usize = 64 * 1024;
-/// What a buffer that had to grow for one long header does not keep.
+/// A buffer that grew beyond this for one long header is replaced.
 const LARGE: usize = 16 * READ;
 
-/// What the greeting told; `None` inside when it tells no version.
+/// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
 
-/// The stream of one connection, decrypted. It ends when nobody waits for its connection any more: on one that is never answered
-/// the library would wait, with a thread and a task, for as long as the socket is open.
+/// The decrypted stream of one connection. It ends when nobody waits for the connection any more: without an answer the library
+/// would wait, with a thread and a task, as long as the socket is open.
 pub(crate) struct SanitizedStream<S> {
-    /// There until it is dropped.
+    /// Some until it is dropped.
     inner: Option<S>,
-    /// Whose socket it is.
+    /// The runtime of the socket.
     runtime: Handle,
     reader: FrameReader,
     given_up: GivenUp,
@@ -107,19 +107,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SanitizedStream<S> {
     }
 }
 
-/// Cuts what was read into frames. No I/O.
+/// Cuts the stream into frames. No I/O.
 struct FrameReader {
     buffer: Vec<u8>,
     /// `buffer[start..ready]` can be handed on, `buffer[ready..end]` was not looked at yet.
     start: usize,
     ready: usize,
     end: usize,
-    /// How much of what comes next needs no look.
+    /// Number of the next bytes that need no check.
     unseen: usize,
     greeting: Greeting,
     /// The frame size that the library asks for; 0: the broker's.
     wanted: u32,
-    /// The longest frame that the library reads, once that is agreed on.
+    /// The longest frame that the library reads, once it is negotiated.
     longest: Option<usize>,
 }
 
@@ -186,7 +186,7 @@ impl FrameReader {
                     self.ready += whole;
                 }
                 BODY | HEARTBEAT => self.unseen = HEAD + size + END,
-                // Not the protocol that we speak (or another version of it): nothing more to look at.
+                // Another protocol, or another version: nothing more is checked.
                 _ => self.unseen = usize::MAX,
             }
         }
@@ -212,7 +212,7 @@ impl FrameReader {
         }
     }
 
-    /// Makes the next frame one that the library reads, where it is too long. Answers its new length.
+    /// Shortens the next frame if it is too long for the library. Answers its new length.
     fn shorten(&mut self, frame_type: u8, whole: usize) -> Option<usize> {
         let longest = self.longest.filter(|longest| frame_type == HEADER && whole > *longest)?;
         let frame = &mut self.buffer[self.ready..self.ready + whole];
@@ -309,7 +309,7 @@ mod tests {
         frame(METHOD, &[&[0, 10, 0, 30, 7, 255][..], &frame_max.to_be_bytes(), &[0, 60]].concat())
     }
 
-    /// The header of a content with one header of so many bytes.
+    /// The header of a content with one header of this many bytes.
     fn with_header(bytes: usize) -> Vec<u8> {
         let long = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
         let headers = [&b"\x04fillS"[..], &long(&vec![b'x'; bytes])].concat();

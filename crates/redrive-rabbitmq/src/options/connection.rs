@@ -6,44 +6,43 @@ use super::Options;
 use crate::connection::{ConnectionOptions, CredentialsProvider};
 
 impl Options {
-    /// How often a sign of life is asked for, in whole seconds: 10 s, unless told otherwise. A dead connection is
-    /// noticed after twice that time.
+    /// The interval of heartbeats, in whole seconds. Default: 10 s. A dead connection is noticed after twice that
+    /// time.
     pub fn heartbeat(self, heartbeat: Duration) -> Self {
         self.own("heartbeat", |connection| connection.heartbeat(heartbeat))
     }
 
-    /// The name that the broker shows for the connections: `redrive {queue}`, unless told otherwise. What each is for is
-    /// added.
+    /// The name that the broker shows for the connections; the role of each is added. Default: `redrive {queue}`.
     pub fn connection_name(self, name: impl Into<String>) -> Self {
         self.own("connection_name", |connection| connection.name(name))
     }
 
-    /// Tries several addresses in an order that is new for each transport, so that the consumers of a cluster spread over
-    /// its nodes. Unless told so: in the order in which they are given.
+    /// Tries several addresses in an order that is new for each transport, so that the consumers of a cluster
+    /// spread over its nodes. Default: in the order in which they are given.
     pub fn shuffle_addresses(self) -> Self {
         self.own("shuffle_addresses", ConnectionOptions::shuffle_addresses)
     }
 
-    /// Asks for user and password, or for a token, before each connection, and again before what was got expires: see
-    /// [`CredentialsProvider`]. What stands in the URL is then not used.
+    /// Asks a [`CredentialsProvider`] for user and password, or for a token, before each connection, and again
+    /// before the answer expires. The user of the URL is then not used.
     pub fn credentials(self, provider: impl CredentialsProvider) -> Self {
         self.own("credentials", |connection| connection.credentials(provider))
     }
 
-    /// How long connecting to one address may take: 10 s, unless told otherwise.
+    /// How long connecting to one address may take. Default: 10 s.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.own("connect_timeout", |connection| connection.connect_timeout(timeout))
     }
 
-    /// How long storing a copy may take: 30 s, unless told otherwise. After that it is not known whether it was
-    /// stored, and the original stays. For a consumer's copies the time in which the broker takes no messages, because its
-    /// memory or disk is full, does not count; for [`RabbitMq::publish`](crate::RabbitMq::publish) and for operators it does.
+    /// How long storing a message may take. Default: 30 s. After that it is not known whether it is stored, and the
+    /// original stays. For a consumer's copies, time in which the broker accepts no messages because its memory or
+    /// disk is full does not count; for [`RabbitMq::publish`](crate::RabbitMq::publish) and for operators it does.
     pub fn confirm_timeout(self, timeout: Duration) -> Self {
         self.own("confirm_timeout", |connection| connection.confirm_timeout(timeout))
     }
 
-    /// On how many channels copies may be on their way at once: 32, unless told otherwise. Each carries up to 256 copies
-    /// for one target, and a target has two of them at most.
+    /// The most channels on which messages are published at once. Default: 32. Each carries up to 256 messages for
+    /// one target, and a target has two of them at most.
     pub fn publish_channels(self, channels: usize) -> Self {
         self.own("publish_channels", |connection| connection.publish_channels(channels))
     }
@@ -53,12 +52,12 @@ impl Options {
         self.own("ca_certificates", |connection| connection.ca_certificates(pem))
     }
 
-    /// The certificate and key (PEM, PKCS #8) to show to the broker.
+    /// The certificate and key (PEM, PKCS #8) that the client presents to the broker.
     pub fn client_certificate(self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own("client_certificate", |connection| connection.client_certificate(certificate, key))
     }
 
-    /// An option that means nothing on connections that are there already.
+    /// Sets an option that has no meaning on shared connections.
     fn own(
         mut self,
         option: &'static str,

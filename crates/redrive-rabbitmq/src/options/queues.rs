@@ -9,76 +9,76 @@ use crate::delay::{DeadLetters, Delay, SingleQueue};
 use crate::topology::{QueueType, Topology};
 
 impl Options {
-    /// The type of the work queue and of the shelves: quorum, unless told otherwise.
+    /// The type of the work queue and of the shelves. Default: quorum.
     pub fn queue_type(mut self, queue_type: QueueType) -> Self {
         self.queue_type = queue_type;
         self
     }
 
-    /// The type of the delay queues: quorum, unless told otherwise, also beside a classic work queue. A classic delay
-    /// queue passes on what expired without waiting for the disk of the queue that it goes to, and a broker that is
-    /// killed just then can lose it. With [`Topology::Verify`] and [`Topology::Nothing`]: what they are.
+    /// The type of the delay queues. Default: quorum, also beside a classic work queue. A classic delay queue
+    /// passes an expired message on without waiting for the disk of the target queue, and a broker that is killed
+    /// at that moment can lose it. With [`Topology::Verify`] and [`Topology::Nothing`] it says what the queues are.
     pub fn retry_queue_type(mut self, queue_type: QueueType) -> Self {
         self.retry_queue_type = Some(queue_type);
         self
     }
 
-    /// Whether the queues are declared, only verified, or neither: declared, unless told otherwise.
+    /// Whether the queues are declared, only verified, or neither. Default: declared.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
         self
     }
 
-    /// After how many returns the broker takes a message off a quorum work queue: 20, unless told otherwise. With
-    /// [`Topology::Verify`] and [`Topology::Nothing`]: what the queue has.
+    /// The number of returns after which the broker takes a message off a quorum work queue. Default: 20. With
+    /// [`Topology::Verify`] and [`Topology::Nothing`] it says what the queue has.
     pub fn delivery_limit(mut self, limit: u32) -> Self {
         self.delivery_limit = Some(limit);
         self
     }
 
-    /// Whether the work queue's dead letters reach the dead-letter queue by themselves. Declared queues do; of others
-    /// only you know.
+    /// Whether the broker itself moves dead letters of the work queue to the dead-letter queue. Default: true for a
+    /// queue that redrive declares, false for others, of which only the user knows.
     pub fn native_dead_letter(mut self, native: bool) -> Self {
         self.native_dead_letter = Some(native);
         self
     }
 
-    /// How a retried message waits: in a ladder of delay queues, unless told otherwise.
+    /// How a retried message waits. Default: in a ladder of delay queues.
     pub fn delay(mut self, delay: impl Into<Delay>) -> Self {
         self.delay = delay.into();
         self
     }
 
-    /// The classic topology with one queue for all waits, all of it durable: short for
-    /// `delay(SingleQueue::durable())`, under the name that those who run it know.
+    /// The classic topology with one durable queue for all waits: the same as `delay(SingleQueue::durable())`,
+    /// under the name that its users know.
     pub fn with_durable_dead_letter_backoff(self) -> Self {
         self.delay(SingleQueue::durable())
     }
 
-    /// What becomes of a message that is dead-lettered: a copy with its story, unless told otherwise.
-    /// [`DeadLetters::Broker`] needs a work queue that dead-letters into the dead-letter queue: declared ones do; of others
-    /// say it with [`native_dead_letter`](Self::native_dead_letter).
+    /// How a message is dead-lettered. Default: a copy with its story is stored. [`DeadLetters::Broker`] needs a
+    /// work queue that dead-letters into the dead-letter queue. A declared queue does; of another queue say it with
+    /// [`native_dead_letter`](Self::native_dead_letter).
     pub fn dead_letters(mut self, dead_letters: DeadLetters) -> Self {
         self.dead_letters = dead_letters;
         self
     }
 
-    /// How long no copy is entrusted to a quorum queue that was just declared for the first time: 3 s, unless told
-    /// otherwise. A broker that is killed in the first second of a quorum queue comes back without the messages that it
-    /// had confirmed there, and RabbitMQ 3.10 may refuse messages in that time. Less is for tests that kill no broker.
+    /// How long no copy is stored in a new quorum queue. Default: 3 s. A broker that is killed in the first second
+    /// of a quorum queue comes back without the messages that it had confirmed there, and RabbitMQ 3.10 may refuse
+    /// messages in that time. Shorter is for tests that kill no broker.
     pub fn new_queue_wait(mut self, wait: Duration) -> Self {
         self.new_queue_wait = wait;
         self
     }
 
-    /// The queue of dead letters: `{queue}--dead-letters`, unless told otherwise; with
-    /// [`Delay::SingleQueue`], where messages wait in a queue of that name, `{queue}--failed`.
+    /// The name of the dead-letter queue. Default: `{queue}--dead-letters`; with [`Delay::SingleQueue`], where
+    /// messages wait in a queue of that name, `{queue}--failed`.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
         self.names.dead_letters = Some(name.into());
         self
     }
 
-    /// The queue that only people take from: `{queue}--parking-lot`, unless told otherwise.
+    /// The name of the queue that only people take from. Default: `{queue}--parking-lot`.
     pub fn parking_queue(mut self, name: impl Into<String>) -> Self {
         self.names.parking = name.into();
         self
@@ -92,37 +92,38 @@ impl Options {
         self
     }
 
-    /// What the names of the delay queues begin with: `{queue}--retry`, unless told otherwise; `-1000ms` is added.
+    /// The first part of the names of the delay queues; `-1000ms` follows. Default: `{queue}--retry`.
     pub fn retry_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.names.retry_prefix = prefix.into();
         self
     }
 
-    /// One more argument of the work queue, or another value for one of redrive's. Where it changes how the queue
-    /// dead-letters, redrive no longer relies on that, unless [`native_dead_letter`](Self::native_dead_letter) says so.
+    /// Sets one more argument of the work queue, or replaces one of redrive's. After an argument that changes how
+    /// the queue dead-letters, redrive relies on that only if [`native_dead_letter`](Self::native_dead_letter) says
+    /// so.
     pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.arguments.insert(name.into(), value.into());
         self
     }
 
-    /// Has the broker hand the work queue to one of its consumers only, and to the next one when that is gone
-    /// (`x-single-active-consumer`). It keeps the order only together with a concurrency and a prefetch of 1, and without
+    /// Has the broker deliver to one consumer only, and to the next one when that is gone
+    /// (`x-single-active-consumer`). It keeps the order only with a concurrency and a prefetch of 1, and without
     /// retries: see the page on RabbitMQ.
     pub fn single_active_consumer(self) -> Self {
         self.argument("x-single-active-consumer", true)
     }
 
-    /// Compares, at the start, the queues and the policies on them with what is needed, through the management API at this
-    /// URL (`http://user:password@host:15672`; without a user: that of the AMQP URL). What would lose messages, or bring
-    /// them back too early or never, refuses the start; what is only doubtful is logged. An API that does not answer is
-    /// logged, and no reason not to start.
+    /// Compares the queues, and the policies on them, through the management API at this URL
+    /// (`http://user:password@host:15672`; default user: that of the AMQP URL) when the transport is opened. A
+    /// queue that would lose messages, or bring them back too early or never, is an error; a doubtful one is
+    /// logged. An API that does not answer is logged, and is no error.
     #[cfg(feature = "management")]
     pub fn management(mut self, url: impl Into<String>) -> Self {
         self.management_url = Some(url.into());
         self
     }
 
-    /// A delay queue for one more wait, besides those that the retry policies ask for: for snoozes, and for waits that
+    /// Adds a delay queue for one more wait, besides those of the retry policies: for snoozes, and for waits that
     /// errors ask for.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.more_waits.push(wait);

@@ -1,5 +1,5 @@
-//! Where a page of a shelf ended: the names of all entries that were shown so far. RabbitMQ does not number its messages, and
-//! may give what was looked at back at the end of a queue, so that no place on the shelf would say it. Pure.
+//! Where a page of a shelf ended: the names of all entries that were shown. RabbitMQ does not number its messages, and may give
+//! messages that were read back at the end of a queue, so that a position would not tell. Pure.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ const BETWEEN: char = '.';
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     names: HashSet<Name>,
-    /// What is written of them: 33 characters for each, and more for those that are alike in everything.
+    /// Their names: 33 characters each, and more for entries that are alike in everything.
     text: String,
 }
 
 impl Shown {
-    /// What a cursor of this shelf says; no cursor, or the one before the first entry: nothing was shown.
+    /// The entries that a cursor of this shelf names; none without a cursor, or with the first one.
     pub(super) fn before(shelf: Shelf, cursor: Option<&ShelfCursor>) -> Result<Self, TransportError> {
         let Some(text) = cursor.map(|cursor| cursor.on(shelf)).transpose()?.flatten() else {
             return Ok(Self::default());

@@ -1,7 +1,11 @@
 //! The shelves of a queue, for operators.
 //!
-//! `scan` is one way along a shelf, `fingerprint` what tells its entries apart, `numbers` what tells those apart that are
-//! alike, `cursor` what was shown of them.
+//! | module | is |
+//! |---|---|
+//! | [`scan`] | a scan of one shelf |
+//! | [`fingerprint`] | tells its entries apart |
+//! | [`numbers`] | tells entries apart that are alike in everything |
+//! | [`cursor`] | the entries that were shown |
 
 mod cursor;
 mod fingerprint;

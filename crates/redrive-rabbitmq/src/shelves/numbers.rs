@@ -9,7 +9,7 @@ use redrive_core::{EntryHandle, Shelf};
 
 use super::fingerprint::Fingerprint;
 
-/// So many of the last are remembered.
+/// The last names that are remembered.
 const REMEMBERED: usize = 100_000;
 
 /// One entry, as this process tells it from others.

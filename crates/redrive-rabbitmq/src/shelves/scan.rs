@@ -19,12 +19,12 @@ use crate::settle::channel::DeliveryChannel;
 /// The most messages that are requested together.
 const REQUESTED_TOGETHER: u32 = 64;
 
-/// A message on the shelf, in hand.
+/// A message of the shelf, in hand.
 pub(super) struct Found {
     pub(super) name: Name,
     pub(super) shelved: Shelved,
     pub(super) tag: u64,
-    /// False where it was read without some of its headers.
+    /// False if it was read without some of its headers.
     pub(super) whole: bool,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct ShelfScan<'a> {
     shelf: Shelf,
     taken: &'a Taken,
     numbers: Numbers,
-    /// How many of those that were there at the beginning were not asked for yet; the first one tells. (What a
-    /// passive declaration tells of a quorum queue is late: right after a confirmed publish it can still be 0.)
+    /// How many of the messages that were there at the beginning are not requested yet; the first answer says it.
+    /// (A passive declaration is late for a quorum queue: directly after a confirmed publish it can still say 0.)
     left: Option<u32>,
-    /// How many are asked for next: more with every time, so that who needs one takes few.
+    /// How many are requested next: more each time, so that a caller that needs one takes few.
     at_once: u32,
     /// In hand, and not met yet.
     ahead: VecDeque<BasicGetMessage>,
@@ -80,12 +80,12 @@ impl<'a> ShelfScan<'a> {
         !self.ahead.is_empty() || self.left != Some(0)
     }
 
-    /// It stays on the shelf.
+    /// Keeps a message on the shelf.
     pub(super) fn keep(&mut self, found: &Found) {
         self.held.push(found.tag);
     }
 
-    /// It leaves the shelf.
+    /// Removes a message from the shelf.
     pub(super) async fn remove(&self, found: &Found) -> Result<(), TransportError> {
         Receipt::new(found.tag, Arc::clone(&self.channel)).ack().await?;
         self.taken.note(self.shelf, found.name);
@@ -97,7 +97,7 @@ impl<'a> ShelfScan<'a> {
         self.numbers.next(self.taken, self.shelf, fingerprint)
     }
 
-    /// Takes the next ones in hand.
+    /// Requests the next messages.
     async fn ask(&mut self) -> Result<(), TransportError> {
         let count = self.left.map_or(1, |left| left.min(self.at_once));
         self.at_once = (self.at_once * 2).min(REQUESTED_TOGETHER);
@@ -124,7 +124,7 @@ impl<'a> ShelfScan<'a> {
         Ok(())
     }
 
-    /// Gives back what is held, and lets the broker take everything in before the channel closes.
+    /// Gives kept messages back, and waits until the broker has processed everything before the channel closes.
     pub(super) async fn end(self) {
         let ahead = self.ahead.iter().map(|found| found.delivery.delivery_tag);
         for tag in self.held.into_iter().chain(ahead) {

@@ -29,7 +29,7 @@ pub enum Topology {
     Declare,
     /// Refuse when a queue is missing. Arguments cannot be verified: RabbitMQ compares them only for who may declare.
     Verify,
-    /// Neither: a queue that is missing shows when it is needed.
+    /// Neither: a missing queue is noticed when it is needed.
     Nothing,
 }
 
@@ -43,15 +43,15 @@ pub enum QueueType {
     Quorum,
 }
 
-/// The largest delivery limit that both 3.10 and 4.3 take: a shelf loses nothing for being looked at.
+/// The largest delivery limit that both 3.10 and 4.3 accept: a shelf loses no message by being read.
 pub(crate) const NO_DELIVERY_LIMIT: i64 = i32::MAX as i64;
 
-/// What is declared or verified.
+/// A part of the topology that is declared or verified.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Queue(Queue),
     Exchange(Exchange),
-    /// A queue gets what is published to an exchange.
+    /// From an exchange to a queue.
     Binding(Binding),
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Binding {
     pub(crate) routing_key: String,
 }
 
-/// How long a queue or exchange is there.
+/// How long a queue or exchange exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     pub(crate) durable: bool,
@@ -102,11 +102,11 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Until somebody deletes it.
+    /// Until it is deleted.
     pub(crate) const DURABLE: Self = Self { durable: true, exclusive: false, auto_delete: false };
 }
 
-/// All that is needed to describe the queues.
+/// Everything that describes the queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) names: Names,
@@ -155,7 +155,7 @@ impl Plan {
     }
 }
 
-/// A queue whose expired and rejected messages go to `target` and nowhere else.
+/// A queue whose expired and rejected messages go only to `target`.
 fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
     let mut queue = plain(name, queue_type);
     queue.set("x-dead-letter-exchange", "");

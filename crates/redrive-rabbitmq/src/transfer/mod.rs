@@ -1,4 +1,4 @@
-//! From the delay queues of one topology into those of another.
+//! Moves waiting messages from the delay queues of one topology into those of another.
 
 mod due;
 mod sources;
@@ -185,7 +185,7 @@ impl Transfer {
         transferred: &mut Transferred,
         stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
-        // Held until the end: given back at once, they would come again.
+        // Held until the end: given back now, they would come again.
         let mut held = Vec::new();
         loop {
             let began = tokio::time::Instant::now();
@@ -219,7 +219,7 @@ impl Transfer {
         }
     }
 
-    /// The next messages, in hand.
+    /// Takes the next messages.
     async fn batch(
         &self,
         channel: &Arc<DeliveryChannel>,
@@ -243,7 +243,7 @@ impl Transfer {
         Ok(batch)
     }
 
-    /// Stores a copy at its new place; then takes the message from the old one.
+    /// Stores a copy at the new place, then removes the message from the old one.
     async fn take_over(
         &self,
         channel: &Arc<DeliveryChannel>,
@@ -273,7 +273,7 @@ impl Transfer {
     ) -> Result<Remaining, TransportError> {
         let now = SystemTime::now();
         let remaining = remaining(&message, source.ttl, now);
-        // What the old mode understands, the new one may not.
+        // The new mode may not understand what the old one wrote.
         old.arrived(&mut message);
         let facts = self.shared.facts.facts();
         let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
@@ -293,11 +293,11 @@ impl Transfer {
 struct Taken {
     message: Message,
     tag: u64,
-    /// False where it was read without some of its headers.
+    /// False if it was read without some of its headers.
     whole: bool,
 }
 
-/// A message that is still where it was. Its receipt gives it back when it is dropped.
+/// A message that stays where it was. Its receipt gives it back when it is dropped.
 struct NotMoved {
     error: TransportError,
     message: Message,
