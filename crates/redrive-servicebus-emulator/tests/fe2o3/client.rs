@@ -193,8 +193,10 @@ impl Requests {
     }
 
     pub(crate) async fn reply(&mut self, id: MessageId) -> Reply {
-        let delivery: Delivery<Body<Value>> =
-            tokio::time::timeout(TEST_TIMEOUT, self.replies.recv()).await.expect("a reply").expect("a message");
+        let delivery: Delivery<Body<Value>> = tokio::time::timeout(TEST_TIMEOUT, self.replies.recv())
+            .await
+            .expect("a reply")
+            .expect("a message");
         self.replies.accept(&delivery).await.expect("the link is open");
         let message = delivery.into_message();
         let correlation = message.properties.and_then(|properties| properties.correlation_id);

@@ -1,6 +1,6 @@
 //! Requests to `$management` and `$cbs`, and sessions.
 
-use crate::client::{Client, TEST_TIMEOUT, Requests, delivery_count, many, one, text, tokens};
+use crate::client::{Client, Requests, TEST_TIMEOUT, delivery_count, many, one, text, tokens};
 use crate::{HALF_A_MINUTE, count, emulator, with_key, with_queue};
 use fe2o3_amqp::link::{ReceiverAttachError, RecvError};
 use fe2o3_amqp_types::definitions::ErrorCondition;

@@ -176,14 +176,8 @@ async fn dead_letter(receipt: Receipt, text: DeadLetterText) -> Settled {
 
 async fn dispose(receipt: &Receipt, how: SettleAs) -> Result<(), WireError> {
     let how = how.within(receipt.locked.in_session());
-    receipt
-        .of
-        .shared
-        .connection
-        .connection()
-        .await?
-        .settle(&receipt.locked.entity, &[receipt.locked.lock], &how)
-        .await
+    let Locked { shared, entity, lock, .. } = &receipt.locked;
+    shared.connection.connection().await?.settle(entity, &[*lock], &how).await
 }
 
 /// Stores a copy and removes the original.
