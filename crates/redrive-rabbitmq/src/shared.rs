@@ -8,7 +8,7 @@ use crate::connection::{ConnectionAccess, Connections, Ownership};
 use crate::facts::TransportFacts;
 use crate::options::Options;
 use crate::prepare::QueuePreparation;
-use crate::publish::{CopyStore, PublishPool};
+use crate::publish::CopyStore;
 use crate::settle::channel::DeliveryChannels;
 use crate::topology::Plan;
 
@@ -40,14 +40,12 @@ impl Shared {
             Arc::clone(&facts),
         ));
         let deliveries = Arc::<DeliveryChannels>::default();
-        let channels = Arc::clone(connections.publishing()?);
         let copies = CopyStore::new(
             Arc::clone(&plan),
             Arc::clone(&facts),
             Arc::clone(&queues),
             Arc::clone(&connections),
             Arc::clone(&deliveries),
-            PublishPool::new(channels, options.connection.confirm_timeout),
         );
         Ok(Self { options, plan, connections, facts, queues, deliveries, copies })
     }

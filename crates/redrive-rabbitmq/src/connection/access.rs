@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redrive_core::TransportError;
 use tokio::sync::watch;
 
-use super::channel_pool::ChannelPool;
 use super::connections::Connections;
 use super::open::Connection;
 use crate::error;
+use crate::publish::PublishPool;
 
 /// Whose connections a transport uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl ConnectionAccess {
         self.connections.control().connection().await
     }
 
-    /// The channels to publish on.
-    pub(crate) fn publishing(&self) -> Result<&Arc<ChannelPool>, TransportError> {
+    /// What publishes messages.
+    pub(crate) fn publishing(&self) -> Result<&PublishPool, TransportError> {
         self.check_open()?;
         Ok(self.connections.publishing())
     }

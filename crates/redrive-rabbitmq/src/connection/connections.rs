@@ -9,6 +9,7 @@ use super::address::Addresses;
 use super::channel_pool::ChannelPool;
 use super::options::ConnectionOptions;
 use super::reconnecting::{ReconnectingConnection, Role};
+use crate::publish::PublishPool;
 
 /// One consuming and one publishing connection, for many transports in one process; and, when it is needed, a control connection
 /// on which queues are declared and looked up.
@@ -35,7 +36,8 @@ pub struct Connections {
 
 struct Inner {
     consuming: ReconnectingConnection,
-    publishing: Arc<ChannelPool>,
+    /// Shared, as what all transports publish to one target goes together.
+    publishing: PublishPool,
     /// For requests that the broker may answer by closing the channel or the connection: does a queue exist, can it be declared.
     /// Made when it is needed.
     control: ReconnectingConnection,
@@ -67,7 +69,8 @@ impl Connections {
     pub(crate) fn new(addresses: &Addresses, options: ConnectionOptions) -> Self {
         let connection = |role| ReconnectingConnection::new(role, &options, addresses.clone());
         let (consuming, control) = (connection(Role::Consuming), connection(Role::Control));
-        let publishing = Arc::new(ChannelPool::new(connection(Role::Publishing), options.publish_channels));
+        let channels = ChannelPool::new(connection(Role::Publishing), options.publish_channels);
+        let publishing = PublishPool::new(channels, options.confirm_timeout);
         Self { inner: Arc::new(Inner { consuming, publishing, control, options }) }
     }
 
@@ -79,7 +82,7 @@ impl Connections {
         &self.inner.control
     }
 
-    pub(super) fn publishing(&self) -> &Arc<ChannelPool> {
+    pub(super) fn publishing(&self) -> &PublishPool {
         &self.inner.publishing
     }
 

@@ -32,6 +32,7 @@ pub use connections::Connections;
 pub use credentials::{Credentials, CredentialsProvider};
 pub(crate) use open::Connection;
 pub use options::ConnectionOptions;
+pub(crate) use reconnecting::ReconnectingConnection;
 #[cfg(test)]
-pub(crate) use reconnecting::{ReconnectingConnection, Role};
+pub(crate) use reconnecting::Role;
 pub(crate) use timeouts::{LONGEST_BACKOFF, while_open, with_timeout, within_unblocked};

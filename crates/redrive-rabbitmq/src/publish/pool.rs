@@ -9,7 +9,7 @@ use redrive_transport::{BatchLimits, Lanes};
 use tokio::sync::oneshot;
 
 use super::batch::{self, Answer};
-use crate::connection::{ChannelPool, blocked_by_the_broker, within_unblocked};
+use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
 use crate::convert;
 use crate::error;
 use crate::topology::Route;
@@ -27,7 +27,7 @@ pub(crate) struct PublishPool {
 
 #[derive(Debug)]
 struct Shared {
-    channels: Arc<ChannelPool>,
+    channels: ChannelPool,
     waiting: Mutex<Lanes<Route, Job>>,
     confirm_timeout: Duration,
 }
@@ -51,14 +51,22 @@ pub(crate) enum AlarmTime {
 }
 
 impl PublishPool {
-    pub(crate) fn new(channels: Arc<ChannelPool>, confirm_timeout: Duration) -> Self {
+    pub(crate) fn new(channels: ChannelPool, confirm_timeout: Duration) -> Self {
         let waiting = Mutex::new(Lanes::new(LIMITS));
         Self { shared: Arc::new(Shared { channels, waiting, confirm_timeout }) }
     }
 
+    pub(crate) fn connection(&self) -> &ReconnectingConnection {
+        self.shared.channels.connection()
+    }
+
     /// The user that messages are published as.
     pub(crate) fn user(&self) -> Arc<str> {
-        self.shared.channels.connection().user()
+        self.connection().user()
+    }
+
+    pub(crate) async fn close(&self) {
+        self.shared.channels.close().await;
     }
 
     /// Publishes one message and waits for the broker's answer. After an error it is not known whether the message is stored, or it
@@ -256,14 +264,14 @@ fn not_stored(message: String) -> TransportError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{Address, ConnectionOptions, ReconnectingConnection, Role};
+    use crate::connection::{Address, ConnectionOptions, Role};
 
     /// Nobody listens there.
     fn publisher(confirm_timeout: Duration) -> PublishPool {
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
         let connection =
             ReconnectingConnection::new(Role::Publishing, &ConnectionOptions::default(), address);
-        PublishPool::new(Arc::new(ChannelPool::new(connection, 1)), confirm_timeout)
+        PublishPool::new(ChannelPool::new(connection, 1), confirm_timeout)
     }
 
     #[tokio::test]

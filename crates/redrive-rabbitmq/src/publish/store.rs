@@ -6,7 +6,7 @@ use std::time::Duration;
 use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 
 use super::batch::Answer;
-use super::pool::{AlarmTime, PublishPool};
+use super::pool::AlarmTime;
 use crate::connection::ConnectionAccess;
 use crate::error;
 use crate::facts::TransportFacts;
@@ -22,7 +22,6 @@ pub(crate) struct CopyStore {
     pub(super) queues: Arc<QueuePreparation>,
     connections: Arc<ConnectionAccess>,
     deliveries: Arc<DeliveryChannels>,
-    pool: PublishPool,
 }
 
 impl CopyStore {
@@ -32,14 +31,8 @@ impl CopyStore {
         queues: Arc<QueuePreparation>,
         connections: Arc<ConnectionAccess>,
         deliveries: Arc<DeliveryChannels>,
-        pool: PublishPool,
     ) -> Self {
-        Self { plan, facts, queues, connections, deliveries, pool }
-    }
-
-    /// The user that messages are published as.
-    pub(crate) fn user(&self) -> Arc<str> {
-        self.pool.user()
+        Self { plan, facts, queues, connections, deliveries }
     }
 
     /// Stores a copy for good: after a success it is confirmed and in its queue.
@@ -125,9 +118,7 @@ impl CopyStore {
         persistent: bool,
         alarm_time: AlarmTime,
     ) -> Result<Answer, TransportError> {
-        // Only to refuse what comes after the end: connections that are shared stay open.
-        self.connections.publishing()?;
-        self.pool.publish(route, message, persistent, alarm_time).await
+        self.connections.publishing()?.publish(route, message, persistent, alarm_time).await
     }
 
     pub(super) fn no_delay_queue(&self, wait: Duration) -> TransportError {

@@ -170,7 +170,7 @@ impl RabbitMqShelves {
 
     /// The fingerprint of a copy as it will be read from its queue.
     fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
-        let user = self.shared.copies.user();
+        let user = self.shared.connections.publishing()?.user();
         let copy = convert::for_publishing(copy.clone(), &user);
         let properties = convert::properties(&copy, true)?;
         Ok(Fingerprint::of(&convert::message(&properties, copy.body().to_vec())))
