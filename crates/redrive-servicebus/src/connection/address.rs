@@ -1,8 +1,11 @@
 //! Where the namespace is, how it is reached, and who asks: the connection string.
 
+use std::fmt;
+
 use redrive_core::{TransportError, TransportErrorKind};
 
 use crate::connection::auth::Credential;
+use crate::error::WireError;
 use crate::options::{ConnectionOptions, TransportType};
 
 /// The environment variable that [`ServiceBus::connect_from_env`](crate::ServiceBus::connect_from_env) reads.
@@ -88,6 +91,12 @@ impl Address {
         self.transport = options.transport.unwrap_or(self.transport);
         self.ca_certificates.clone_from(&options.ca_certificates);
         self
+    }
+
+    /// The error of a host that cannot be reached.
+    pub(crate) fn unreachable(&self, why: &dyn fmt::Display) -> WireError {
+        let (host, port) = self.target();
+        WireError::interrupted(format!("no connection to {host}:{port}: {why}"))
     }
 
     /// The host and port to connect to.

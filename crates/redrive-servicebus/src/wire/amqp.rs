@@ -11,9 +11,10 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::connection::{AmqpConnection, End, OPEN_WAIT, no_transactions, slow};
+use super::connection::{AmqpConnection, End, no_transactions};
 use super::receiver::AmqpReceiver;
 use super::requests::Requests;
+use super::waits::{OPEN_WAIT, no_answer};
 use super::{
     Accepted, InSession, ReplaceOp, SettleAs, Wire, WireReceiver, management, read_error, sending, session,
 };
@@ -41,7 +42,7 @@ impl Wire for Amqp {
         let name = self.connection.link_name("receiver");
         let mut session = self.connection.session.lock().await;
         let attached = timeout(OPEN_WAIT, AmqpReceiver::attach(&mut session, source, name)).await;
-        Ok(Box::new(attached.map_err(|_| slow(source))??))
+        Ok(Box::new(attached.map_err(|_| no_answer(source))??))
     }
 
     async fn settle(&self, entity: &str, locks: &[Uuid], how: &SettleAs) -> Result<(), WireError> {
@@ -57,7 +58,7 @@ impl Wire for Amqp {
                 settled => return settled,
             }
         }
-        Err(slow(entity))
+        Err(no_answer(entity))
     }
 
     async fn send(&self, target: &str, message: WireMessage) -> Result<(), WireError> {
@@ -99,14 +100,14 @@ impl Wire for Amqp {
         self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let answered = session::required(amqp, source, self.connection.link_name("look"));
-        timeout(OPEN_WAIT, answered).await.map_err(|_| slow(source))?
+        timeout(OPEN_WAIT, answered).await.map_err(|_| no_answer(source))?
     }
 
     async fn accept(&self, source: &str, wait: Duration) -> Result<Option<Accepted>, WireError> {
         self.connection.tokens.authorize(source).await?;
         let amqp = self.connection.begin().await?;
         let accepted = session::accept(amqp, source, self.connection.link_name("session"), wait);
-        timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| slow(source))?
+        timeout(wait.saturating_add(OPEN_WAIT), accepted).await.map_err(|_| no_answer(source))?
     }
 
     async fn renew_session(&self, entity: &str, session: &InSession) -> Result<SystemTime, WireError> {

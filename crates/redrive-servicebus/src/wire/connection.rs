@@ -18,15 +18,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tracing::{debug, warn};
 
 use super::probe::{self, PROBE_EVERY};
-use super::requests::{REPLY_WAIT, Requests};
+use super::requests::Requests;
 use super::stream::Counted;
 use super::tokens::Tokens;
+use super::waits::{OPEN_WAIT, REPLY_WAIT, no_answer};
 use super::{read_error, sending, session, stream};
 use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
-/// How long connecting and attaching may take.
-pub(super) const OPEN_WAIT: Duration = Duration::from_secs(30);
 /// How many transfers the broker may have under way to us.
 const WINDOW: u32 = 5000;
 
@@ -107,7 +106,7 @@ impl AmqpConnection {
         self.begins.send(answer).map_err(|_| ended())?;
         match timeout(OPEN_WAIT, begun).await {
             Ok(begun) => begun.unwrap_or_else(|_| Err(ended())),
-            Err(_) => Err(slow("another session")),
+            Err(_) => Err(no_answer("another session")),
         }
     }
 
@@ -122,7 +121,7 @@ impl AmqpConnection {
             let mut session = self.session.lock().await;
             timeout(OPEN_WAIT, Requests::attach(&mut session, &format!("{entity}/$management"), &name)).await
         };
-        let node = Arc::new(attached.map_err(|_| slow(entity))??);
+        let node = Arc::new(attached.map_err(|_| no_answer(entity))??);
         nodes.insert(entity.to_owned(), Arc::clone(&node));
         Ok(node)
     }
@@ -140,7 +139,7 @@ impl AmqpConnection {
             .verify_incoming_source(false)
             .verify_incoming_target(false);
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
-        let sender = match attached.map_err(|_| slow(target))? {
+        let sender = match attached.map_err(|_| no_answer(target))? {
             Ok(sender) => sender,
             Err(SenderAttachError::IllegalState) => return Err(self.why_refused(target).await),
             Err(error) => return Err(read_error::attach_sender(error)),
@@ -175,7 +174,7 @@ impl AmqpConnection {
             .coordinator(Coordinator::default())
             .verify_incoming_target(false);
         let attached = timeout(OPEN_WAIT, builder.attach(&mut *self.session.lock().await)).await;
-        let attached = attached.map_err(|_| slow("the transaction coordinator"))?;
+        let attached = attached.map_err(|_| no_answer("the transaction coordinator"))?;
         let attached = attached.map_err(|error| no_transactions(read_error::attach_sender(error)))?;
         self.answered(sending::try_out(&attached)).await.map_err(no_transactions)?;
         Ok(Arc::clone(controller.insert(Arc::new(attached))))
@@ -250,11 +249,6 @@ async fn hold(
     if let Some(End::InOrder) = how {
         let _ = timeout(Duration::from_secs(5), connection.close()).await;
     }
-}
-
-/// An end that does not answer.
-pub(super) fn slow(what: &str) -> WireError {
-    WireError::interrupted(format!("no answer about `{what}` within {OPEN_WAIT:?}"))
 }
 
 /// What the coordinator refuses, it will refuse again; a connection that is gone is another matter, and so is a broker that

@@ -14,7 +14,8 @@ use serde_amqp::Value;
 use tracing::warn;
 use uuid::Uuid;
 
-use super::requests::{REPLY_WAIT, Reply, Requests, senseless};
+use super::requests::{Reply, Requests, senseless};
+use super::waits::REPLY_WAIT;
 use super::{InSession, SettleAs, SettleKind};
 use crate::convert::{SCHEDULED_AT, WireMessage, id_text};
 use crate::error::{Refusal, WireError};

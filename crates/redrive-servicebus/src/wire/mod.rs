@@ -14,6 +14,7 @@ mod session;
 mod stream;
 mod tls;
 mod tokens;
+mod waits;
 #[cfg(feature = "websockets")]
 mod websocket;
 

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::transaction::Transaction;
@@ -18,12 +17,11 @@ use serde_amqp::Value;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::waits::REPLY_WAIT;
 use super::{read_error, sending};
 use crate::convert::WireMessage;
 use crate::error::{Refusal, WireError};
 
-/// How long a reply may take.
-pub(crate) const REPLY_WAIT: Duration = Duration::from_secs(30);
 /// How many replies may be on their way at once.
 const REPLIES: u32 = 1000;
 

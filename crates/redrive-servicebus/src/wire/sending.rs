@@ -19,7 +19,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout_at};
 
 use super::read_error;
-use super::requests::REPLY_WAIT;
+use super::waits::REPLY_WAIT;
 use crate::error::WireError;
 
 /// When to look again for the first time, and at most how long to wait between two looks.

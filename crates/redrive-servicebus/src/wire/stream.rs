@@ -23,8 +23,8 @@ impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Unpin> Stream for S {}
 /// Connects; with TLS, but for the emulator.
 pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireError> {
     let (host, port) = address.target();
-    let tcp = TcpStream::connect((host, port)).await.map_err(|error| unreachable(address, &error))?;
-    tcp.set_nodelay(true).map_err(|error| unreachable(address, &error))?;
+    let tcp = TcpStream::connect((host, port)).await.map_err(|error| address.unreachable(&error))?;
+    tcp.set_nodelay(true).map_err(|error| address.unreachable(&error))?;
     let stream: Box<dyn Stream> = if address.development_emulator {
         Box::new(tcp)
     } else {
@@ -35,11 +35,6 @@ pub(crate) async fn connect(address: &Address) -> Result<Box<dyn Stream>, WireEr
         #[cfg(feature = "websockets")]
         TransportType::AmqpWebSockets => Ok(Box::new(websocket::connect(address, stream).await?)),
     }
-}
-
-pub(super) fn unreachable(address: &Address, why: &dyn std::fmt::Display) -> WireError {
-    let (host, port) = address.target();
-    WireError::interrupted(format!("no connection to {host}:{port}: {why}"))
 }
 
 /// A stream, and how many bytes came on it.

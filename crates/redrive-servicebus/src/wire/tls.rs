@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::stream::unreachable;
 use crate::connection::address::Address;
 use crate::error::{Refusal, WireError};
 
@@ -26,7 +25,7 @@ pub(super) async fn connect(address: &Address, tcp: TcpStream) -> Result<TlsStre
                 let said = format!("the certificate of {host}:{port} is not good: {why}");
                 WireError::new(Refusal::NotTrusted, said)
             }
-            _ => unreachable(address, &error),
+            _ => address.unreachable(&error),
         }
     })
 }

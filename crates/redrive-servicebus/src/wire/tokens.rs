@@ -12,8 +12,8 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::connection::{OPEN_WAIT, slow};
 use super::requests::Requests;
+use super::waits::{OPEN_WAIT, no_answer};
 use crate::connection::address::Address;
 use crate::connection::auth::Token;
 use crate::error::WireError;
@@ -85,7 +85,7 @@ impl Tokens {
             let mut session = self.session.lock().await;
             let name = format!("cbs-{:016x}", fastrand::u64(..));
             let attached = timeout(OPEN_WAIT, Requests::attach(&mut session, "$cbs", &name)).await;
-            *cbs = Arc::new(attached.map_err(|_| slow("$cbs"))??);
+            *cbs = Arc::new(attached.map_err(|_| no_answer("$cbs"))??);
         }
         Ok(Arc::clone(&cbs))
     }

@@ -3,8 +3,8 @@
 
 use fe2o3_amqp_ws::WebSocketStream;
 use fe2o3_amqp_ws::native::TokioWebSocketStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::stream::{Stream, unreachable};
 use crate::connection::address::Address;
 use crate::error::WireError;
 
@@ -12,15 +12,15 @@ use crate::error::WireError;
 const PATH: &str = "/$servicebus/websocket";
 
 /// A WebSocket on a stream that stands.
-pub(super) async fn connect(
+pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     address: &Address,
-    stream: Box<dyn Stream>,
-) -> Result<WebSocketStream<TokioWebSocketStream<Box<dyn Stream>>>, WireError> {
+    stream: S,
+) -> Result<WebSocketStream<TokioWebSocketStream<S>>, WireError> {
     // The name says nothing about the stream: TLS is on it already.
     let scheme = if address.development_emulator { "ws" } else { "wss" };
     let url = format!("{scheme}://{}{PATH}", authority(address));
     let opened = WebSocketStream::connect_with_stream(&url, stream).await;
-    opened.map_err(|error| unreachable(address, &format!("no WebSocket at {PATH}: {error}")))
+    opened.map_err(|error| address.unreachable(&format!("no WebSocket at {PATH}: {error}")))
 }
 
 fn authority(address: &Address) -> String {
