@@ -66,7 +66,7 @@ pub struct Publisher {
     publish: Arc<dyn Publish>,
 }
 
-/// What a transport does for its [`Publisher`].
+/// What a transport does for its [`Publisher`]. Implement it with the attribute `#[async_trait]` of the crate `async-trait`.
 #[async_trait]
 pub trait Publish: Send + Sync + 'static {
     /// What is published to: a queue, most often.

@@ -24,6 +24,8 @@ use crate::transport::TransportError;
 ///
 /// Every move is crash safe: a message is stored in its new place, confirmed, before it leaves the old one. A crash leaves it
 /// in both, never in none.
+///
+/// A transport implements it with the attribute `#[async_trait]` of the crate `async-trait`.
 #[async_trait]
 pub trait Shelves: Send + Sync {
     /// How many messages rest on the shelf.

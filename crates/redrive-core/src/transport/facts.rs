@@ -47,7 +47,8 @@ pub struct Delays {
 pub struct Counting {
     /// Whether it counts how often it handed a message out. Without it the consumer finds no suspects by count.
     pub hand_outs: bool,
-    /// Whether giving a delivery back raises that count. The plan of a settlement then gives back by copies.
+    /// Whether giving a delivery back raises that count. From the second hand-out on the plan of a settlement then gives back by
+    /// a copy that comes back at once; the first time it plans a release.
     pub releases: bool,
 }
 
@@ -61,8 +62,8 @@ pub struct Limits {
     /// How many deliveries the transport may have in hand, where it takes more than [`Needs::prefetch`](crate::Needs::prefetch)
     /// by itself; `None`: never more than that. The consumer remembers as many.
     pub in_hand: Option<u32>,
-    /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known. The consumer warns of
-    /// handlers that may take longer.
+    /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known, or the transport asks
+    /// for more time by itself. The consumer warns of handlers that may take longer.
     pub hold: Option<Duration>,
     /// How large properties and headers of a copy may be; `None`: any size. The plan of a settlement leaves out of the story
     /// what does not fit.
@@ -90,7 +91,15 @@ pub struct HeaderLimit {
 }
 
 impl Facts {
-    /// The facts of a broker without limits that counts hand-outs: a start to change from.
+    /// The facts of a broker without limits: a start to change from. It delays a copy for any time and does not lose it, counts
+    /// hand-outs and not releases, and dead-letters nothing by itself.
+    ///
+    /// ```
+    /// use redrive_core::Facts;
+    ///
+    /// let mut facts = Facts::new("nats");
+    /// facts.counting.releases = true;
+    /// ```
     #[must_use]
     pub fn new(system: &'static str) -> Self {
         Self {
@@ -118,7 +127,7 @@ impl HeaderLimit {
         Self { bytes, measure: Message::encoded_header_len }
     }
 
-    /// The same number of bytes, as this function counts them.
+    /// The same number of bytes, as this function counts them. Where the broker limits headers and body together, it counts both.
     #[must_use]
     pub fn measured_by(self, measure: fn(&Message) -> usize) -> Self {
         Self { measure, ..self }
