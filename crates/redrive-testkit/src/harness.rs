@@ -13,7 +13,8 @@ pub trait Harness: Send + Sync + 'static {
     /// A queue on that broker.
     type Bench: Bench;
 
-    /// A bench with an empty queue and empty shelves that nobody else uses. `clause` is fit for a name.
+    /// A bench with an empty queue and empty shelves that nobody else uses. `clause` is fit for a name; clauses run at the same
+    /// time, and again in other test runs: add the number of the process.
     ///
     /// # Errors
     ///
@@ -63,6 +64,9 @@ pub trait Bench: Send + Sync + 'static {
     /// One more transport on this queue, not opened. Those alive at the same time are competing consumers; one
     /// after the other they are successive processes.
     ///
+    /// What a broker gives back after a time (a lock, an acknowledgement that is missing), it should give back after about two
+    /// seconds here: the suite waits up to four minutes for a delivery, but it waits for many.
+    ///
     /// # Errors
     ///
     /// When it cannot be made; the clause then fails.
@@ -77,7 +81,8 @@ pub trait Bench: Send + Sync + 'static {
     fn publish(&self, message: Message) -> impl Future<Output = Result<(), BoxError>> + Send;
 
     /// Does to a transport what the death of its process does: the connection is gone, nothing is settled, nothing
-    /// is given back in order.
+    /// is given back in order. It must stay dead: where a proxy between transport and broker is cut, its port stays taken, or the
+    /// transport reconnects through the next proxy that gets it.
     ///
     /// # Errors
     ///

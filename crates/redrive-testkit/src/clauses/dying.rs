@@ -32,7 +32,11 @@ pub async fn process_death_counts_as_declared<H: Harness>(case: &Case<H>) {
     for deaths in 0..3 {
         let received = case.next_is(&transport, "a").await;
         let handed_out = received.delivery.handed_out();
-        assert_eq!(received.delivery.redelivered(), deaths > 0);
+        assert_eq!(
+            received.delivery.redelivered(),
+            deaths > 0,
+            "marked as handed out before, after {deaths} deaths"
+        );
         if transport.facts().counting.hand_outs {
             assert_eq!(handed_out, deaths + 1, "after {deaths} deaths");
         } else {
