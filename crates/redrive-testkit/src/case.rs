@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::harness::{Bench, Harness, StartedOf, TransportOf};
 use crate::planning::needs;
 use crate::started::Started;
+use crate::transcript::Transcript;
 
 /// How long anything may take to arrive. It only tells what hangs from what is slow: longer than a broker takes that sends a
 /// message again which was not confirmed (RabbitMQ: 180 s), or that waits for the lock of a dead process to run out.
@@ -24,6 +25,7 @@ pub struct Case<H: Harness> {
     pub(crate) bench: H::Bench,
     transports: Mutex<Vec<Arc<TransportOf<H>>>>,
     does_not_apply: Mutex<Option<String>>,
+    pub(crate) transcript: Transcript,
 }
 
 /// Another queue on the same broker.
@@ -40,7 +42,9 @@ impl<H: Harness> fmt::Debug for Case<H> {
 
 impl<H: Harness> Case<H> {
     pub(crate) fn new(harness: H, bench: H::Bench) -> Self {
-        Self { harness, bench, transports: Mutex::default(), does_not_apply: Mutex::default() }
+        let (transports, does_not_apply, transcript) =
+            (Mutex::default(), Mutex::default(), Transcript::new());
+        Self { harness, bench, transports, does_not_apply, transcript }
     }
 
     /// Why the clause turned out not to apply.
@@ -80,10 +84,19 @@ impl<H: Harness> Case<H> {
         let transport =
             Arc::new(transport.unwrap_or_else(|error| panic!("the harness makes no transport: {error}")));
         self.transports.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&transport));
+        self.transcript.note(format_args!("{} is made", self.name(&transport)));
         transport
     }
 
+    /// A transport, as a step tells it.
+    pub(crate) fn name(&self, transport: &TransportOf<H>) -> String {
+        let transports = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = transports.iter().position(|made| std::ptr::eq(&raw const **made, transport));
+        number.map_or_else(|| "the neighbour".to_owned(), |number| format!("transport {}", number + 1))
+    }
+
     pub(crate) async fn publish(&self, message: Message) {
+        self.transcript.note(format_args!("publish `{}`", message.id().unwrap_or_default()));
         self.bench
             .publish(message)
             .await
@@ -108,6 +121,7 @@ impl<H: Harness> Case<H> {
     }
 
     pub(crate) async fn set_limit(&self, transport: &StartedOf<H>, limit: u32) {
+        self.transcript.note(format_args!("{}: limit {limit}", self.name(transport)));
         let set = transport.set_limit(limit).await;
         set.unwrap_or_else(|error| panic!("`set_limit({limit})` fails: {error}"));
     }
@@ -145,6 +159,7 @@ impl<H: Harness> Case<H> {
     }
 
     pub(crate) async fn kill(&self, transport: &TransportOf<H>) {
+        self.transcript.note(format_args!("kill {}", self.name(transport)));
         self.bench
             .kill(transport)
             .await

@@ -19,6 +19,7 @@ mod samples;
 mod started;
 mod steps;
 mod suite;
+mod transcript;
 
 pub use case::Case;
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};

@@ -85,6 +85,7 @@ async fn examined<H: Harness>(
     case.close_all().await;
     case.bench.tidy_up().await;
     if let Err(panic) = outcome {
+        eprintln!("What happened in `{clause}`:\n{}", case.transcript);
         resume_unwind(panic);
     }
     case.reason_not_to_apply().map_or(Verdict::Kept, Verdict::DoesNotApply)

@@ -5,12 +5,16 @@ use tokio::time::timeout;
 
 use crate::case::{ARRIVAL, Case};
 use crate::harness::{Harness, ReceiptOf, StartedOf};
+use crate::transcript::told;
 
 impl<H: Harness> Case<H> {
     /// The next delivery; fails when none comes in time.
     pub(crate) async fn next(&self, transport: &StartedOf<H>) -> Received<ReceiptOf<H>> {
         match timeout(ARRIVAL, transport.receive()).await {
-            Ok(Ok(Some(received))) => received,
+            Ok(Ok(Some(received))) => {
+                self.note_received(transport, &received.delivery);
+                received
+            }
             Ok(Ok(None)) => panic!("`receive` answers that there is no more, and there should be a delivery"),
             Ok(Err(error)) => panic!("`receive` fails: {error}"),
             Err(_) => panic!("no delivery within {ARRIVAL:?}"),
@@ -29,12 +33,19 @@ impl<H: Harness> Case<H> {
         let mut all = Vec::new();
         loop {
             match timeout(ARRIVAL, transport.receive()).await {
-                Ok(Ok(Some(received))) => all.push(received),
+                Ok(Ok(Some(received))) => {
+                    self.note_received(transport, &received.delivery);
+                    all.push(received);
+                }
                 Ok(Ok(None)) => return all,
                 Ok(Err(error)) => panic!("`receive` fails: {error}"),
                 Err(_) => panic!("`receive` does not answer that there is no more"),
             }
         }
+    }
+
+    fn note_received(&self, transport: &StartedOf<H>, delivery: &Delivery) {
+        self.transcript.note(format_args!("{}: received {}", self.name(transport), told(delivery)));
     }
 
     /// Settles; fails when that fails.
@@ -58,9 +69,19 @@ impl<H: Harness> Case<H> {
         settlement: Settlement,
     ) -> Result<(), SettleError<ReceiptOf<H>>> {
         let name = settlement.name();
-        timeout(ARRIVAL, transport.settle(receipt, settlement))
+        let settled = timeout(ARRIVAL, transport.settle(receipt, settlement))
             .await
-            .unwrap_or_else(|_| panic!("`{name}` does not end within {ARRIVAL:?}"))
+            .unwrap_or_else(|_| panic!("`{name}` does not end within {ARRIVAL:?}"));
+        let answer = match &settled {
+            Ok(()) => "done".to_owned(),
+            Err(refused) => format!(
+                "{:?}, receipt {}",
+                refused.error.kind(),
+                if refused.receipt.is_some() { "kept" } else { "gone" }
+            ),
+        };
+        self.transcript.note(format_args!("{}: {name}: {answer}", self.name(transport)));
+        settled
     }
 
     /// Settles, which must be answered with [`TransportErrorKind::Lost`] and without a receipt.
