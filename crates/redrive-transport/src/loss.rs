@@ -7,6 +7,20 @@ use tokio::sync::Notify;
 
 /// Whether a delivery is no longer ours to settle, for example because its lock ran out. It is sent once; who asks later and who
 /// waits both learn it. What [`Receiver::lost`](redrive_core::Receiver::lost) answers with.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use std::sync::Arc;
+/// use redrive_transport::LossSignal;
+///
+/// let loss: Arc<LossSignal> = Arc::default(); // one for each delivery, in its receipt
+/// let lost = Arc::clone(&loss).received(); // for `Receiver::lost`
+/// loss.send(); // its lock has run out
+/// lost.await;
+/// assert!(loss.is_sent()); // for `Arrival::is_lost`, and for `settle`
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct LossSignal {
     sent: AtomicBool,
