@@ -35,6 +35,38 @@ pub trait BatchWorker: Send + Sync + 'static {
 
 /// Takes requests one by one and carries them out in batches: whatever is asked for while a batch is on its way goes into the
 /// next. A request alone waits for nobody. Clones share the lanes.
+///
+/// [`tell`](Self::tell) may be called where no runtime is: with it a receipt that is dropped goes [back](crate::GiveBack). A
+/// transport that is made outside of a runtime makes its batcher when it is opened.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use redrive_transport::{BatchLimits, BatchWorker, Batcher};
+///
+/// struct Acknowledge;
+///
+/// impl BatchWorker for Acknowledge {
+///     type Key = &'static str; // the queue
+///     type Item = u64;         // the number of a delivery
+///     type Answer = Result<(), String>;
+///
+///     fn limits(&self) -> BatchLimits {
+///         BatchLimits { lanes: 1, items: 100, bytes: usize::MAX }
+///     }
+///
+///     async fn work(&self, queue: &&'static str, numbers: Vec<u64>) -> Vec<Result<(), String>> {
+///         // One request to the broker, and its answer for each:
+///         numbers.iter().map(|number| if *number > 0 { Ok(()) } else { Err(format!("{queue} has no 0")) }).collect()
+///     }
+/// }
+///
+/// let acknowledge = Batcher::new(Acknowledge);
+/// assert_eq!(acknowledge.ask(&"orders", 7).await, Some(Ok(())));
+/// assert_eq!(acknowledge.ask(&"orders", 0).await, Some(Err("orders has no 0".to_owned())));
+/// acknowledge.tell(&"orders", 8);
+/// # }
+/// ```
 pub struct Batcher<W: BatchWorker> {
     shared: Arc<Shared<W>>,
 }

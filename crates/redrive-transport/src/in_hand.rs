@@ -5,11 +5,14 @@ use std::ops::Deref;
 /// How a delivery goes back to its broker.
 pub trait GiveBack {
     /// Gives the delivery back. It is called in any thread, also outside of a runtime: it must not block, and must not need
-    /// [`Handle::current`](tokio::runtime::Handle::current).
+    /// [`Handle::current`](tokio::runtime::Handle::current). [`Batcher::tell`](crate::Batcher::tell) and an unbounded channel do.
     fn give_back(self);
 }
 
 /// A delivery in hand. It gives itself back when it is dropped; to settle it, [take](Self::take) it out.
+///
+/// Settling reads it in place, and takes it out when the broker has answered: if the future of `settle` is dropped before, the
+/// delivery goes back.
 ///
 /// ```
 /// use redrive_transport::{GiveBack, InHand};

@@ -26,6 +26,49 @@ pub trait Connect: Send + Sync + 'static {
 
 /// A connection that is made when it is needed, and again when it is lost. One attempt serves all who wait for it: a thousand
 /// callers ask a broker that is down no more often than one does.
+///
+/// It also fits a client library that repairs its connection by itself: `is_usable` then answers `true`, and what is shared is
+/// the first connection.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), redrive_core::TransportError> {
+/// use std::sync::Arc;
+/// use redrive_core::{TransportError, TransportErrorKind};
+/// use redrive_transport::{Connect, Reconnecting};
+/// # struct Client;
+/// # impl Client {
+/// #     async fn connect(_: &str) -> Result<Self, std::io::Error> { Ok(Self) }
+/// #     fn is_connected(&self) -> bool { true }
+/// # }
+///
+/// struct Connector { address: String }
+///
+/// impl Connect for Connector {
+///     type Connection = Arc<Client>;
+///     type Error = TransportError;
+///
+///     async fn connect(&self) -> Result<Arc<Client>, TransportError> {
+///         let failed = || TransportError::new(TransportErrorKind::Unreachable, format!("connect to {}", self.address));
+///         Client::connect(&self.address).await.map(Arc::new).map_err(|source| failed().with_source(source))
+///     }
+///
+///     fn is_usable(&self, client: &Arc<Client>) -> bool {
+///         client.is_connected()
+///     }
+///
+///     fn closed(&self) -> TransportError {
+///         TransportError::new(TransportErrorKind::Closed, "the transport was closed")
+///     }
+/// }
+///
+/// let shared = Reconnecting::new(Connector { address: "localhost:4222".to_owned() });
+/// let (one, other) = (shared.connection().await?, shared.connection().await?);
+/// assert!(Arc::ptr_eq(&one, &other));
+/// shared.close().await;
+/// assert!(shared.connection().await.is_err());
+/// # Ok(()) }
+/// ```
 pub struct Reconnecting<C: Connect> {
     connector: C,
     current: Mutex<Current<C>>,

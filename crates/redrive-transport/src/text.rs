@@ -2,6 +2,28 @@
 //!
 //! A string stays as it is. Every other value is text that begins with `redrive+json:` and says its type, so that it comes back
 //! with that type ([`from_value`], [`to_value`]). [`headers`] and [`message`] do this for all headers and properties of a message.
+//!
+//! Two things are the broker's own. Which names it takes: refuse also those that it acts on (`Nats-…`, `x-…`), so that no header
+//! of a message gives it orders. And which texts it carries as they are: [`typed_text`] stands for those that it would change,
+//! for example for one with line ends where lines end headers.
+//!
+//! ```
+//! use redrive_core::{Message, Value};
+//! use redrive_transport::text;
+//!
+//! let sent = Message::new("1 book").with_id("order-1").with_header("note", "two\nlines").with_header("Nats-Rollup", "all");
+//!
+//! let mut headers = text::headers(&sent, |name| name.is_ascii() && !name.starts_with("Nats-"));
+//! for (_, value) in &mut headers {
+//!     if value.contains(['\r', '\n']) || value.trim() != value {
+//!         *value = text::typed_text(&Value::String(std::mem::take(value)));
+//!     }
+//! }
+//! assert!(headers.iter().all(|(name, value)| name != "Nats-Rollup" && !value.contains('\n')));
+//!
+//! let arrived = text::message(headers, sent.body().clone());
+//! assert_eq!(arrived, sent);
+//! ```
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +48,7 @@ pub fn from_value(value: &Value) -> String {
     }
 }
 
-/// The value that a text stands for. A text that was not written by [`from_value`] is a string.
+/// The value that a text of [`from_value`] or [`typed_text`] stands for. Any other text is a string.
 #[must_use]
 pub fn to_value(text: String) -> Value {
     typed_value(&text).unwrap_or(Value::String(text))
@@ -50,7 +72,8 @@ pub fn typed_value(text: &str) -> Option<Value> {
     (written == json && written.to_string().len() == text.len()).then_some(value)
 }
 
-/// All headers and properties of a message as names and texts. Headers whose names `takes` refuses go together into one.
+/// All headers and properties of a message as names and texts. Headers whose names `takes` refuses go together into one,
+/// `redrive-other-headers`; each property has one, such as `redrive-property-id`.
 ///
 /// Properties for which the broker has a place of its own are taken out of the message before, and put back after [`message`].
 #[must_use]

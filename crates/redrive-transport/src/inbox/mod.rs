@@ -43,7 +43,9 @@ pub enum Wish {
 /// The consumer's end: what a [`Receiver`](redrive_core::Receiver) receives from and sets its limit on. Clones are the same
 /// inbox; when the last of them is dropped, its sources are told the [end](Wish::End).
 ///
-/// The broker bounds how much waits in it, by the limit that the sources ask it for.
+/// The broker bounds how much waits in it, by the limit that the sources ask it for. Where a source asks the broker for a number
+/// of deliveries each time, it counts itself: what is in hand, received or not, and what it has asked for are never more than the
+/// limit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -82,6 +82,8 @@ impl<T: Arrival> Source<T> {
 
     /// Only a person can help: [`receive`](super::Inbox::receive) answers this error until the limit is set again, which
     /// [changes](Self::changed) the wish. Does nothing where the wish has changed since it was last seen here: try again then.
+    ///
+    /// Await [`changed`](Self::changed) next, in both cases: deliveries are still [wanted](Self::wanted), and that answers at once.
     pub fn fail(&self, error: TransportError) {
         {
             let mut state = self.shared.state();
