@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redrive_core::{
-    Delivery, Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals,
-    Transport, TransportError, TransportErrorKind,
+    Delivery, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::Notify;
+
+use crate::wrapper::{forward_transport, receive_wrapped};
 
 /// What goes wrong with one settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Attempted<'a> {
     pub settlement: &'a Settlement,
 }
 
-/// A transport that does what the one inside does, except where a rule has it fail.
+/// Wraps a transport and makes operations fail where a rule says so.
 ///
 /// ```
 /// use redrive_core::{Settlement, Shelf, TransportErrorKind};
@@ -199,30 +199,10 @@ impl<R> Drop for FaultyReceipt<R> {
     }
 }
 
-impl<T: Transport> Transport for Faulty<T> {
-    type Receiver = FaultyReceiver<T::Receiver>;
-
-    fn queue(&self) -> &str {
-        self.inner.queue()
-    }
-
-    fn publisher(&self) -> Publisher {
-        self.inner.publisher()
-    }
-
-    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
-        let (inner, facts) = self.inner.open(needs, signals).await?;
-        Ok((FaultyReceiver { inner, rules: Arc::clone(&self.rules) }, facts))
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
-    }
-}
+forward_transport!(Faulty, FaultyReceiver, |this, inner| FaultyReceiver {
+    inner,
+    rules: Arc::clone(&this.rules)
+});
 
 impl<R: Receiver> Receiver for FaultyReceiver<R> {
     type Receipt = FaultyReceipt<R::Receipt>;
@@ -241,13 +221,8 @@ impl<R: Receiver> Receiver for FaultyReceiver<R> {
                 batch.push_back(ghost);
                 return Ok(1);
             }
-            let mut received = VecDeque::new();
             tokio::select! {
-                count = self.inner.receive(&mut received, most) => {
-                    let count = count?;
-                    batch.extend(received.into_iter().map(FaultyReceipt::wrap));
-                    return Ok(count);
-                }
+                received = receive_wrapped(&self.inner, batch, most, FaultyReceipt::wrap) => return received,
                 () = self.rules.ghosts.changed.notified() => {}
             }
         }

@@ -1,15 +1,16 @@
-//! A transport that keeps a record.
+//! A transport that records every settlement.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use redrive_core::{
-    Delivery, Facts, Message, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement,
-    Signals, Transport, TransportError, TransportErrorKind,
+    Delivery, Message, Received, Receiver, SettleError, Settlement, Transport, TransportError,
+    TransportErrorKind,
 };
 
-/// A transport that does what the one inside does, and records every settlement, for tests to look at.
+use crate::wrapper::{forward_transport, receive_wrapped};
+
+/// Wraps a transport and records every settlement, for tests to check.
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +41,7 @@ pub struct RecordingReceiver<R> {
     log: Log,
 }
 
-/// The record. Clones are the same record: keep one when the transport goes to a consumer.
+/// The record. Clones share it: keep one when the transport goes to a consumer.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     entries: Arc<Mutex<Vec<Recorded>>>,
@@ -85,13 +86,13 @@ impl<T: Transport> Recording<T> {
 }
 
 impl Log {
-    /// Everything, in the order in which it ended.
+    /// All settlements, in the order in which they ended.
     #[must_use]
     pub fn all(&self) -> Vec<Recorded> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What concerns the message with this id.
+    /// The settlements of the message with this id.
     #[must_use]
     pub fn of(&self, id: &str) -> Vec<Recorded> {
         self.all().into_iter().filter(|recorded| recorded.delivery.id() == id).collect()
@@ -113,30 +114,7 @@ impl Recorded {
     }
 }
 
-impl<T: Transport> Transport for Recording<T> {
-    type Receiver = RecordingReceiver<T::Receiver>;
-
-    fn queue(&self) -> &str {
-        self.inner.queue()
-    }
-
-    fn publisher(&self) -> Publisher {
-        self.inner.publisher()
-    }
-
-    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
-        let (inner, facts) = self.inner.open(needs, signals).await?;
-        Ok((RecordingReceiver { inner, log: self.log() }, facts))
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
-    }
-}
+forward_transport!(Recording, RecordingReceiver, |this, inner| RecordingReceiver { inner, log: this.log() });
 
 impl<R: Receiver> Receiver for RecordingReceiver<R> {
     type Receipt = RecordingReceipt<R::Receipt>;
@@ -146,13 +124,11 @@ impl<R: Receiver> Receiver for RecordingReceiver<R> {
         batch: &mut VecDeque<Received<Self::Receipt>>,
         most: usize,
     ) -> Result<usize, TransportError> {
-        let mut received = VecDeque::new();
-        let count = self.inner.receive(&mut received, most).await?;
-        batch.extend(received.into_iter().map(|Received { delivery, receipt }| Received {
+        let wrap = |Received { delivery, receipt }: Received<R::Receipt>| Received {
             delivery: delivery.clone(),
             receipt: RecordingReceipt { inner: receipt, delivery },
-        }));
-        Ok(count)
+        };
+        receive_wrapped(&self.inner, batch, most, wrap).await
     }
 
     async fn settle(

@@ -5,7 +5,7 @@ use redrive_core::{
     BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, TransportError, TransportErrorKind,
 };
 use redrive_memory::{Memory, MemoryBroker};
-use redrive_testkit::{Bench, Fault, Faulty, Harness, Losing, Recording, Started, conformance};
+use redrive_testkit::{Bench, Fault, Faulty, Harness, LockLossTransport, Recording, Started, conformance};
 
 struct Wrapped;
 
@@ -20,10 +20,10 @@ impl Harness for Wrapped {
 }
 
 impl Bench for Queue {
-    type Transport = Recording<Faulty<Losing<Memory>>>;
+    type Transport = Recording<Faulty<LockLossTransport<Memory>>>;
 
     async fn transport(&self) -> Result<Self::Transport, BoxError> {
-        Ok(Recording::new(Faulty::new(Losing::new(self.0.transport("orders")))))
+        Ok(Recording::new(Faulty::new(LockLossTransport::new(self.0.transport("orders")))))
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
@@ -53,7 +53,7 @@ impl Bench for Queue {
     }
 }
 
-conformance!(recording_faulty_and_losing, Wrapped, paused);
+conformance!(recording_faulty_and_lock_loss, Wrapped, paused);
 
 async fn started(transport: Faulty<Memory>) -> Started<Faulty<Memory>> {
     transport.inner().publish(Message::new("body").with_id("a")).await.expect("there is room");

@@ -7,7 +7,7 @@ use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{Event, Report};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::{InHand, Losing};
+use redrive_testkit::{InHand, LockLossTransport};
 use tokio::sync::Notify;
 
 type Hands = InHand<redrive::ReceiptOf<Memory>>;
@@ -43,9 +43,9 @@ impl Seen {
     }
 }
 
-fn losing(messages: usize) -> (redrive::memory::MemoryBroker, Losing<Memory>, Hands) {
+fn losing(messages: usize) -> (redrive::memory::MemoryBroker, LockLossTransport<Memory>, Hands) {
     let (broker, transport) = memory_with(numbered(messages));
-    let transport = Losing::new(transport);
+    let transport = LockLossTransport::new(transport);
     let in_hand = transport.in_hand();
     (broker, transport, in_hand)
 }
@@ -84,7 +84,7 @@ async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
 #[tokio::test(start_paused = true)]
 async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
     let (broker, transport) = memory_with((0..2).map(|_| Message::new("the same").with_id("order-7")));
-    let (transport, seen) = (Losing::new(transport), Seen::default());
+    let (transport, seen) = (LockLossTransport::new(transport), Seen::default());
     let in_hand = transport.in_hand();
     let (diary, second) = (Diary::new(), Arc::new(Notify::new()));
     let (counted, begins) = (Arc::clone(&seen.runs), Arc::clone(&second));

@@ -1,25 +1,25 @@
-//! A transport that loses deliveries while they are in hand.
+//! A transport whose deliveries can be lost while they are in hand.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::SystemTime;
 
 use redrive_core::{
-    Facts, Needs, OpenError, Publisher, ReceiptOf, Received, Receiver, SettleError, Settlement, Signals,
-    Transport, TransportError, TransportErrorKind,
+    ReceiptOf, Received, Receiver, SettleError, Settlement, Transport, TransportError, TransportErrorKind,
 };
 use tokio::sync::watch;
 
-/// A transport that does what the one inside does, until a test takes a delivery out of its hand, as a lock does that runs out.
+use crate::wrapper::{forward_transport, receive_wrapped};
+
+/// Wraps a transport. A test can take a delivery out of its hand, as the broker does when a lock expires.
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use redrive_core::{Message, Needs, Transport};
 /// use redrive_memory::Memory;
-/// use redrive_testkit::{Losing, Started};
+/// use redrive_testkit::{LockLossTransport, Started};
 ///
-/// let transport = Started::open(Losing::new(Memory::new("orders")), &Needs::none()).await?;
+/// let transport = Started::open(LockLossTransport::new(Memory::new("orders")), &Needs::none()).await?;
 /// let in_hand = transport.in_hand();
 /// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
@@ -29,24 +29,24 @@ use tokio::sync::watch;
 /// # }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```
-pub struct Losing<T: Transport> {
+pub struct LockLossTransport<T: Transport> {
     inner: T,
     in_hand: InHand<ReceiptOf<T>>,
 }
 
-/// The receiver of a [`Losing`] transport.
-pub struct LosingReceiver<R: Receiver> {
+/// The receiver of a [`LockLossTransport`] transport.
+pub struct LockLossReceiver<R: Receiver> {
     inner: R,
     in_hand: InHand<R::Receipt>,
 }
 
-/// What is in hand of a [`Losing`] transport. Clones are the same: keep one when the transport goes to a consumer.
+/// What is in hand of a [`LockLossTransport`] transport. Clones are the same: keep one when the transport goes to a consumer.
 pub struct InHand<R> {
     holds: Arc<Mutex<Vec<Weak<Hold<R>>>>>,
 }
 
-/// The right to settle a delivery of a [`Losing`] transport.
-pub struct LosingReceipt<R> {
+/// The right to settle a delivery of a [`LockLossTransport`] transport.
+pub struct LockLossReceipt<R> {
     hold: Arc<Hold<R>>,
 }
 
@@ -57,7 +57,7 @@ struct Hold<R> {
     lost: watch::Sender<bool>,
 }
 
-impl<T: Transport> Losing<T> {
+impl<T: Transport> LockLossTransport<T> {
     /// A transport that has lost nothing yet.
     #[must_use]
     pub fn new(inner: T) -> Self {
@@ -93,7 +93,7 @@ impl<R> InHand<R> {
         false
     }
 
-    fn enter(&self, id: &str, receipt: R) -> LosingReceipt<R> {
+    fn enter(&self, id: &str, receipt: R) -> LockLossReceipt<R> {
         let hold = Arc::new(Hold {
             id: id.to_owned(),
             receipt: Mutex::new(Some(receipt)),
@@ -102,7 +102,7 @@ impl<R> InHand<R> {
         let mut holds = self.holds();
         holds.retain(|hold| hold.strong_count() > 0);
         holds.push(Arc::downgrade(&hold));
-        LosingReceipt { hold }
+        LockLossReceipt { hold }
     }
 
     fn holds(&self) -> MutexGuard<'_, Vec<Weak<Hold<R>>>> {
@@ -116,46 +116,24 @@ impl<R> Hold<R> {
     }
 }
 
-impl<T: Transport> Transport for Losing<T> {
-    type Receiver = LosingReceiver<T::Receiver>;
+forward_transport!(LockLossTransport, LockLossReceiver, |this, inner| LockLossReceiver {
+    inner,
+    in_hand: this.in_hand()
+});
 
-    fn queue(&self) -> &str {
-        self.inner.queue()
-    }
-
-    fn publisher(&self) -> Publisher {
-        self.inner.publisher()
-    }
-
-    async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
-        let (inner, facts) = self.inner.open(needs, signals).await?;
-        Ok((LosingReceiver { inner, in_hand: self.in_hand() }, facts))
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
-    }
-
-    fn now(&self) -> SystemTime {
-        self.inner.now()
-    }
-}
-
-impl<R: Receiver> Receiver for LosingReceiver<R> {
-    type Receipt = LosingReceipt<R::Receipt>;
+impl<R: Receiver> Receiver for LockLossReceiver<R> {
+    type Receipt = LockLossReceipt<R::Receipt>;
 
     async fn receive(
         &self,
         batch: &mut VecDeque<Received<Self::Receipt>>,
         most: usize,
     ) -> Result<usize, TransportError> {
-        let mut received = VecDeque::new();
-        let count = self.inner.receive(&mut received, most).await?;
-        batch.extend(received.into_iter().map(|Received { delivery, receipt }| Received {
+        let wrap = |Received { delivery, receipt }: Received<R::Receipt>| Received {
             receipt: self.in_hand.enter(delivery.id(), receipt),
             delivery,
-        }));
-        Ok(count)
+        };
+        receive_wrapped(&self.inner, batch, most, wrap).await
     }
 
     async fn settle(
@@ -163,7 +141,7 @@ impl<R: Receiver> Receiver for LosingReceiver<R> {
         receipt: Self::Receipt,
         settlement: Settlement,
     ) -> Result<(), SettleError<Self::Receipt>> {
-        let LosingReceipt { hold } = receipt;
+        let LockLossReceipt { hold } = receipt;
         let Some(inner) = hold.take() else {
             let message = format!("`{}` cannot be settled: it was lost on purpose", hold.id);
             return Err(SettleError::lost(TransportError::new(TransportErrorKind::Lost, message)));
@@ -180,7 +158,7 @@ impl<R: Receiver> Receiver for LosingReceiver<R> {
         let mut lost = receipt.hold.lost.subscribe();
         async move {
             if lost.wait_for(|lost| *lost).await.is_err() {
-                // It came to its end.
+                // It was settled.
                 std::future::pending::<()>().await;
             }
         }
@@ -193,15 +171,15 @@ impl<R> Clone for InHand<R> {
     }
 }
 
-impl<T: Transport + fmt::Debug> fmt::Debug for Losing<T> {
+impl<T: Transport + fmt::Debug> fmt::Debug for LockLossTransport<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Losing").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("LockLossTransport").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl<R: Receiver> fmt::Debug for LosingReceiver<R> {
+impl<R: Receiver> fmt::Debug for LockLossReceiver<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LosingReceiver").finish_non_exhaustive()
+        f.debug_struct("LockLossReceiver").finish_non_exhaustive()
     }
 }
 
@@ -211,8 +189,8 @@ impl<R> fmt::Debug for InHand<R> {
     }
 }
 
-impl<R> fmt::Debug for LosingReceipt<R> {
+impl<R> fmt::Debug for LockLossReceipt<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LosingReceipt").field("id", &self.hold.id).finish_non_exhaustive()
+        f.debug_struct("LockLossReceipt").field("id", &self.hold.id).finish_non_exhaustive()
     }
 }
