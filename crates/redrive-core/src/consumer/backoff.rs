@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The wait before try number `tries` (1 the first time) at settling: doubling from 100 ms to 30 s, and less by up to a
 /// quarter, so that many that failed together do not come back together. `spread` is any number that differs between them.
 pub(crate) fn wait(tries: u32, spread: u64) -> Duration {
     let doubled = FIRST.saturating_mul(1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX));
-    let whole = doubled.min(LONGEST);
+    let whole = doubled.min(MAX_WAIT);
     whole - whole.mul_f64((spread % 1024) as f64 / 4096.0)
 }
 
@@ -22,7 +22,7 @@ mod tests {
         assert_eq!(wait(1, 0), FIRST);
         assert_eq!(wait(3, 0), FIRST * 4);
         for tries in [20, 40, u32::MAX] {
-            assert_eq!(wait(tries, 0), LONGEST);
+            assert_eq!(wait(tries, 0), MAX_WAIT);
         }
     }
 

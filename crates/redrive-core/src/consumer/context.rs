@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 use super::guarded_count::GuardedCount;
-use super::ledger::Ledger;
+use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
-use super::recent::SettledCache;
 use super::report::Counters;
+use super::settled_cache::SettledCache;
 use super::suspects::Rule;
 use super::told::Told;
 use super::{Event, Settings};
@@ -32,14 +32,14 @@ pub(crate) struct Context<T: Transport> {
     pub(super) system: &'static str,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
-    pub(crate) recent: Option<Mutex<SettledCache>>,
+    pub(crate) settled: Option<Mutex<SettledCache>>,
     pub(super) losses: Mutex<Losses>,
     /// There was ever one.
     pub(super) any_lost: AtomicBool,
     pub(crate) rule: Rule,
     /// The consumer begins with one delivery in hand.
     pub(crate) narrowed: bool,
-    pub(crate) ledger: Option<Ledger>,
+    pub(crate) ledger: Option<InFlightLog>,
     /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
     pub(crate) trouble: GuardedCount,
     /// What was handled alone stays in hand.
@@ -61,7 +61,7 @@ impl<T: Transport> Context<T> {
         service: ErasedService,
         settings: Settings,
         (rule, narrowed): (Rule, bool),
-        ledger: Option<Ledger>,
+        ledger: Option<InFlightLog>,
     ) -> Self {
         let facts = told.facts();
         let most_in_hand = facts.limits.in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
@@ -77,7 +77,7 @@ impl<T: Transport> Context<T> {
             narrowed,
             ledger,
             counters: Counters::default(),
-            recent: settings
+            settled: settings
                 .remembered()
                 .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
             trouble: GuardedCount::new(),

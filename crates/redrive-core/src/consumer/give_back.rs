@@ -9,7 +9,7 @@ use super::context::Context;
 use crate::transport::{Receiver, Transport};
 
 /// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
-pub(super) const PARTING: Duration = Duration::from_secs(10);
+pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
 /// of these it had handed out before.
@@ -29,7 +29,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
             }
         }
     };
-    if timeout(PARTING, parting).await.is_err() {
+    if timeout(BROKER_TIMEOUT, parting).await.is_err() {
         tracing::warn!(
             "not everything could be given back in time: the broker does it when the connection ends"
         );

@@ -1,4 +1,4 @@
-//! The file of a [`Book`]: one line when a handler begins and one when it ends.
+//! The file of a [`LedgerState`]: one line when a handler begins and one when it ends.
 //!
 //! Lines go to the operating system at once and are never flushed to the disk: what a process wrote outlives the process,
 //! though not always the machine. That is what it is for; a machine that crashes may forget the last lines.
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::book::{Book, Key};
+use super::ledger_state::{Key, LedgerState};
 use crate::delivery::Delivery;
 
 /// After so many bytes of lines the file is written anew, with what still matters.
@@ -17,7 +17,7 @@ const ROOM: usize = 1024 * 1024;
 
 /// The ledger of one consumer.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct InFlightLog {
     path: PathBuf,
     /// While there are messages that processes died with.
     names_any: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
 
 #[derive(Debug)]
 struct Written {
-    book: Book,
+    state: LedgerState,
     file: File,
     /// So many bytes may be written until it is written anew.
     room: usize,
@@ -38,7 +38,7 @@ struct Written {
     torn: bool,
 }
 
-impl Ledger {
+impl InFlightLog {
     /// Opens the ledger at `path`, or begins one there. Takes in what the process before left, and writes it anew.
     ///
     /// # Errors
@@ -51,10 +51,10 @@ impl Ledger {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("the ledger {} cannot be read: {error}", path.display())),
         };
-        let book = Book::read(&text).map_err(|why| broken(path, &why))?;
-        let file = write_anew(path, &book).map_err(|error| unwritable(path, &error))?;
-        let names_any = AtomicBool::new(book.counted() > 0);
-        let written = Mutex::new(Written { book, file, room: ROOM, failing: false, torn: false });
+        let state = LedgerState::read(&text).map_err(|why| broken(path, &why))?;
+        let file = write_anew(path, &state).map_err(|error| unwritable(path, &error))?;
+        let names_any = AtomicBool::new(state.counted() > 0);
+        let written = Mutex::new(Written { state, file, room: ROOM, failing: false, torn: false });
         Ok(Self { path: path.to_owned(), names_any, written, lock })
     }
 
@@ -65,7 +65,7 @@ impl Ledger {
 
     /// How many messages processes died with.
     pub(crate) fn counted(&self) -> usize {
-        self.written().book.counted()
+        self.written().state.counted()
     }
 
     /// How many processes died with this delivery.
@@ -73,14 +73,14 @@ impl Ledger {
         if !self.names_any() {
             return 0;
         }
-        self.written().book.deaths(&Key::of(delivery))
+        self.written().state.deaths(&Key::of(delivery))
     }
 
     /// A handler is about to begin with it. Until the answer is dropped, a death of the process counts against it.
     pub(crate) fn begin(&self, delivery: &Delivery) -> Begun<'_> {
         let key = Key::of(delivery);
         let mut written = self.written();
-        let line = written.book.begin(&key);
+        let line = written.state.begin(&key);
         self.write(&mut written, &line);
         drop(written);
         Begun { ledger: self, key, given_back: false }
@@ -88,8 +88,8 @@ impl Ledger {
 
     fn end(&self, key: &Key, given_back: bool) {
         let mut written = self.written();
-        let line = if given_back { written.book.give_back(key) } else { written.book.end(key) };
-        self.names_any.store(written.book.counted() > 0, Ordering::Relaxed);
+        let line = if given_back { written.state.give_back(key) } else { written.state.end(key) };
+        self.names_any.store(written.state.counted() > 0, Ordering::Relaxed);
         self.write(&mut written, &line);
     }
 
@@ -101,7 +101,7 @@ impl Ledger {
         written.room = written.room.saturating_sub(line.len());
         // Written anew, the file says everything again.
         if written.torn || written.failing || full {
-            wrote = write_anew(&self.path, &written.book).map(|file| {
+            wrote = write_anew(&self.path, &written.state).map(|file| {
                 (written.file, written.room, written.torn) = (file, ROOM, false);
             });
         }
@@ -124,7 +124,7 @@ impl Ledger {
     }
 }
 
-impl Drop for Ledger {
+impl Drop for InFlightLog {
     /// Closing the file is not always enough: a child process that is being started has it too, until its program begins.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
@@ -134,7 +134,7 @@ impl Drop for Ledger {
 /// A handler is at it; when this is dropped it came to an end, or at least the process outlived it.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a InFlightLog,
     key: Key,
     given_back: bool,
 }
@@ -170,10 +170,10 @@ fn lock(path: &Path) -> Result<File, String> {
 }
 
 /// Complete beside it, then in its place: a process that dies here leaves the one or the other.
-fn write_anew(path: &Path, book: &Book) -> io::Result<File> {
+fn write_anew(path: &Path, state: &LedgerState) -> io::Result<File> {
     let beside = with_suffix(path, ".new");
     let mut file = File::create(&beside)?;
-    file.write_all(book.write().as_bytes())?;
+    file.write_all(state.write().as_bytes())?;
     std::fs::rename(&beside, path)?;
     Ok(file)
 }
@@ -201,5 +201,5 @@ fn unwritable(path: &Path, error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-#[path = "ledger_tests.rs"]
+#[path = "in_flight_log_tests.rs"]
 mod tests;

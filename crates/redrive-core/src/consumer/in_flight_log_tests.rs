@@ -29,7 +29,7 @@ fn delivery(id: &str) -> Delivery {
 }
 
 /// The process dies: nothing is dropped in order but what the operating system frees.
-fn die(ledger: Ledger) {
+fn die(ledger: InFlightLog) {
     drop(ledger);
 }
 
@@ -37,14 +37,14 @@ fn die(ledger: Ledger) {
 fn the_next_process_knows_what_the_last_one_had_begun_with() {
     let folder = Folder::new("next");
     for deaths in 0..3 {
-        let ledger = Ledger::open(&folder.ledger()).unwrap();
+        let ledger = InFlightLog::open(&folder.ledger()).unwrap();
         assert_eq!((ledger.deaths(&delivery("killer")), ledger.deaths(&delivery("other"))), (deaths, 0));
         assert_eq!(ledger.names_any(), deaths > 0);
         drop(ledger.begin(&delivery("other")));
         std::mem::forget(ledger.begin(&delivery("killer")));
         die(ledger);
     }
-    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
     drop(ledger.begin(&delivery("killer")));
     assert!(!ledger.names_any(), "it came to an end after all");
 }
@@ -52,21 +52,21 @@ fn the_next_process_knows_what_the_last_one_had_begun_with() {
 #[test]
 fn two_at_once_are_refused() {
     let folder = Folder::new("two");
-    let first = Ledger::open(&folder.ledger()).unwrap();
-    let refused = Ledger::open(&folder.ledger()).unwrap_err();
+    let first = InFlightLog::open(&folder.ledger()).unwrap();
+    let refused = InFlightLog::open(&folder.ledger()).unwrap_err();
     assert!(refused.contains("in use by another consumer"), "{refused}");
     drop(first);
-    Ledger::open(&folder.ledger()).unwrap();
+    InFlightLog::open(&folder.ledger()).unwrap();
 }
 
 #[test]
 fn one_that_is_closed_is_free_also_while_a_child_process_begins() {
     let folder = Folder::new("child");
-    let first = Ledger::open(&folder.ledger()).unwrap();
+    let first = InFlightLog::open(&folder.ledger()).unwrap();
     // What a child inherits, until its program is there.
     let inherited = first.lock.try_clone().unwrap();
     drop(first);
-    Ledger::open(&folder.ledger()).unwrap();
+    InFlightLog::open(&folder.ledger()).unwrap();
     drop(inherited);
 }
 
@@ -75,7 +75,7 @@ fn what_is_no_ledger_is_refused_and_left_as_it_is() {
     let folder = Folder::new("foreign");
     for content in [&b"dear diary\n"[..], b"redrive ledger 1\nnonsense\n", b"\xff\xfe\n"] {
         std::fs::write(folder.ledger(), content).unwrap();
-        let refused = Ledger::open(&folder.ledger()).unwrap_err();
+        let refused = InFlightLog::open(&folder.ledger()).unwrap_err();
         assert!(refused.contains("orders.ledger") && refused.contains("move it away"), "{refused}");
         assert_eq!(std::fs::read(folder.ledger()).unwrap(), content);
     }
@@ -84,14 +84,14 @@ fn what_is_no_ledger_is_refused_and_left_as_it_is() {
 #[test]
 fn a_path_that_leads_nowhere_is_refused() {
     let folder = Folder::new("nowhere");
-    let refused = Ledger::open(&folder.0.join("missing").join("ledger")).unwrap_err();
+    let refused = InFlightLog::open(&folder.0.join("missing").join("ledger")).unwrap_err();
     assert!(refused.contains("missing") && refused.contains("a folder that is there"), "{refused}");
 }
 
 #[test]
 fn it_does_not_grow_for_ever() {
     let folder = Folder::new("growth");
-    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
     std::mem::forget(ledger.begin(&delivery("killer")));
     let long = "x".repeat(200);
     for _ in 0..2 * ROOM / 400 {
@@ -99,13 +99,13 @@ fn it_does_not_grow_for_ever() {
     }
     assert!(std::fs::metadata(folder.ledger()).unwrap().len() <= ROOM as u64 + 1000);
     die(ledger);
-    assert_eq!(Ledger::open(&folder.ledger()).unwrap().deaths(&delivery("killer")), 1);
+    assert_eq!(InFlightLog::open(&folder.ledger()).unwrap().deaths(&delivery("killer")), 1);
 }
 
 #[test]
 fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_on_disk() {
     let folder = Folder::new("failing");
-    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
     // A file that takes nothing, as on a full disk; and its place cannot be written anew.
     ledger.written().file = File::open(folder.ledger()).unwrap();
     let new = with_suffix(&folder.ledger(), ".new");
@@ -117,14 +117,14 @@ fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_o
     assert!(!ledger.written().failing);
     drop(begun);
     die(ledger);
-    let next = Ledger::open(&folder.ledger()).unwrap();
+    let next = InFlightLog::open(&folder.ledger()).unwrap();
     assert_eq!((next.deaths(&delivery("a")), next.deaths(&delivery("b"))), (0, 1));
 }
 
 #[test]
 fn half_a_line_that_a_full_disk_left_is_never_continued() {
     let folder = Folder::new("half");
-    let ledger = Ledger::open(&folder.ledger()).unwrap();
+    let ledger = InFlightLog::open(&folder.ledger()).unwrap();
     let on_disk = || OpenOptions::new().append(true).open(folder.ledger()).unwrap();
     // The disk is full in the middle of a line, and there is no room for a new file either.
     let new = with_suffix(&folder.ledger(), ".new");
@@ -137,5 +137,5 @@ fn half_a_line_that_a_full_disk_left_is_never_continued() {
     std::mem::forget(ledger.begin(&delivery("b")));
     die(ledger);
     std::fs::remove_dir(&new).unwrap();
-    Ledger::open(&folder.ledger()).unwrap();
+    InFlightLog::open(&folder.ledger()).unwrap();
 }

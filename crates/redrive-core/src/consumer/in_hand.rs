@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::recent::Ticket;
+use super::settled_cache::Ticket;
 use crate::delivery::Delivery;
 
 /// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Event;
 use super::context::Context;
-use super::give_back::{PARTING, give_back_unstarted};
+use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
+use super::in_flight_log::InFlightLog;
 use super::in_hand::Alone;
-use super::ledger::Ledger;
-use super::recent::COMES_AGAIN_WITHIN;
+use super::settled_cache::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Suspicion, Watch};
 use crate::delivery::Delivery;
 use crate::transport::{Received, Receiver, Transport, TransportError, TransportErrorKind};
@@ -95,7 +95,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) -> bool {
         self.watch.together()
             && self.rule.ordinary(delivery)
-            && !context.ledger.as_ref().is_some_and(Ledger::names_any)
+            && !context.ledger.as_ref().is_some_and(InFlightLog::names_any)
     }
 
     /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later, with what is to
@@ -230,7 +230,7 @@ impl<R: Send + 'static> Isolation<R> {
     ) {
         if let Some(kept) = self.kept.take() {
             // Where the release is a copy, it may wait for an alarm to end. Dropped, the receipt gives it back as it is.
-            let _ = tokio::time::timeout(PARTING, context.release(kept)).await;
+            let _ = tokio::time::timeout(BROKER_TIMEOUT, context.release(kept)).await;
         }
     }
 

@@ -1,5 +1,5 @@
 //! What a ledger says: which messages a handler began with and never came to an end with. Pure; the file is in
-//! [`ledger`](super::ledger).
+//! [`in_flight_log`](super::in_flight_log).
 //!
 //! One line each, fields parted by a blank, ended by a line feed:
 //!
@@ -77,14 +77,14 @@ struct Entry {
 
 /// The state that the lines add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Book {
+pub(crate) struct LedgerState {
     entries: HashMap<Key, Entry>,
     /// How many entries have deaths.
     counted: usize,
     now: u64,
 }
 
-impl Book {
+impl LedgerState {
     /// Reads what a process left that is no more: what it began with and never ended is counted. The end of a line may be
     /// missing at the end of the text, where the machine stopped in the middle.
     ///
@@ -92,20 +92,20 @@ impl Book {
     ///
     /// What is wrong, and in which line, where it is something that redrive does not write.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let mut book = Self::default();
+        let mut state = Self::default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.split('\n').enumerate();
         match lines.next() {
             Some((_, TITLE)) => {}
             // Nothing, or the beginning of a title whose end was not written.
-            Some((_, "")) if TITLE.starts_with(text) => return Ok(book),
+            Some((_, "")) if TITLE.starts_with(text) => return Ok(state),
             _ => return Err(format!("its first line is not `{TITLE}`: it is no ledger of redrive")),
         }
         for (index, line) in lines {
-            book.take_in(line).ok_or_else(|| format!("line {} is none that redrive writes", index + 1))?;
+            state.take_in(line).ok_or_else(|| format!("line {} is none that redrive writes", index + 1))?;
         }
-        book.end_of_process();
-        Ok(book)
+        state.end_of_process();
+        Ok(state)
     }
 
     /// A handler begins with it; answers the line to write.
@@ -208,5 +208,5 @@ impl Book {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
+#[path = "ledger_state_tests.rs"]
 mod tests;

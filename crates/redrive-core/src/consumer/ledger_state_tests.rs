@@ -9,41 +9,41 @@ fn key(id: &str) -> Key {
     Key::of(&Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH))
 }
 
-fn read(lines: &[&str]) -> Result<Book, String> {
+fn read(lines: &[&str]) -> Result<LedgerState, String> {
     let mut text = format!("{TITLE}\n");
     for line in lines {
         text.push_str(line);
         text.push('\n');
     }
-    Book::read(&text)
+    LedgerState::read(&text)
 }
 
 #[test]
 fn what_began_and_never_ended_is_counted() {
-    let book = read(&["+ 0 a", "+ 0 b", "- 0 a", "+ 0 c"]).unwrap();
-    assert_eq!((book.deaths(&key("a")), book.deaths(&key("b")), book.deaths(&key("c"))), (0, 1, 1));
-    assert_eq!(book.counted(), 2);
+    let state = read(&["+ 0 a", "+ 0 b", "- 0 a", "+ 0 c"]).unwrap();
+    assert_eq!((state.deaths(&key("a")), state.deaths(&key("b")), state.deaths(&key("c"))), (0, 1, 1));
+    assert_eq!(state.counted(), 2);
 }
 
 #[test]
 fn what_is_given_back_keeps_its_count_and_gets_no_other() {
-    let book = read(&["! 2 0 a", "+ 0 a", "< 0 a", "+ 0 b", "< 0 b"]).unwrap();
-    assert_eq!((book.deaths(&key("a")), book.deaths(&key("b")), book.counted()), (2, 0, 1));
-    assert_eq!(book.write(), format!("{TITLE}\n! 2 0 a\n"));
+    let state = read(&["! 2 0 a", "+ 0 a", "< 0 a", "+ 0 b", "< 0 b"]).unwrap();
+    assert_eq!((state.deaths(&key("a")), state.deaths(&key("b")), state.counted()), (2, 0, 1));
+    assert_eq!(state.write(), format!("{TITLE}\n! 2 0 a\n"));
 }
 
 #[test]
 fn every_process_that_dies_counts_and_an_end_clears() {
-    let mut book = Book::default();
+    let mut state = LedgerState::default();
     for deaths in 0..3 {
-        assert_eq!(book.deaths(&key("a")), deaths);
-        book.begin(&key("a"));
-        book = Book::read(&book.write()).unwrap();
+        assert_eq!(state.deaths(&key("a")), deaths);
+        state.begin(&key("a"));
+        state = LedgerState::read(&state.write()).unwrap();
     }
-    book.begin(&key("a"));
-    book.end(&key("a"));
-    assert_eq!((book.deaths(&key("a")), book.counted()), (0, 0));
-    assert_eq!(book.write(), format!("{TITLE}\n"));
+    state.begin(&key("a"));
+    state.end(&key("a"));
+    assert_eq!((state.deaths(&key("a")), state.counted()), (0, 0));
+    assert_eq!(state.write(), format!("{TITLE}\n"));
 }
 
 #[test]
@@ -55,26 +55,30 @@ fn a_copy_is_another_message() {
 
 #[test]
 fn an_id_that_is_handled_twice_at_once_dies_once() {
-    let mut book = Book::default();
-    book.begin(&key("a"));
-    book.begin(&key("a"));
-    assert_eq!(Book::read(&book.write()).unwrap().deaths(&key("a")), 1);
-    book.end(&key("a"));
-    assert_eq!(Book::read(&book.write()).unwrap().deaths(&key("a")), 1, "the other one is still at it");
+    let mut state = LedgerState::default();
+    state.begin(&key("a"));
+    state.begin(&key("a"));
+    assert_eq!(LedgerState::read(&state.write()).unwrap().deaths(&key("a")), 1);
+    state.end(&key("a"));
+    assert_eq!(
+        LedgerState::read(&state.write()).unwrap().deaths(&key("a")),
+        1,
+        "the other one is still at it"
+    );
 }
 
 #[test]
 fn the_end_of_the_file_may_be_missing() {
-    assert_eq!(Book::read("").unwrap(), Book::default());
-    assert_eq!(Book::read("redrive le").unwrap(), Book::default());
-    let book = Book::read(&format!("{TITLE}\n+ 0 a\n- 0 ")).unwrap();
-    assert_eq!(book.deaths(&key("a")), 1);
+    assert_eq!(LedgerState::read("").unwrap(), LedgerState::default());
+    assert_eq!(LedgerState::read("redrive le").unwrap(), LedgerState::default());
+    let state = LedgerState::read(&format!("{TITLE}\n+ 0 a\n- 0 ")).unwrap();
+    assert_eq!(state.deaths(&key("a")), 1);
 }
 
 #[test]
 fn what_redrive_does_not_write_is_no_ledger() {
-    assert!(Book::read("dear diary\n").unwrap_err().contains("no ledger of redrive"));
-    assert!(Book::read("dear diary").is_err());
+    assert!(LedgerState::read("dear diary\n").unwrap_err().contains("no ledger of redrive"));
+    assert!(LedgerState::read("dear diary").is_err());
     for line in ["", "+", "+ a", "+ 0 ", "! 0 0 a", "! x 0 a", "* 0 a", "+ 0 a b"] {
         assert!(read(&["+ 0 a", line]).unwrap_err().contains("line 3"), "{line:?}");
     }
@@ -88,40 +92,40 @@ fn a_message_without_an_id_is_known_by_its_content() {
         Delivery::from_origin(message, &counting, UNIX_EPOCH)
     };
     let nameless = |body, tenant| counted(body, tenant, 1);
-    let mut book = Book::default();
-    book.begin(&Key::of(&nameless("a", "blue")));
-    let book = Book::read(&book.write()).unwrap();
-    assert_eq!(book.deaths(&Key::of(&counted("a", "blue", 2))), 1);
+    let mut state = LedgerState::default();
+    state.begin(&Key::of(&nameless("a", "blue")));
+    let state = LedgerState::read(&state.write()).unwrap();
+    assert_eq!(state.deaths(&Key::of(&counted("a", "blue", 2))), 1);
     for other in [nameless("b", "blue"), nameless("a", "green")] {
-        assert_eq!(book.deaths(&Key::of(&other)), 0);
+        assert_eq!(state.deaths(&Key::of(&other)), 0);
     }
     let looks_like_one = Key::of(&counted("a", "blue", 2)).0.replacen("0 ", "", 1);
-    assert_eq!(book.deaths(&key(&looks_like_one)), 0, "an id is no hash");
+    assert_eq!(state.deaths(&key(&looks_like_one)), 0, "an id is no hash");
 }
 
 #[test]
 fn of_those_that_never_come_again_the_oldest_are_forgotten() {
-    let mut book = Book::default();
+    let mut state = LedgerState::default();
     for number in 0..=MOST_COUNTED {
-        book.begin(&key(&number.to_string()));
+        state.begin(&key(&number.to_string()));
     }
-    let book = Book::read(&book.write()).unwrap();
-    assert_eq!(book.counted(), MOST_COUNTED);
-    assert_eq!((book.deaths(&key("0")), book.deaths(&key("1"))), (0, 1));
+    let state = LedgerState::read(&state.write()).unwrap();
+    assert_eq!(state.counted(), MOST_COUNTED);
+    assert_eq!((state.deaths(&key("0")), state.deaths(&key("1"))), (0, 1));
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_read_back(ids in prop::collection::vec(("\\PC{1,20}", any::<bool>()), 0..30)) {
-        let mut book = Book::default();
+        let mut state = LedgerState::default();
         let mut text = format!("{TITLE}\n");
         for (id, ends) in &ids {
-            text.push_str(&book.begin(&key(id)));
+            text.push_str(&state.begin(&key(id)));
             if *ends {
-                text.push_str(&book.end(&key(id)));
+                text.push_str(&state.end(&key(id)));
             }
         }
-        let (from_lines, from_book) = (Book::read(&text).unwrap(), Book::read(&book.write()).unwrap());
+        let (from_lines, from_book) = (LedgerState::read(&text).unwrap(), LedgerState::read(&state.write()).unwrap());
         for (id, _) in &ids {
             prop_assert_eq!(from_lines.deaths(&key(id)), from_book.deaths(&key(id)));
         }
@@ -130,6 +134,6 @@ proptest! {
 
     #[test]
     fn no_text_panics(text in "\\PC*|(redrive ledger 1\n)([-+!] [0-9]{1,3} [a-z ]{0,5}\n){0,9}") {
-        let _ = Book::read(&text);
+        let _ = LedgerState::read(&text);
     }
 }

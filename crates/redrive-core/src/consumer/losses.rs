@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::book::Key;
+use super::ledger_state::Key;
 use crate::delivery::Delivery;
 
 /// So many messages are kept count of; those that came up first are forgotten first.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::in_hand::InHand;
 use super::losses::Losses;
-use super::recent::{SettledCache, Ticket};
+use super::settled_cache::{SettledCache, Ticket};
 use crate::delivery::Delivery;
 use crate::transport::Transport;
 
@@ -17,28 +17,28 @@ impl<T: Transport> Context<T> {
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
         // Nothing else is ever looked up, and most are not.
         delivery.redelivered()
-            && self.recent_for(delivery).is_some_and(|recent| recent.knows(delivery, Instant::now()))
+            && self.cache_for(delivery).is_some_and(|cache| cache.knows(delivery, Instant::now()))
     }
 
     /// It is in hand from now on; answers whether it is done.
     pub(super) fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
-        self.recent_for(delivery).map_or((false, None), |mut recent| recent.arrived(delivery, Instant::now()))
+        self.cache_for(delivery).map_or((false, None), |mut cache| cache.arrived(delivery, Instant::now()))
     }
 
     /// What is left in hand comes again.
     pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
-        if let (Some(ticket), Some(recent)) = (in_hand.ticket.take(), &self.recent) {
-            how(&mut recent.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
+        if let (Some(ticket), Some(cache)) = (in_hand.ticket.take(), &self.settled) {
+            how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
         }
     }
 
-    fn recent_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
-        let mut recent = self.recent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.is_first_with(delivery) {
+    fn cache_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
+        let mut cache = self.settled.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.is_first_with(delivery) {
             let (resumed, unreceived) = self.told.take_interruption();
-            recent.interrupted(delivery.interruptions(), unreceived.as_deref(), resumed);
+            cache.interrupted(delivery.interruptions(), unreceived.as_deref(), resumed);
         }
-        Some(recent)
+        Some(cache)
     }
 
     /// What was handled and lost, again and again, was handed out as often, whatever the broker counts.

@@ -1,22 +1,22 @@
 //! The consumer: built from a transport, layers and a handler, then run.
 
 mod backoff;
-mod book;
 mod context;
 mod control;
 mod give_back;
 mod guarded_count;
+mod in_flight_log;
 mod in_hand;
 mod isolate;
-mod ledger;
+mod ledger_state;
 mod losses;
 mod memory;
 mod observe;
 mod preflight;
-mod recent;
 mod report;
 mod run;
 mod settle;
+mod settled_cache;
 mod suspects;
 mod telemetry;
 mod told;

@@ -15,10 +15,10 @@ use tracing::Instrument;
 
 use super::context::Context;
 use super::control::{Asked, Control};
-use super::give_back::{PARTING, give_back_unstarted};
+use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
+use super::in_flight_log::InFlightLog;
 use super::in_hand::Alone;
 use super::isolate::Isolation;
-use super::ledger::Ledger;
 use super::preflight::Preflight;
 use super::suspects::{Rule, Step};
 use super::told::Told;
@@ -29,10 +29,10 @@ use crate::transport::{Facts, OpenError, ReceiptOf, Received, Receiver, Transpor
 
 /// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
 /// never do.
-const NOTICING: Duration = Duration::from_secs(1);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many deliveries that are there already are taken before anybody else is asked.
-const AT_ONCE: usize = 64;
+const MAX_BATCH: usize = 64;
 
 pub(crate) async fn run<T: Transport>(
     transport: Arc<T>,
@@ -99,7 +99,7 @@ async fn start<T: Transport>(
 ) -> Result<Context<T>, ConsumerError> {
     let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
-    let ledger = settings.ledger.as_deref().map(Ledger::open).transpose().map_err(refused)?;
+    let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
     let (told, signals) =
@@ -131,7 +131,7 @@ async fn start<T: Transport>(
         );
     }
     preflight.log(&facts);
-    if let Some(named) = ledger.as_ref().map(Ledger::counted).filter(|&named| named > 0) {
+    if let Some(named) = ledger.as_ref().map(InFlightLog::counted).filter(|&named| named > 0) {
         tracing::warn!(
             queue,
             named,
@@ -197,7 +197,7 @@ async fn take_in<T: Transport>(
             () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
-                for left in (0..AT_ONCE).rev() {
+                for left in (0..MAX_BATCH).rev() {
                     // Closed by somebody else.
                     let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
@@ -325,21 +325,21 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<Rec
         );
     }
     context.over.send_replace(true);
-    if timeout(PARTING, workers.all_done(reap)).await.is_err() {
+    if timeout(BROKER_TIMEOUT, workers.all_done(reap)).await.is_err() {
         workers.abort_all();
-        if timeout(NOTICING, workers.all_done(reap)).await.is_err() {
+        if timeout(ABORT_TIMEOUT, workers.all_done(reap)).await.is_err() {
             tracing::error!(
                 blocked = workers.open(),
                 "handlers block their threads: they are left behind, and their messages go back with the connection"
             );
         }
     }
-    if timeout(PARTING, context.close()).await.is_err() {
+    if timeout(BROKER_TIMEOUT, context.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
     }
     // Those that wait for a job hold the ledger, and whoever runs the next consumer may want it at once.
     if workers.open() == 0 {
-        let _ = timeout(PARTING, workers.all_gone()).await;
+        let _ = timeout(BROKER_TIMEOUT, workers.all_gone()).await;
     }
 }
 

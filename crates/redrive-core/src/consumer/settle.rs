@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::context::Context;
 use super::guarded_count::Guard;
 use super::in_hand::InHand;
-use super::recent::SettledCache;
+use super::settled_cache::SettledCache;
 use super::{Event, backoff};
 use crate::delivery::Delivery;
 use crate::message::Message;

@@ -383,5 +383,5 @@ fn hash_value(value: &Value, key: &mut impl Hasher) {
 }
 
 #[cfg(test)]
-#[path = "recent_tests.rs"]
+#[path = "settled_cache_tests.rs"]
 mod tests;

@@ -10,8 +10,8 @@ use tracing::{Instrument, Span};
 
 use super::context::Context;
 use super::in_hand::{Alone, InHand};
-use super::recent::SettledCache;
 use super::settle::Ended;
+use super::settled_cache::SettledCache;
 use super::{Event, telemetry};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;

@@ -4,7 +4,7 @@
 //! To call a worker costs more than a quick handler too. So one that is done goes on with the next job, and for many jobs
 //! that come at once one worker is called, not as many. Nobody waits for another's job because of that: a worker whose
 //! job waits for something calls the next one; as long as fewer are at it than there are threads, every batch calls one
-//! more; and the [`watch`](Workers::changed) calls another when none is done within [`PATIENCE`].
+//! more; and the [`watch`](Workers::changed) calls another when none is done within [`STALL_TIMEOUT`].
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -18,13 +18,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Jobs that wait this long while workers compute or block get one more worker.
-const PATIENCE: Duration = Duration::from_millis(2);
+const STALL_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// At most so many deliveries in hand, each with a task of its own while it is.
 pub(crate) struct Workers<J> {
-    hall: Arc<Hall<J>>,
+    scheduler: Arc<Scheduler<J>>,
     tasks: JoinSet<()>,
-    engage: Box<Engage<J>>,
+    spawn: Box<Spawn<J>>,
     most: usize,
     /// When it is looked whether jobs wait too long; while `watching`.
     look: Pin<Box<Sleep>>,
@@ -32,10 +32,10 @@ pub(crate) struct Workers<J> {
 }
 
 /// Engages one more worker.
-type Engage<J> = dyn Fn(&mut JoinSet<()>, &Arc<Hall<J>>) + Send;
+type Spawn<J> = dyn Fn(&mut JoinSet<()>, &Arc<Scheduler<J>>) + Send;
 
 /// Where jobs wait for a worker, and workers for a job.
-struct Hall<J> {
+struct Scheduler<J> {
     state: Mutex<State<J>>,
     job: Notify,
     done: Notify,
@@ -50,7 +50,7 @@ struct State<J> {
     /// Workers that were called, and did not come yet.
     called: usize,
     /// Workers that take one job after the other: none of them has had to wait for something within its job.
-    at_it: usize,
+    running: usize,
     /// Jobs that were handed over and are not done.
     open: usize,
     /// Workers that did not come to an end.
@@ -88,36 +88,37 @@ impl<J: Send + 'static> Workers<J> {
             jobs: VecDeque::new(),
             waiting: 0,
             called: 0,
-            at_it: 0,
+            running: 0,
             open: 0,
             alive: 0,
             watched: false,
             taken: false,
         };
         let threads = Handle::current().metrics().num_workers();
-        let hall = Hall { state: Mutex::new(state), job: Notify::new(), done: Notify::new(), threads };
-        let engage = move |tasks: &mut JoinSet<()>, hall: &Arc<Hall<J>>| {
-            tasks.spawn(worker(Arc::clone(hall), work.clone()));
+        let scheduler =
+            Scheduler { state: Mutex::new(state), job: Notify::new(), done: Notify::new(), threads };
+        let spawn = move |tasks: &mut JoinSet<()>, scheduler: &Arc<Scheduler<J>>| {
+            tasks.spawn(worker(Arc::clone(scheduler), work.clone()));
         };
         Self {
-            hall: Arc::new(hall),
+            scheduler: Arc::new(scheduler),
             tasks: JoinSet::new(),
-            engage: Box::new(engage),
+            spawn: Box::new(spawn),
             most,
-            look: Box::pin(sleep(PATIENCE)),
+            look: Box::pin(sleep(STALL_TIMEOUT)),
             watching: false,
         }
     }
 
     /// How many jobs are not done.
     pub(crate) fn open(&self) -> usize {
-        self.hall.state().open
+        self.scheduler.state().open
     }
 
     /// How many jobs more may be handed over, so that no more than so many are open. If none,
     /// [`changed`](Self::changed) resolves when one is done.
     pub(crate) fn room(&self, most: usize) -> usize {
-        let mut state = self.hall.state();
+        let mut state = self.scheduler.state();
         let room = most.min(self.most).saturating_sub(state.open);
         state.watched = room == 0;
         room
@@ -126,22 +127,22 @@ impl<J: Send + 'static> Workers<J> {
     /// Hands over a job, for which there must be room. After the last of several that come together,
     /// [`call`](Self::call) is to be called.
     pub(crate) fn hand(&mut self, job: J) {
-        let engage = {
-            let mut state = self.hall.state();
+        let spawn = {
+            let mut state = self.scheduler.state();
             state.jobs.push_back(job);
             state.open += 1;
             state.lacks_one(self.most)
         };
-        if engage {
-            (self.engage)(&mut self.tasks, &self.hall);
+        if spawn {
+            (self.spawn)(&mut self.tasks, &self.scheduler);
         }
     }
 
     /// Has a worker take up the jobs that were handed over.
     pub(crate) fn call(&mut self) {
         let some_wait = {
-            let mut state = self.hall.state();
-            self.hall.call_one(&mut state);
+            let mut state = self.scheduler.state();
+            self.scheduler.call_one(&mut state);
             state.some_wait()
         };
         if some_wait && !self.watching {
@@ -154,7 +155,7 @@ impl<J: Send + 'static> Workers<J> {
     pub(crate) async fn changed(&mut self, ended: impl FnOnce(Result<(), JoinError>)) {
         loop {
             tokio::select! {
-                () = self.hall.done.notified() => return,
+                () = self.scheduler.done.notified() => return,
                 Some(task) = self.tasks.join_next() => {
                     if task.as_ref().is_err_and(JoinError::is_panic) {
                         self.replace();
@@ -189,19 +190,19 @@ impl<J: Send + 'static> Workers<J> {
     /// Engages another in place of one that panicked: more jobs may be open than there is room for, and nobody else comes for
     /// the one that waits.
     fn replace(&mut self) {
-        let engage = self.hall.state().lacks_one(self.most);
-        if engage {
-            (self.engage)(&mut self.tasks, &self.hall);
+        let spawn = self.scheduler.state().lacks_one(self.most);
+        if spawn {
+            (self.spawn)(&mut self.tasks, &self.scheduler);
         }
     }
 
     fn look_after(&mut self) {
         let some_wait = {
-            let mut state = self.hall.state();
+            let mut state = self.scheduler.state();
             if std::mem::take(&mut state.taken) {
-                self.hall.call_one(&mut state);
+                self.scheduler.call_one(&mut state);
             } else {
-                self.hall.call_another(&mut state);
+                self.scheduler.call_another(&mut state);
             }
             state.some_wait()
         };
@@ -213,11 +214,11 @@ impl<J: Send + 'static> Workers<J> {
 
     fn watch_on(&mut self) {
         self.watching = true;
-        self.look.as_mut().reset(Instant::now() + PATIENCE);
+        self.look.as_mut().reset(Instant::now() + STALL_TIMEOUT);
     }
 }
 
-async fn worker<J, W, F>(hall: Arc<Hall<J>>, work: W)
+async fn worker<J, W, F>(scheduler: Arc<Scheduler<J>>, work: W)
 where
     W: Fn(J) -> F,
     F: Future<Output = ()>,
@@ -226,7 +227,7 @@ where
     let mut open = None;
     let mut called = true;
     loop {
-        let (job, place) = hall.next(open.take(), called).await;
+        let (job, place) = scheduler.next(open.take(), called).await;
         called = false;
         let place = open.insert(place);
         let mut working = pin!(work(job));
@@ -243,7 +244,7 @@ where
     }
 }
 
-impl<J> Hall<J> {
+impl<J> Scheduler<J> {
     /// The next job, after the one before is `done`.
     async fn next<'a>(&'a self, done: Option<Open<'a, J>>, mut called: bool) -> (J, Open<'a, J>) {
         let mut done = done;
@@ -255,7 +256,7 @@ impl<J> Hall<J> {
                 let watched = done.take().is_some_and(|open| open.end(&mut state));
                 let job = state.jobs.pop_front();
                 if job.is_some() {
-                    state.at_it += 1;
+                    state.running += 1;
                     state.taken = true;
                 } else {
                     state.waiting += 1;
@@ -269,7 +270,7 @@ impl<J> Hall<J> {
                 self.done.notify_one();
             }
             if let Some(job) = job {
-                return (job, Open { hall: self, at_it: true });
+                return (job, Open { scheduler: self, running: true });
             }
             call.await;
             called = true;
@@ -278,7 +279,7 @@ impl<J> Hall<J> {
 
     /// Calls a worker for the jobs that wait, unless one is coming or enough are at it.
     fn call_one(&self, state: &mut State<J>) {
-        if state.called == 0 && state.at_it < self.threads {
+        if state.called == 0 && state.running < self.threads {
             self.call_another(state);
         }
     }
@@ -299,24 +300,24 @@ impl<J> Hall<J> {
 
 /// A job that is being done; dropped when it panics, and when it is aborted.
 struct Open<'a, J> {
-    hall: &'a Hall<J>,
-    at_it: bool,
+    scheduler: &'a Scheduler<J>,
+    running: bool,
 }
 
 impl<J> Open<'_, J> {
     /// The job has to wait for something: others go on meanwhile.
     fn waits(&mut self) {
-        if std::mem::take(&mut self.at_it) {
-            let mut state = self.hall.state();
-            state.at_it -= 1;
-            self.hall.call_one(&mut state);
+        if std::mem::take(&mut self.running) {
+            let mut state = self.scheduler.state();
+            state.running -= 1;
+            self.scheduler.call_one(&mut state);
         }
     }
 
     /// The job is done. Answers whether somebody waits for that.
     fn end(self, state: &mut State<J>) -> bool {
         state.open -= 1;
-        state.at_it -= usize::from(self.at_it);
+        state.running -= usize::from(self.running);
         std::mem::forget(self);
         state.watched
     }
@@ -325,16 +326,16 @@ impl<J> Open<'_, J> {
 impl<J> Drop for Open<'_, J> {
     fn drop(&mut self) {
         let watched = {
-            let mut state = self.hall.state();
+            let mut state = self.scheduler.state();
             state.open -= 1;
-            state.at_it -= usize::from(self.at_it);
+            state.running -= usize::from(self.running);
             // Its worker ends with it.
             state.alive -= 1;
-            self.hall.call_one(&mut state);
+            self.scheduler.call_one(&mut state);
             state.watched
         };
         if watched {
-            self.hall.done.notify_one();
+            self.scheduler.done.notify_one();
         }
     }
 }
