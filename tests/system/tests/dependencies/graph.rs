@@ -49,7 +49,7 @@ impl Graph {
     /// Reads a crate from its root (`lib.rs` or `main.rs`) on.
     pub(crate) fn of(sources: &Sources, root: &str) -> Self {
         let mut modules = Modules { sources, all: Vec::new() };
-        modules.read(root, Vec::new(), None, String::new());
+        modules.read(root, &[], None, "");
         let mut graph = Self::default();
         for (index, module) in modules.all.iter().enumerate() {
             // A module inside of a file is part of it.
@@ -72,22 +72,22 @@ impl Graph {
 
 impl Modules<'_> {
     /// Reads the module in this file; its children are in `folder`.
-    fn read(&mut self, file: &str, path: Vec<String>, parent: Option<usize>, folder: String) -> usize {
+    fn read(&mut self, file: &str, path: &[String], parent: Option<usize>, folder: &str) -> usize {
         let text = self.sources.get(file).unwrap_or_else(|| panic!("there is no file `{file}`"));
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("`{file}`: {error}"));
-        self.enter(file, path, parent, &folder, &parsed.items)
+        self.enter(file, path, parent, folder, &parsed.items)
     }
 
     fn enter(
         &mut self,
         file: &str,
-        path: Vec<String>,
+        path: &[String],
         parent: Option<usize>,
         folder: &str,
         items: &[Item],
     ) -> usize {
         let index = self.all.len();
-        self.all.push(Module { file: file.to_owned(), path: path.clone(), parent, ..Module::default() });
+        self.all.push(Module { file: file.to_owned(), path: path.to_vec(), parent, ..Module::default() });
         for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
             if let Some(name) = name_of(item) {
                 self.all[index].items.insert(name);
@@ -97,16 +97,16 @@ impl Modules<'_> {
                 continue;
             };
             let name = module.ident.to_string();
-            let path = [path.clone(), vec![name.clone()]].concat();
+            let path = [path, std::slice::from_ref(&name)].concat();
             let below = format!("{folder}{name}/");
             let child = match &module.content {
-                Some((_, items)) => self.enter(file, path, Some(index), &below, items),
+                Some((_, items)) => self.enter(file, &path, Some(index), &below, items),
                 None => {
                     let files = [format!("{folder}{name}.rs"), format!("{below}mod.rs")];
                     let Some(file) = files.into_iter().find(|file| self.sources.contains_key(file)) else {
                         panic!("`{file}` declares `{name}`, which has no file");
                     };
-                    self.read(&file, path, Some(index), below)
+                    self.read(&file, &path, Some(index), &below)
                 }
             };
             self.all[index].children.insert(name, child);
