@@ -6,7 +6,7 @@ use crate::headers::{Headers, Value};
 
 /// The `x-death` header and its companions, as RabbitMQ (and the in-process broker) write them
 /// (<https://www.rabbitmq.com/docs/dlx#effects>). Evidence for people: nothing is decided by it, since
-/// RabbitMQ 4 starts the count anew whenever a client republishes.
+/// RabbitMQ 4 restarts the count whenever a client republishes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeathHistory {

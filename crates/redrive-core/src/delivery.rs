@@ -251,7 +251,7 @@ impl Delivery {
     /// Others do not tell. There it is counted from the publisher's `timestamp`, where
     /// there is one that is not later than the first delivery (to the end of its second, which is all that AMQP 0-9-1
     /// tells), and else from the first delivery: the time that the message lay in its queue before is then not counted.
-    /// After an operator's redrive it begins anew.
+    /// An operator's redrive restarts it.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
         if self.story().deadline.is_some() {

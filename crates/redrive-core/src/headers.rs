@@ -51,7 +51,7 @@ impl Headers {
         self.put(Cow::Borrowed(name), value.into())
     }
 
-    /// Makes room for so many more.
+    /// Reserves room for this many more.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.entries_mut().reserve(more);
     }

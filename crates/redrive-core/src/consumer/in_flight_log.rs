@@ -1,7 +1,7 @@
-//! The file of a [`LedgerState`]: one line when a handler begins and one when it ends.
+//! The file of a ledger: one line when a handler begins, and one when it ends. [`LedgerState`] says what the lines mean.
 //!
-//! Lines go to the operating system at once and are never flushed to the disk: what a process wrote outlives the process,
-//! though not always the machine. That is what it is for; a machine that crashes may forget the last lines.
+//! Lines go to the operating system at once and are never flushed to the disk: they survive the process, not always the machine.
+//! A machine that crashes may lose the last lines.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::ledger_state::{Key, LedgerState};
 use crate::delivery::Delivery;
 
-/// After so many bytes of lines the file is written anew, with what still matters.
+/// After this many bytes of lines the file is rewritten with what still matters.
 const ROOM: usize = 1024 * 1024;
 
 /// The ledger of one consumer.
@@ -22,7 +22,7 @@ pub(crate) struct InFlightLog {
     /// While there are messages that processes died with.
     names_any: AtomicBool,
     written: Mutex<Written>,
-    /// Held as long as this or the process lives: two that write into one ledger would take each other for dead.
+    /// Held as long as this or the process lives: two writers of one ledger would count each other as dead.
     lock: File,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct InFlightLog {
 struct Written {
     state: LedgerState,
     file: File,
-    /// So many bytes may be written until it is written anew.
+    /// How many bytes may be written before it is rewritten.
     room: usize,
     /// It could not be written the last time.
     failing: bool,
@@ -39,7 +39,7 @@ struct Written {
 }
 
 impl InFlightLog {
-    /// Opens the ledger at `path`, or begins one there. Takes in what the process before left, and writes it anew.
+    /// Opens the ledger at `path`, or creates it. Reads what the last process left, and rewrites it.
     ///
     /// # Errors
     ///
@@ -52,13 +52,13 @@ impl InFlightLog {
             Err(error) => return Err(format!("the ledger {} cannot be read: {error}", path.display())),
         };
         let state = LedgerState::read(&text).map_err(|why| broken(path, &why))?;
-        let file = write_anew(path, &state).map_err(|error| unwritable(path, &error))?;
+        let file = rewrite(path, &state).map_err(|error| unwritable(path, &error))?;
         let names_any = AtomicBool::new(state.counted() > 0);
         let written = Mutex::new(Written { state, file, room: ROOM, failing: false, torn: false });
         Ok(Self { path: path.to_owned(), names_any, written, lock })
     }
 
-    /// True while there are messages that processes died with: costs next to nothing.
+    /// Whether there are messages that processes died with. Cheap.
     pub(crate) fn names_any(&self) -> bool {
         self.names_any.load(Ordering::Relaxed)
     }
@@ -76,7 +76,7 @@ impl InFlightLog {
         self.written().state.deaths(&Key::of(delivery))
     }
 
-    /// A handler is about to begin with it. Until the answer is dropped, a death of the process counts against it.
+    /// A handler is about to begin with it. Until the guard is dropped, a death of the process counts against the message.
     pub(crate) fn begin(&self, delivery: &Delivery) -> Begun<'_> {
         let key = Key::of(delivery);
         let mut written = self.written();
@@ -93,15 +93,15 @@ impl InFlightLog {
         self.write(&mut written, &line);
     }
 
-    /// A line that cannot be written costs no message: only that its death would go uncounted.
+    /// A failed write loses no message; a death that it would have recorded is not counted.
     fn write(&self, written: &mut Written, line: &str) {
         let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
         written.torn |= wrote.is_err();
         let full = written.room < line.len();
         written.room = written.room.saturating_sub(line.len());
-        // Written anew, the file says everything again.
+        // A rewritten file says everything again.
         if written.torn || written.failing || full {
-            wrote = write_anew(&self.path, &written.state).map(|file| {
+            wrote = rewrite(&self.path, &written.state).map(|file| {
                 (written.file, written.room, written.torn) = (file, ROOM, false);
             });
         }
@@ -125,13 +125,13 @@ impl InFlightLog {
 }
 
 impl Drop for InFlightLog {
-    /// Closing the file is not always enough: a child process that is being started has it too, until its program begins.
+    /// Closing the file is not always enough: a child process that is being started holds it too, until its program begins.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
-/// A handler is at it; when this is dropped it came to an end, or at least the process outlived it.
+/// Guard for a running handler: dropped, the handler ended, or at least the process outlived it.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     ledger: &'a InFlightLog,
@@ -152,7 +152,7 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Beside the ledger, which is replaced from time to time. Freed with the process, however it ends.
+/// Locks a file beside the ledger, which itself is replaced from time to time. The lock ends with the process, however that ends.
 fn lock(path: &Path) -> Result<File, String> {
     let beside = with_suffix(path, ".lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
@@ -169,8 +169,8 @@ fn lock(path: &Path) -> Result<File, String> {
     }
 }
 
-/// Complete beside it, then in its place: a process that dies here leaves the one or the other.
-fn write_anew(path: &Path, state: &LedgerState) -> io::Result<File> {
+/// Writes a complete file beside it, then renames: a process that dies here leaves the old or the new one.
+fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
     let beside = with_suffix(path, ".new");
     let mut file = File::create(&beside)?;
     file.write_all(state.write().as_bytes())?;

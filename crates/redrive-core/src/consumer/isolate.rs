@@ -261,7 +261,7 @@ impl<R: Send + 'static> Isolation<R> {
         delivery: &Delivery,
         deaths: u32,
     ) -> Suspicion {
-        // It is settled on sight: no handler runs.
+        // It is deduplicated: no handler runs.
         if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
             return Suspicion::None;
         }

@@ -1,7 +1,7 @@
-//! What a ledger says: which messages a handler began with and never came to an end with. Pure; the file is in
+//! What a ledger says: which messages a handler began with and never ended with. Pure; the file is in
 //! [`in_flight_log`](super::in_flight_log).
 //!
-//! One line each, fields parted by a blank, ended by a line feed:
+//! The file has lines of fields that one blank separates:
 //!
 //! | line | says |
 //! |---|---|
@@ -19,7 +19,7 @@ use crate::text::fnv1a;
 /// The first line of every ledger.
 pub(crate) const TITLE: &str = "redrive ledger 1";
 
-/// So many messages that never came again are kept count of; the longest unseen are forgotten first.
+/// How many messages that never came again are counted at most; the longest unseen are forgotten first.
 const MOST_COUNTED: usize = 4096;
 
 /// Which copy of which message: `hop id`, with blanks and everything unprintable of the id escaped. Without an id of its own
@@ -38,7 +38,7 @@ impl Key {
             if byte.is_ascii_graphic() && byte != b'%' {
                 key.push(char::from(byte));
             } else {
-                // A String takes everything.
+                // Writing to a String never fails.
                 let _ = write!(key, "%{byte:02x}");
             }
         }
@@ -58,7 +58,7 @@ fn content_hash(delivery: &Delivery) -> u64 {
     let message = delivery.message();
     let mut others = format!("{}\n{}\n", delivery.exchange(), delivery.routing_key());
     for (name, value) in delivery.lasting_headers() {
-        // A String takes everything.
+        // Writing to a String never fails.
         let _ = writeln!(others, "{name}={value:?}");
     }
     fnv1a(others.bytes().chain(message.body().iter().copied()))
@@ -69,7 +69,7 @@ fn content_hash(delivery: &Delivery) -> u64 {
 struct Entry {
     /// How many processes died with it.
     deaths: u32,
-    /// How many handlers are at it now; more than one only where an id is used twice.
+    /// How many handlers run now; more than one only where an id is used twice.
     open: u32,
     /// When it was last written of.
     seen: u64,
@@ -148,14 +148,14 @@ impl LedgerState {
         self.counted
     }
 
-    /// Everything that is known, in as few lines as there are.
+    /// The whole state, in as few lines as possible.
     pub(crate) fn write(&self) -> String {
         let mut text = format!("{TITLE}\n");
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_unstable_by_key(|(_, entry)| entry.seen);
         for (Key(key), entry) in entries {
             if entry.deaths > 0 {
-                // A String takes everything.
+                // Writing to a String never fails.
                 let _ = writeln!(text, "! {} {key}", entry.deaths);
             }
             for _ in 0..entry.open {

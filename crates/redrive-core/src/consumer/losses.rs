@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use super::ledger_state::Key;
 use crate::delivery::Delivery;
 
-/// So many messages are kept count of; those that came up first are forgotten first.
+/// How many messages are counted at most; the oldest are forgotten first.
 const MOST_COUNTED: usize = 1024;
 
 /// What this process handled to its end and could not settle.

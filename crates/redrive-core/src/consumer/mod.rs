@@ -98,11 +98,11 @@ pub(crate) struct Settings {
 pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
 
 impl<T: Transport> Consumer<T> {
-    /// How many deliveries are handled at the same time when nothing else is said.
+    /// The default of [`concurrency`](Consumer::concurrency).
     pub const DEFAULT_CONCURRENCY: usize = 16;
-    /// How long handlers may take to finish after a shutdown was asked for, when nothing else is said.
+    /// The default of [`grace`](Consumer::grace).
     pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-    /// How many recently settled deliveries are remembered when nothing else is said.
+    /// The default of [`remember`](Consumer::remember).
     pub const DEFAULT_REMEMBERED: usize = 10_000;
 
     /// A consumer of this transport, without layers.
@@ -125,14 +125,14 @@ impl<T: Transport> Consumer<T> {
 }
 
 impl<T: Transport, L> Consumer<T, L> {
-    /// How many deliveries are handled at the same time; at least 1.
+    /// Sets how many deliveries are handled at the same time; at least 1. Default: 16.
     pub fn concurrency(mut self, deliveries: usize) -> Self {
         self.settings.concurrency = deliveries.max(1);
         self
     }
 
-    /// How many deliveries the broker may have handed out at the same time, those being handled included. When nothing
-    /// is said: twice the concurrency.
+    /// Sets how many deliveries the broker may have handed out at the same time, those being handled included. Default: twice
+    /// the concurrency.
     pub fn prefetch(mut self, deliveries: u32) -> Self {
         self.settings.prefetch = Some(deliveries.max(1));
         self
@@ -146,8 +146,8 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// How long handlers may take to finish after a shutdown was asked for. What still runs then is dropped, and its
-    /// message given back without charging an attempt.
+    /// Sets how long handlers may take to finish after a shutdown was asked for. Then those that still run are dropped, and their
+    /// messages given back without charging an attempt. Default: 30 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
@@ -160,14 +160,14 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// How many bytes redrive's own headers may take on a message; 4096 when nothing is said.
+    /// Sets how many bytes redrive's own headers may take on a message. Default: 4096.
     pub fn header_budget(mut self, bytes: usize) -> Self {
         self.settings.header_budget = bytes;
         self
     }
 
-    /// How many recently settled deliveries are remembered, so that one whose acknowledgement was lost is settled on
-    /// sight when it comes again, and not handled a second time. `0` remembers none.
+    /// Sets how many recently settled deliveries are remembered, so that one whose acknowledgement was lost is deduplicated when
+    /// it comes again, and not handled a second time. `0` remembers none. Default: 10 000.
     ///
     /// Where the broker does not number its messages (RabbitMQ), a message is known again by its content, soon after an
     /// interruption, and only if none like it is known to be unhandled: a publisher may publish the same thing twice, and
@@ -177,9 +177,8 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// Which deliveries may be the reason why a process died, and are handled alone: [`Suspects::by_count`] when
-    /// nothing is said. A consumer therefore begins with one delivery in hand, and takes as many as configured once
-    /// that one turns out to be new.
+    /// Sets which deliveries may be the reason why a process died, and are handled alone. Default: [`Suspects::by_count`]. A
+    /// consumer therefore begins with one delivery in hand, and takes as many as configured once that one turns out to be new.
     pub fn suspects(mut self, suspects: Suspects) -> Self {
         self.settings.suspects = suspects;
         self
@@ -209,7 +208,7 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// Has everything that happens told to this observer; any number of them.
+    /// Reports everything that happens to this observer. A consumer may have several.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.settings.observers.push(Arc::new(observer));
         self

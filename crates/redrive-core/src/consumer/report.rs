@@ -23,7 +23,7 @@ pub struct Report {
     pub discarded: u64,
     /// Given back.
     pub released: u64,
-    /// Settled on sight, because they had been settled before.
+    /// Deduplicated: settled without being handled, because they had been settled before.
     pub settled_on_sight: u64,
     /// Not settled: lost with a connection, or when a lock ran out; to come again.
     pub lost: u64,

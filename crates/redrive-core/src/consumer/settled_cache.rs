@@ -223,7 +223,7 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     // Numbers are taken together: every single one would cost a round.
     key.write_u64(u64::from(story.hop) << 32 | u64::from(story.failures()));
     key.write_u32(story.redrives.or_highest());
-    // A queue that was made anew gives its numbers again.
+    // A queue that was recreated gives its numbers again.
     (id, number, delivery.came_at()).hash(&mut key);
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
     let of_content = (&properties.content_type, &properties.content_encoding, &properties.kind);

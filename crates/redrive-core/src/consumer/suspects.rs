@@ -9,7 +9,7 @@ use crate::needs::Needs;
 use crate::transport::Facts;
 
 /// Which deliveries the consumer takes for a possible reason of a process's death, and handles alone: one at a time,
-/// with nothing else in the hand of the process's consumer. When nothing is said: [`Suspects::by_count`].
+/// with nothing else in hand at the consumer. Default: [`Suspects::by_count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspects {
     /// From this hand-out on; `None`: what the broker's way of counting suggests.
@@ -155,7 +155,7 @@ pub(crate) enum Step {
     Handle,
     /// Keep it, have nothing else in hand any more, then handle it.
     Isolate,
-    /// Handle it, and take as many as configured from now on: so many suspects came to an end (or there were none).
+    /// Handle it, and take as many as configured from now on: this many suspects came to an end.
     Widen {
         /// How many suspects were handled alone.
         suspects: u64,

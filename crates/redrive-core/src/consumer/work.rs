@@ -137,7 +137,7 @@ impl<T: Transport> Context<T> {
     }
 
     async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
-        tracing::info!("settled on sight: it was settled before, and only its acknowledgement was lost");
+        tracing::info!("deduplicated: it was settled before, and only its acknowledgement was lost");
         if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
             self.settled_at_last(delivery, in_hand);
             self.counters.settled_on_sight();

@@ -1,10 +1,10 @@
-//! The tasks that handle deliveries. They stay: a new task for every delivery would cost more than a quick handler, and
-//! all of them in one task would wait for each other when a handler computes or blocks.
+//! The tasks that handle deliveries. They are reused: a new task for every delivery would cost more than a quick handler, and
+//! deliveries that share one task would wait for each other when a handler computes or blocks.
 //!
-//! To call a worker costs more than a quick handler too. So one that is done goes on with the next job, and for many jobs
-//! that come at once one worker is called, not as many. Nobody waits for another's job because of that: a worker whose
-//! job waits for something calls the next one; as long as fewer are at it than there are threads, every batch calls one
-//! more; and the [`watch`](Workers::changed) calls another when none is done within [`STALL_TIMEOUT`].
+//! Waking a worker costs more than a quick handler, too. So a worker that is done takes the next job, and a batch of jobs wakes
+//! one worker. No job waits behind another for that reason: a worker whose job is pending wakes the next one; while fewer
+//! workers run than there are threads, every batch wakes one more; and the [`watch`](Workers::changed) wakes another when no job
+//! is taken within [`STALL_TIMEOUT`].
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Jobs that wait this long while workers compute or block get one more worker.
 const STALL_TIMEOUT: Duration = Duration::from_millis(2);
 
-/// At most so many deliveries in hand, each with a task of its own while it is.
+/// A bounded number of deliveries in hand, each with a task of its own while it is.
 pub(crate) struct Workers<J> {
     scheduler: Arc<Scheduler<J>>,
     tasks: JoinSet<()>,
@@ -31,10 +31,10 @@ pub(crate) struct Workers<J> {
     watching: bool,
 }
 
-/// Engages one more worker.
+/// Spawns one more worker.
 type Spawn<J> = dyn Fn(&mut JoinSet<()>, &Arc<Scheduler<J>>) + Send;
 
-/// Where jobs wait for a worker, and workers for a job.
+/// Where jobs wait for a worker, and idle workers for a job.
 struct Scheduler<J> {
     state: Mutex<State<J>>,
     job: Notify,
@@ -67,8 +67,8 @@ impl<J> State<J> {
         self.waiting > 0 && self.jobs.len() > self.called
     }
 
-    /// Whether one more worker is to be engaged: there is one for each job, should they all have to wait for something. It is
-    /// counted, and comes by itself.
+    /// Whether one more worker is to be spawned: each job has one, so that all of them may be pending at once. It is counted
+    /// as called: a new worker takes a job by itself.
     fn lacks_one(&mut self, most: usize) -> bool {
         let lacks = self.alive < self.open.min(most);
         self.alive += usize::from(lacks);
@@ -78,7 +78,7 @@ impl<J> State<J> {
 }
 
 impl<J: Send + 'static> Workers<J> {
-    /// Workers that do their jobs with `work`. To be called in a runtime.
+    /// Workers that do their jobs with `work`. Needs a runtime.
     pub(crate) fn new<W, F>(most: usize, work: W) -> Self
     where
         W: Fn(J) -> F + Clone + Send + 'static,
@@ -115,7 +115,7 @@ impl<J: Send + 'static> Workers<J> {
         self.scheduler.state().open
     }
 
-    /// How many jobs more may be handed over, so that no more than so many are open. If none,
+    /// How many more jobs may be handed over, so that at most `most` are open. If none,
     /// [`changed`](Self::changed) resolves when one is done.
     pub(crate) fn room(&self, most: usize) -> usize {
         let mut state = self.scheduler.state();
@@ -138,7 +138,7 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    /// Has a worker take up the jobs that were handed over.
+    /// Wakes a worker for the jobs that were handed over.
     pub(crate) fn call(&mut self) {
         let some_wait = {
             let mut state = self.scheduler.state();
@@ -150,7 +150,7 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    /// Resolves when a job is done that somebody waits for, or when a worker came to an end, which is none of its duties.
+    /// Resolves when a job is done that somebody waits for, or when a worker ended, which only a panic or an abort does.
     /// Cancel safe.
     pub(crate) async fn changed(&mut self, ended: impl FnOnce(Result<(), JoinError>)) {
         loop {
@@ -176,19 +176,19 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    /// Drops what is being done, at its next await.
+    /// Drops running jobs at their next await.
     pub(crate) fn abort_all(&mut self) {
         self.tasks.abort_all();
     }
 
-    /// Sends all workers away, and resolves when they are gone, with all that they share. Cancel safe.
+    /// Aborts all workers, and resolves when they are gone, with all that they share. Cancel safe.
     pub(crate) async fn all_gone(&mut self) {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Engages another in place of one that panicked: more jobs may be open than there is room for, and nobody else comes for
-    /// the one that waits.
+    /// Spawns another in place of one that panicked: more jobs may be open than there is room for, and no other worker would
+    /// take the one that waits.
     fn replace(&mut self) {
         let spawn = self.scheduler.state().lacks_one(self.most);
         if spawn {
@@ -223,7 +223,7 @@ where
     W: Fn(J) -> F,
     F: Future<Output = ()>,
 {
-    // Whoever is engaged is called.
+    // A spawned worker is counted as called.
     let mut open = None;
     let mut called = true;
     loop {
@@ -239,7 +239,7 @@ where
             poll
         })
         .await;
-        // However many jobs there are, others of this thread have their turn.
+        // Lets other tasks of this thread run, however many jobs there are.
         tokio::task::consume_budget().await;
     }
 }
@@ -260,8 +260,8 @@ impl<J> Scheduler<J> {
                     state.taken = true;
                 } else {
                     state.waiting += 1;
-                    // Whoever is counted as waiting can be called from here on. Calls to nobody become one: of two workers
-                    // that were called before they listened the other would never hear of it.
+                    // `Notify` coalesces permits: register before waiting, or one of two workers that are woken at once never
+                    // hears of it.
                     call.as_mut().enable();
                 }
                 (job, watched)
@@ -277,7 +277,7 @@ impl<J> Scheduler<J> {
         }
     }
 
-    /// Calls a worker for the jobs that wait, unless one is coming or enough are at it.
+    /// Calls a worker for the jobs that wait, unless one is coming or enough are running.
     fn call_one(&self, state: &mut State<J>) {
         if state.called == 0 && state.running < self.threads {
             self.call_another(state);

@@ -15,7 +15,7 @@ pub struct ParkingLot {
 }
 
 impl ParkingLot {
-    /// After how many redrives a message is parked when nothing else is said.
+    /// The default of how many redrives a message may have before it is parked.
     pub const DEFAULT_REDRIVES: u32 = 3;
 
     /// Parks what fails after this many redrives. `0` parks every message that would be dead-lettered.

@@ -26,7 +26,7 @@ pub struct Poison {
 }
 
 impl Poison {
-    /// How many hand-outs are allowed when nothing else is said. Every restart of broker or consumer costs the
+    /// The default of how many hand-outs are allowed. Every restart of broker or consumer costs the
     /// messages in hand one of them.
     pub const DEFAULT: u32 = 10;
 

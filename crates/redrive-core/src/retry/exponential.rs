@@ -33,13 +33,13 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// The first wait when nothing is said.
+    /// The default first wait.
     pub const DEFAULT_BASE: Duration = limits::DEFAULT_BASE;
-    /// How much longer each wait is than the one before when nothing is said.
+    /// The default factor by which each wait is longer than the one before.
     pub const DEFAULT_FACTOR: f64 = 2.0;
-    /// The longest wait when nothing is said; where the base is longer, the base.
+    /// The default of the longest wait; the base, where that is longer.
     pub const DEFAULT_CAP: Duration = limits::DEFAULT_CAP;
-    /// How often a message is handled when nothing is said, the first time included.
+    /// The default of how often a message is handled, the first time included.
     pub const DEFAULT_ATTEMPTS: u32 = limits::DEFAULT_ATTEMPTS;
 
     /// How much longer each wait is than the one before. Default: [`DEFAULT_FACTOR`](Self::DEFAULT_FACTOR).

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::Jitter;
 use crate::delivery::Delivery;
 
-/// The base of every policy when nothing is said.
+/// The default base of every policy.
 pub(super) const DEFAULT_BASE: Duration = Duration::from_millis(50);
-/// The longest wait of every growing policy when nothing is said.
+/// The default of the longest wait of every growing policy.
 pub(super) const DEFAULT_CAP: Duration = Duration::from_secs(60);
-/// How often a message is handled when nothing is said.
+/// The default of how often a message is handled.
 pub(super) const DEFAULT_ATTEMPTS: u32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

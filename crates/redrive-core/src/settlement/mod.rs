@@ -60,7 +60,7 @@ pub struct Planning<'a> {
     pub header_budget: usize,
 }
 
-/// How many bytes redrive's own headers may take when nothing else is said.
+/// The default of how many bytes redrive's own headers may take.
 pub const DEFAULT_HEADER_BUDGET: usize = 4096;
 
 /// How many of the first and of the last failures the history keeps.
@@ -198,7 +198,7 @@ fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) 
 }
 
 /// Where giving back raises the broker's count of hand-outs, a message that is given back again and again would
-/// look like one that kills its process: a copy starts the broker's count anew, and carries ours.
+/// look like one that kills its process: a copy restarts the broker's count, and carries ours.
 fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let facts = planning.facts;
     let counted_before = delivery.handed_out() - 1;
