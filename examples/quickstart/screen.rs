@@ -48,7 +48,7 @@ impl Screen {
         move |event| match event {
             Event::Received { delivery } => {
                 let redriven =
-                    if delivery.story().redrives.or_highest() > 0 { " after a redrive" } else { "" };
+                    if delivery.history().redrives.or_highest() > 0 { " after a redrive" } else { "" };
                 screen.say(delivery.id(), &format!("attempt {}{redriven}", delivery.attempt()));
                 screen.update(delivery.id(), |line| line.attempts += 1);
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use redrive::prelude::*;
-use redrive::{DEFAULT_HEADER_BUDGET, Facts, Planning, Reason, Settlement, Story};
+use redrive::{DEFAULT_HEADER_BUDGET, Facts, FailureHistory, Planning, Reason, Settlement};
 
 criterion_group! {
     name = benches;
@@ -23,7 +23,7 @@ fn decode(criterion: &mut Criterion) {
     for (name, failures) in [("0 failures", 0), ("1 failure", 1), ("8 failures", 8)] {
         let message = failed(failures);
         criterion.bench_function(&format!("headers/decode/{name}"), |bencher| {
-            bencher.iter(|| black_box(Story::read(black_box(&message))));
+            bencher.iter(|| black_box(FailureHistory::read(black_box(&message))));
         });
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use crate::deaths::DeathHistory;
 use crate::header_names;
 use crate::headers::{Timestamp, Value};
+use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::publisher::Publisher;
-use crate::story::Story;
 
 /// One arrival of a message at this consumer. It goes through the layers to the handler; it cannot
 /// settle anything: the right to do that is the transport's receipt, which stays with the consumer.
@@ -18,23 +18,23 @@ use crate::story::Story;
 /// | counter | counts | by |
 /// |---|---|---|
 /// | [`attempt`](Self::attempt) | failures of this message, in its headers | redrive |
-/// | [`handed_out`](Self::handed_out) | how often this copy was handed out, even to processes that died | the broker |
-/// | [`Story::redrives`] | how often an operator sent it back | operators |
+/// | [`broker_delivery_count`](Self::broker_delivery_count) | how often this copy was handed out, even to processes that died | the broker |
+/// | [`FailureHistory::redrives`] | how often an operator sent it back | operators |
 #[derive(Clone, Debug)]
 pub struct Delivery {
     message: Message,
     origin: Origin,
     received_at: SystemTime,
     enqueued_at: Option<SystemTime>,
-    handed_out: u32,
-    hand_out_limit: Option<u32>,
+    broker_delivery_count: u32,
+    delivery_limit: Option<u32>,
     failures_in_place: u32,
     redelivered: bool,
     interruptions: u64,
     broker_number: Option<u64>,
     publisher: Option<Publisher>,
     /// None: nothing is written on the message, as on most.
-    story: Option<Arc<Story>>,
+    history: Option<Arc<FailureHistory>>,
 }
 
 impl Delivery {
@@ -49,9 +49,9 @@ impl Delivery {
     /// The same, for transports of which most deliveries come from where the one before came from.
     #[must_use]
     pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
-        let mut story = Story::is_on(&message).then(|| Arc::new(Story::read(&message)));
+        let mut history = FailureHistory::is_on(&message).then(|| Arc::new(FailureHistory::read(&message)));
         if message.assign_id() {
-            Arc::make_mut(story.get_or_insert_default()).id_assigned = true;
+            Arc::make_mut(history.get_or_insert_default()).id_assigned = true;
         }
         let origin = origin.clone();
         Self {
@@ -59,18 +59,18 @@ impl Delivery {
             origin,
             received_at,
             enqueued_at: None,
-            handed_out: 1,
-            hand_out_limit: None,
+            broker_delivery_count: 1,
+            delivery_limit: None,
             failures_in_place: 0,
             redelivered: false,
             interruptions: 0,
             broker_number: None,
             publisher: None,
-            story,
+            history,
         }
     }
 
-    /// The headers that are the same with each hand-out of this message.
+    /// The headers that are the same with each delivery of this message.
     pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
         let counting = self.origin.names.counting_headers;
         self.message.headers().iter().filter(|(name, _)| !counting.contains(name))
@@ -94,17 +94,17 @@ impl Delivery {
 
     /// The same delivery, handed out for the `times`th time by the broker's count: 1 the first time.
     #[must_use]
-    pub fn handed_out_times(mut self, times: u32) -> Self {
-        self.handed_out = times.max(1);
-        self.redelivered |= self.handed_out > 1;
+    pub fn with_broker_delivery_count(mut self, times: u32) -> Self {
+        self.broker_delivery_count = times.max(1);
+        self.redelivered |= self.broker_delivery_count > 1;
         self
     }
 
-    /// The same delivery, from a broker that itself takes a message away after so many hand-outs. The consumer says so of
-    /// every delivery, from [`Limits::hand_outs`](crate::Limits::hand_outs).
+    /// The same delivery, from a broker that itself takes a message away after so many deliveries. The consumer says so of
+    /// every delivery, from [`Limits::deliveries`](crate::Limits::deliveries).
     #[must_use]
-    pub fn with_hand_out_limit(mut self, limit: Option<u32>) -> Self {
-        self.hand_out_limit = limit;
+    pub fn with_delivery_limit(mut self, limit: Option<u32>) -> Self {
+        self.delivery_limit = limit;
         self
     }
 
@@ -117,18 +117,18 @@ impl Delivery {
     }
 
     /// The same delivery; somebody who counts better than the broker says that it was handed out so often.
-    pub(crate) fn handed_out_at_least(mut self, times: u32) -> Self {
-        let by_earlier_copies = self.story().handed_out_before;
-        self.handed_out = self.handed_out.max(times.saturating_sub(by_earlier_copies));
+    pub(crate) fn with_broker_delivery_count_of_at_least(mut self, times: u32) -> Self {
+        let by_earlier_copies = self.history().deliveries_before;
+        self.broker_delivery_count = self.broker_delivery_count.max(times.saturating_sub(by_earlier_copies));
         self
     }
 
     /// The same delivery, as if this copy of its message had come in its place.
     pub(crate) fn replaced_by(mut self, copy: Message, now: SystemTime) -> Self {
-        self.story = Story::is_on(&copy).then(|| Arc::new(Story::read(&copy)));
+        self.history = FailureHistory::is_on(&copy).then(|| Arc::new(FailureHistory::read(&copy)));
         self.message = copy;
         self.received_at = now;
-        (self.handed_out, self.failures_in_place, self.redelivered) = (1, 0, false);
+        (self.broker_delivery_count, self.failures_in_place, self.redelivered) = (1, 0, false);
         self
     }
 
@@ -140,7 +140,7 @@ impl Delivery {
     }
 
     /// The same delivery, handed out after this many interruptions of its transport: connections, channels and subscriptions
-    /// that ended with deliveries in hand. What was in hand, and what was settled and the broker was not told of, comes again
+    /// that ended with deliveries in flight. What was in flight, and what was settled and the broker was not told of, comes again
     /// after one more.
     #[must_use]
     pub fn after_interruptions(mut self, times: u64) -> Self {
@@ -148,7 +148,7 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, under the number that the broker has given its message: the same with every hand-out of this copy,
+    /// The same delivery, under the number that the broker has given its message: the same with every delivery of this copy,
     /// and another for every other message of the queue. By it, two messages that are alike in everything are told apart.
     #[must_use]
     pub fn with_broker_number(mut self, number: u64) -> Self {
@@ -169,7 +169,7 @@ impl Delivery {
     /// it as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that nothing of the message is lost.
     #[must_use]
     pub fn read_without(mut self, what: impl Into<String>) -> Self {
-        Arc::make_mut(self.story.get_or_insert_default()).read_without = Some(what.into());
+        Arc::make_mut(self.history.get_or_insert_default()).read_without = Some(what.into());
         self
     }
 
@@ -192,7 +192,7 @@ impl Delivery {
     }
 
     /// The exchange (or topic) that it was published to, at this hop. Where it was published at
-    /// first is in [`Story::source_exchange`].
+    /// first is in [`FailureHistory::source_exchange`].
     #[must_use]
     pub fn exchange(&self) -> &str {
         self.origin.exchange()
@@ -215,7 +215,7 @@ impl Delivery {
     /// [in place](crate::InPlace), the death of the process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.story().failures().saturating_add(self.failures_in_place).saturating_add(1)
+        self.history().failures().saturating_add(self.failures_in_place).saturating_add(1)
     }
 
     /// How many of its failures the broker counted, and are not written on the message.
@@ -226,16 +226,16 @@ impl Delivery {
 
     /// How often this message was handed out since it last failed (or since it was published), this
     /// time included, even to processes that died with it. On a broker that does not count
-    /// ([`Counting::hand_outs`](crate::Counting::hand_outs)), 2 means "at least 2".
+    /// ([`Counting::deliveries`](crate::Counting::deliveries)), 2 means "at least 2".
     #[must_use]
-    pub fn handed_out(&self) -> u32 {
-        self.handed_out.saturating_add(self.story().handed_out_before)
+    pub fn broker_delivery_count(&self) -> u32 {
+        self.broker_delivery_count.saturating_add(self.history().deliveries_before)
     }
 
-    /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known.
+    /// After how many deliveries the broker itself takes a message away; `None`: never, or not known.
     #[must_use]
-    pub fn hand_out_limit(&self) -> Option<u32> {
-        self.hand_out_limit
+    pub fn delivery_limit(&self) -> Option<u32> {
+        self.delivery_limit
     }
 
     /// True when the broker says that it may have been handed out before.
@@ -254,8 +254,8 @@ impl Delivery {
     /// An operator's redrive restarts it.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
-        if self.story().deadline.is_some() {
-            return self.story().deadline;
+        if self.history().deadline.is_some() {
+            return self.history().deadline;
         }
         if self.message.properties().expiration.is_some() {
             return self.own_deadline();
@@ -300,9 +300,9 @@ impl Delivery {
 
     /// What redrive wrote on the message when it failed before.
     #[must_use]
-    pub fn story(&self) -> &Story {
-        static NONE: LazyLock<Story> = LazyLock::new(Story::default);
-        self.story.as_deref().unwrap_or(&NONE)
+    pub fn history(&self) -> &FailureHistory {
+        static NONE: LazyLock<FailureHistory> = LazyLock::new(FailureHistory::default);
+        self.history.as_deref().unwrap_or(&NONE)
     }
 
     /// What the broker wrote on the message when it was dead-lettered (`x-death`). Evidence only:
@@ -345,7 +345,7 @@ impl Origin {
         Self { names: Arc::new(Names { queue, exchange, routing_key, counting_headers: &[] }) }
     }
 
-    /// The same place, of a broker that writes its counts into these headers: they are other ones with each hand-out of one
+    /// The same place, of a broker that writes its counts into these headers: they are other ones with each delivery of one
     /// message, and do not make another message of it.
     #[must_use]
     pub fn with_counting_headers(mut self, names: &'static [&'static str]) -> Self {

@@ -29,7 +29,7 @@ pub enum FailPoint {
     NackFlushed,
     /// Likewise: the broker has said that it is done, where it says so.
     NackWritten,
-    /// An operator's program has a message of a shelf in hand and did nothing with it yet.
+    /// An operator's program has a message of a shelf in flight and did nothing with it yet.
     Taken,
 }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 /// What a broker can do that holds a failed message back itself and hands it out again, without a copy
-/// ([`Settlement::HoldBack`](crate::Settlement::HoldBack)); part of [`Delays`](crate::Delays).
+/// ([`Settlement::RetryInPlace`](crate::Settlement::RetryInPlace)); part of [`Delays`](crate::Delays).
 ///
 /// Nothing can be written on a message that is not copied. Where a broker retries in place therefore
 ///
 /// - the attempt is read from the broker's count, to which what is written on the message is added: it counts the process's
 ///   death and a lost connection too, so that these cost an attempt;
-/// - [`Delivery::handed_out`](crate::Delivery::handed_out) counts from the last copy on, failures included;
+/// - [`Delivery::broker_delivery_count`](crate::Delivery::broker_delivery_count) counts from the last copy on, failures included;
 /// - reason, text, times and history of a failure are not kept until the message is copied, and
-///   [`Story::first_failed_at`](crate::Story::first_failed_at) is not known: a policy's deadline counts from the last copy on.
+///   [`FailureHistory::first_failed_at`](crate::FailureHistory::first_failed_at) is not known: a policy's deadline counts from the last copy on.
 ///
 /// A retry that must wait longer than the broker would hold the message goes by a copy, so that none comes early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ mod failure;
 mod handler;
 pub mod header_names;
 mod headers;
+mod history;
 mod in_place;
 mod layers;
 mod message;
@@ -25,7 +26,6 @@ mod retry;
 mod service;
 mod settlement;
 mod stage;
-mod story;
 mod text;
 mod transport;
 
@@ -43,6 +43,7 @@ pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 pub use handler::Json;
 pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, State, WithStage};
 pub use headers::{Headers, Timestamp, Value};
+pub use history::{Count, FailureHistory, PastFailure};
 pub use in_place::InPlace;
 pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Poison};
 #[cfg(feature = "tower")]
@@ -59,7 +60,6 @@ pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPol
 pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
-pub use story::{Count, PastFailure, Story};
 pub use transport::{
     Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver,
     SettleError, Signal, Signals, Transport, TransportError, TransportErrorKind,

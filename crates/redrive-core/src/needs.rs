@@ -18,14 +18,14 @@ pub struct Needs {
     /// `None` when nothing is retried.
     pub attempts: Option<u32>,
     /// A message may be handed out this often before the layers turn it away.
-    pub hand_outs: Option<u32>,
-    /// [`hand_outs`](Self::hand_outs) was nobody's choice: where the broker takes messages away earlier, the layers stay
+    pub deliveries: Option<u32>,
+    /// [`deliveries`](Self::deliveries) was nobody's choice: where the broker takes messages away earlier, the layers stay
     /// one below it.
-    pub hand_outs_give_way: bool,
+    pub deliveries_give_way: bool,
     /// How many deliveries to hold at most, being handled or about to be: no [limit](crate::Receiver::set_limit) is greater. 0:
     /// nobody said; a transport then holds as many as it likes, or 1.
     pub prefetch: u32,
-    /// How long a delivery is held at most, from its hand-out to its settlement; `None`: not known.
+    /// How long a delivery is held at most, from its delivery to its settlement; `None`: not known.
     pub longest_hold: Option<Duration>,
 }
 
@@ -41,12 +41,12 @@ impl Needs {
     pub fn and(mut self, other: Self) -> Self {
         self.waits.extend(other.waits);
         self.attempts = self.attempts.max(other.attempts);
-        self.hand_outs_give_way = match self.hand_outs.cmp(&other.hand_outs) {
-            Ordering::Less => other.hand_outs_give_way,
-            Ordering::Equal => self.hand_outs_give_way && other.hand_outs_give_way,
-            Ordering::Greater => self.hand_outs_give_way,
+        self.deliveries_give_way = match self.deliveries.cmp(&other.deliveries) {
+            Ordering::Less => other.deliveries_give_way,
+            Ordering::Equal => self.deliveries_give_way && other.deliveries_give_way,
+            Ordering::Greater => self.deliveries_give_way,
         };
-        self.hand_outs = self.hand_outs.max(other.hand_outs);
+        self.deliveries = self.deliveries.max(other.deliveries);
         self.prefetch = self.prefetch.max(other.prefetch);
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self
@@ -54,9 +54,9 @@ impl Needs {
 
     /// How often a message may be handed out before the layers turn it away, with the limit of this broker.
     #[must_use]
-    pub fn hand_outs_on(&self, facts: &Facts) -> Option<u32> {
-        match (self.hand_outs, facts.limits.hand_outs) {
-            (Some(wanted), Some(limit)) if self.hand_outs_give_way => Some(below(limit, wanted)),
+    pub fn deliveries_on(&self, facts: &Facts) -> Option<u32> {
+        match (self.deliveries, facts.limits.deliveries) {
+            (Some(wanted), Some(limit)) if self.deliveries_give_way => Some(below(limit, wanted)),
             (asked, _) => asked,
         }
     }
@@ -88,11 +88,11 @@ impl Needs {
                 humantime::format_duration(longest),
             ));
         }
-        if let (Some(asked), Some(limit)) = (self.hand_outs_on(facts), facts.limits.hand_outs)
+        if let (Some(asked), Some(limit)) = (self.deliveries_on(facts), facts.limits.deliveries)
             && asked >= limit
         {
             unmet.push(format!(
-                "the layers turn a message of queue `{queue}` away after {asked} hand-outs, but the broker takes it \
+                "the layers turn a message of queue `{queue}` away after {asked} deliveries, but the broker takes it \
                  away itself at {limit}: raise the queue's delivery limit above {asked}, or lower the layers' limit \
                  (`poison_after`) below {limit}"
             ));
@@ -103,7 +103,7 @@ impl Needs {
         unmet
     }
 
-    /// Where the broker retries by itself, each attempt is a hand-out of the same message: what limits these must leave room
+    /// Where the broker retries by itself, each attempt is a delivery of the same message: what limits these must leave room
     /// for those.
     fn unmet_in_place(&self, attempts: u32, queue: &str, facts: &Facts) -> Vec<String> {
         let asked = match attempts {
@@ -111,22 +111,22 @@ impl Needs {
             attempts => format!("{attempts} times"),
         };
         let mut unmet = Vec::new();
-        if let Some(limit) = facts.limits.hand_outs.filter(|&limit| attempts > limit) {
+        if let Some(limit) = facts.limits.deliveries.filter(|&limit| attempts > limit) {
             unmet.push(format!(
                 "the retry policy tries a message of queue `{queue}` {asked}, and the broker, which retries without copies \
                  here, takes it away after it handed it out {limit} times: raise the queue's delivery limit, or lower the \
                  policy's attempts"
             ));
         }
-        if let Some(allowed) = self.hand_outs_on(facts).filter(|&allowed| attempts > allowed) {
-            let which = if Some(allowed) == self.hand_outs {
+        if let Some(allowed) = self.deliveries_on(facts).filter(|&allowed| attempts > allowed) {
+            let which = if Some(allowed) == self.deliveries {
                 "the layers' limit (`poison_after`)"
             } else {
                 "the queue's delivery limit, which that of the layers stays below"
             };
             unmet.push(format!(
                 "the retry policy tries a message of queue `{queue}` {asked}, and the layers turn it away after {allowed} \
-                 hand-outs, among which the retries are here: raise {which}, or lower the policy's attempts"
+                 deliveries, among which the retries are here: raise {which}, or lower the policy's attempts"
             ));
         }
         unmet
@@ -148,7 +148,7 @@ impl Needs {
                 humantime::format_duration(limit),
             ));
         }
-        if self.hand_outs.is_some() && !facts.counting.hand_outs {
+        if self.deliveries.is_some() && !facts.counting.deliveries {
             doubtful.push(format!(
                 "queue `{queue}` does not count how often it hands a message out: one that kills the process will come \
                  again without end; use a queue that counts (on RabbitMQ: a quorum queue), or give the consumer a ledger"
@@ -158,7 +158,7 @@ impl Needs {
     }
 }
 
-/// As many hand-outs as wanted, and fewer than the broker's limit.
+/// As many deliveries as wanted, and fewer than the broker's limit.
 pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
     wanted.min(limit.saturating_sub(1)).max(1)
 }
@@ -184,29 +184,29 @@ mod tests {
     #[test]
     fn a_limit_that_nobody_chose_gives_way_to_that_of_the_broker() {
         let mut facts = Facts::new("test");
-        facts.limits.hand_outs = Some(10);
-        let said = Needs { hand_outs: Some(10), ..Needs::none() };
-        let default = Needs { hand_outs_give_way: true, ..said.clone() };
-        assert_eq!(default.hand_outs_on(&facts), Some(9));
+        facts.limits.deliveries = Some(10);
+        let said = Needs { deliveries: Some(10), ..Needs::none() };
+        let default = Needs { deliveries_give_way: true, ..said.clone() };
+        assert_eq!(default.deliveries_on(&facts), Some(9));
         assert!(default.unmet("q", &facts).is_empty());
-        assert_eq!(said.hand_outs_on(&facts), Some(10));
+        assert_eq!(said.deliveries_on(&facts), Some(10));
         assert_eq!(said.unmet("q", &facts).len(), 1);
         // Of two limits the greater counts; where they are equal, somebody said it.
-        assert!(!default.clone().and(said).hand_outs_give_way);
-        assert!(Needs::none().and(default.clone()).and(Needs::none()).hand_outs_give_way);
-        let more = Needs { hand_outs: Some(12), ..Needs::none() };
-        assert!(!default.clone().and(more.clone()).hand_outs_give_way);
-        assert!(!more.and(default.clone()).hand_outs_give_way);
-        facts.limits.hand_outs = Some(1);
-        assert_eq!(default.unmet("q", &facts).len(), 1, "there is no hand-out left to turn it away");
+        assert!(!default.clone().and(said).deliveries_give_way);
+        assert!(Needs::none().and(default.clone()).and(Needs::none()).deliveries_give_way);
+        let more = Needs { deliveries: Some(12), ..Needs::none() };
+        assert!(!default.clone().and(more.clone()).deliveries_give_way);
+        assert!(!more.and(default.clone()).deliveries_give_way);
+        facts.limits.deliveries = Some(1);
+        assert_eq!(default.unmet("q", &facts).len(), 1, "there is no delivery left to turn it away");
     }
 
     #[test]
     fn retries_in_place_must_fit_what_limits_hand_outs() {
         let mut facts = Facts::new("test");
-        facts.limits.hand_outs = Some(21);
-        let unmet = |attempts, hand_outs, facts: &Facts| {
-            let needs = Needs { attempts: Some(attempts), hand_outs: Some(hand_outs), ..Needs::none() };
+        facts.limits.deliveries = Some(21);
+        let unmet = |attempts, deliveries, facts: &Facts| {
+            let needs = Needs { attempts: Some(attempts), deliveries: Some(deliveries), ..Needs::none() };
             needs.unmet("q", facts).len()
         };
         assert_eq!(unmet(u32::MAX, 10, &facts), 0, "each copy is counted from the start");

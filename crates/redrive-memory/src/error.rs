@@ -49,7 +49,7 @@ impl Refusal {
             Self::Lost => (
                 TransportErrorKind::Lost,
                 format!(
-                    "the delivery from queue `{queue}` is no longer in hand: its transport was closed or broke \
+                    "the delivery from queue `{queue}` is no longer in flight: its transport was closed or broke \
                      down; it comes again"
                 ),
             ),

@@ -5,7 +5,7 @@
 /// ```
 /// use redrive_memory::{MemoryBroker, MemoryOptions};
 ///
-/// let broker = MemoryBroker::with(MemoryOptions::new().queue_capacity(10_000).hand_out_limit(20));
+/// let broker = MemoryBroker::with(MemoryOptions::new().queue_capacity(10_000).delivery_limit(20));
 /// # let _ = broker;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@
 pub struct MemoryOptions {
     pub(crate) queue_capacity: Option<usize>,
     pub(crate) shelf_capacity: Option<usize>,
-    pub(crate) hand_out_limit: Option<u32>,
+    pub(crate) delivery_limit: Option<u32>,
 }
 
 impl MemoryOptions {
@@ -29,16 +29,16 @@ impl MemoryOptions {
         self
     }
 
-    /// At most this many messages on each shelf. A full shelf refuses more: the delivery stays in hand.
+    /// At most this many messages on each shelf. A full shelf refuses more: the delivery stays in flight.
     pub fn shelf_capacity(mut self, messages: usize) -> Self {
         self.shelf_capacity = Some(messages);
         self
     }
 
     /// A message that comes back after having been handed out this often goes to the dead-letter shelf, moved
-    /// by the broker itself, without its story. Releasing does not count. At least 1.
-    pub fn hand_out_limit(mut self, times: u32) -> Self {
-        self.hand_out_limit = Some(times.max(1));
+    /// by the broker itself, without its history. Releasing does not count. At least 1.
+    pub fn delivery_limit(mut self, times: u32) -> Self {
+        self.delivery_limit = Some(times.max(1));
         self
     }
 }

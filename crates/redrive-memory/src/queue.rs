@@ -12,7 +12,7 @@ use crate::options::MemoryOptions;
 #[cfg(test)]
 mod tests;
 
-/// The name of one delivery in hand. Never used twice, so that a receipt from before a crash finds nothing.
+/// The name of one delivery in flight. Never used twice, so that a receipt from before a crash finds nothing.
 pub(crate) type Tag = u64;
 /// Who holds a delivery: one transport.
 pub(crate) type Owner = u64;
@@ -66,7 +66,7 @@ struct Rest {
 /// What asking for a delivery came to.
 #[derive(Debug)]
 pub(crate) enum HandOut {
-    /// This one is in hand now.
+    /// This one is in flight now.
     Message {
         tag: Tag,
         /// Its place in line: no other message ever has it.
@@ -126,13 +126,13 @@ impl Queue {
         match settlement {
             Settlement::Complete => {}
             Settlement::Reschedule { wait, copy } => self.store_for_later(copy, wait, now),
-            Settlement::Move { shelf, copy } => self.store_on_shelf(shelf, copy, now)?,
-            Settlement::Reject => {
+            Settlement::Shelve { shelf, copy } => self.store_on_shelf(shelf, copy, now)?,
+            Settlement::NativeDeadLetter => {
                 let original = held.resting.message.clone();
                 self.store_on_shelf(Shelf::DeadLetter, original, now)?;
             }
             Settlement::Release => self.release(tag),
-            Settlement::HoldBack { .. } => return Err(Refusal::CannotHoldBack),
+            Settlement::RetryInPlace { .. } => return Err(Refusal::CannotHoldBack),
         }
         self.take(tag);
         Ok(())
@@ -141,7 +141,7 @@ impl Queue {
     /// A delivery comes back without having been settled: that counts. At the limit it goes to the shelf.
     pub(crate) fn give_back(&mut self, tag: Tag, now: Instant) {
         let Some(held) = self.take(tag) else { return };
-        let at_limit = self.options.hand_out_limit.is_some_and(|limit| held.resting.handed_out >= limit);
+        let at_limit = self.options.delivery_limit.is_some_and(|limit| held.resting.handed_out >= limit);
         // A shelf that cannot take it must not make it disappear: it stays in line, and is tried again.
         if at_limit && self.store_on_shelf(Shelf::DeadLetter, held.resting.message.clone(), now).is_ok() {
             return;

@@ -10,7 +10,7 @@ use crate::broker::MemoryBroker;
 use crate::error::Refusal;
 use crate::queue::Tag;
 
-/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a hand-out.
+/// The right to settle one delivery. Dropped, it gives the delivery back, and that counts as a delivery.
 #[derive(Debug)]
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct MemoryReceipt {

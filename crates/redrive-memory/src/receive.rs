@@ -141,7 +141,7 @@ impl Intake {
         });
     }
 
-    /// Ends the life and what is in hand together: `look_for` hands nothing out in between.
+    /// Ends the life and what is in flight together: `look_for` hands nothing out in between.
     pub(crate) fn end(&self, give_back: impl Fn(&mut Queue, Tag)) {
         let mut life = self.life();
         *life = Life::Ended;
@@ -185,7 +185,7 @@ impl Intake {
 
     fn deliver(&self, tag: Tag, place: u64, message: Message, handed_out: u32) -> Received<MemoryReceipt> {
         let delivery = Delivery::from_origin(message, &self.origin, self.broker.now())
-            .handed_out_times(handed_out)
+            .with_broker_delivery_count(handed_out)
             .with_broker_number(place);
         let receipt = MemoryReceipt::new(self.broker.clone(), Arc::clone(&self.queue), tag);
         Received { delivery, receipt }

@@ -17,7 +17,7 @@ use crate::receive::{Intake, MemoryReceiver};
 use crate::shelves::MemoryShelves;
 
 /// A consumer's end of a queue on a [`MemoryBroker`]. Dropped without [`close`](Transport::close) it leaves
-/// what is in hand with its receipts.
+/// what is in flight with its receipts.
 #[derive(Debug)]
 pub struct Memory {
     intake: Arc<Intake>,
@@ -102,13 +102,13 @@ impl Memory {
         self.intake.broker.shelves(self.intake.queue.to_string())
     }
 
-    /// For tests: what the death of the process does. Everything in hand goes back, counted; its receipts are
+    /// For tests: what the death of the process does. Everything in flight goes back, counted; its receipts are
     /// worth nothing; there is nothing more to receive. Another transport on the same queue is the next process.
     pub fn crash(&self) {
         self.intake.end(|queue, tag| queue.give_back(tag, Instant::now()));
     }
 
-    /// For tests: what a lost connection does. Everything in hand goes back, counted, and its receipts are worth
+    /// For tests: what a lost connection does. Everything in flight goes back, counted, and its receipts are worth
     /// nothing; receiving goes on.
     pub fn interrupt(&self) {
         if let Some(signals) = self.intake.signals() {
@@ -120,7 +120,7 @@ impl Memory {
 
     fn facts(&self) -> Facts {
         let mut facts = Facts::new("memory");
-        facts.limits.hand_outs = self.intake.broker.options().hand_out_limit;
+        facts.limits.deliveries = self.intake.broker.options().delivery_limit;
         facts.dead_letter = NativeDeadLetter::LastResort;
         facts
     }

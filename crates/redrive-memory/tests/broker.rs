@@ -14,7 +14,7 @@ async fn started(transport: Memory) -> Started<Memory> {
 }
 
 fn moved(message: &Message) -> Settlement {
-    Settlement::Move { shelf: Shelf::DeadLetter, copy: message.clone() }
+    Settlement::Shelve { shelf: Shelf::DeadLetter, copy: message.clone() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn an_interruption_loses_the_receipts_and_receiving_goes_on() {
     orders.interrupt();
     let lost = orders.settle(before.receipt, Settlement::Complete).await.unwrap_err();
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost);
-    assert_eq!(orders.receive().await.unwrap().unwrap().delivery.handed_out(), 2);
+    assert_eq!(orders.receive().await.unwrap().unwrap().delivery.broker_delivery_count(), 2);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn closing_does_not_count() {
     first.close().await;
     drop(held);
     let second = started(broker.transport("orders")).await;
-    assert_eq!(second.receive().await.unwrap().unwrap().delivery.handed_out(), 1);
+    assert_eq!(second.receive().await.unwrap().unwrap().delivery.broker_delivery_count(), 1);
 }
 
 #[test]

@@ -61,4 +61,4 @@ impl Bench for Queue {
 
 conformance!(on_threads, InMemory(MemoryOptions::new()));
 conformance!(on_paused_time, InMemory(MemoryOptions::new()), paused);
-conformance!(with_a_hand_out_limit, InMemory(MemoryOptions::new().hand_out_limit(5)), paused);
+conformance!(with_a_hand_out_limit, InMemory(MemoryOptions::new().delivery_limit(5)), paused);

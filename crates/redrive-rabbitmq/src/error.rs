@@ -225,7 +225,7 @@ pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
 
 /// The delivery is not ours any more.
 pub(crate) fn lost(why: impl std::fmt::Display) -> TransportError {
-    let message = format!("the delivery is no longer in hand ({why}); it comes again");
+    let message = format!("the delivery is no longer in flight ({why}); it comes again");
     TransportError::new(TransportErrorKind::Lost, message)
 }
 

@@ -75,12 +75,12 @@ impl TransportFacts {
         let quorum = self.options.queue_type == QueueType::Quorum;
         let mut facts = Facts::new("rabbitmq");
         facts.delays.longest = Some(LONGEST);
-        facts.delays.hops = active.known.then(|| active.strategy.hops());
-        facts.counting.hand_outs = quorum;
+        facts.delays.hop_durations = active.known.then(|| active.strategy.hops());
+        facts.counting.deliveries = quorum;
         // An unknown version counts as old: a copy in place of a return is right on every version.
         facts.counting.releases = quorum && broker.version.is_none_or(|version| version < Version::V4_3);
-        facts.limits.hand_outs = self.most_deliveries(&broker).filter(|_| quorum);
-        facts.limits.in_hand = self.grows_to(active.prefetch).map(u32::from);
+        facts.limits.deliveries = self.most_deliveries(&broker).filter(|_| quorum);
+        facts.limits.in_flight = self.grows_to(active.prefetch).map(u32::from);
         facts.limits.hold = hold_limit(&self.options, broker.version, broker.management.consumer_timeout);
         facts.dead_letter = match self.options.dead_letters {
             _ if !self.options.broker_dead_letters() => NativeDeadLetter::No,
@@ -116,7 +116,7 @@ impl TransportFacts {
         limit.map(|limit| limit.saturating_add(1)).or(default)
     }
 
-    /// The most deliveries in hand, if that may be more than the prefetch.
+    /// The most deliveries in flight, if that may be more than the prefetch.
     pub(crate) fn grows_to(&self, prefetch: u16) -> Option<u16> {
         // A single active consumer that subscribes again is no longer the active one.
         let single_active = self.options.arguments.contains_key("x-single-active-consumer");
@@ -255,7 +255,7 @@ mod tests {
             needs.prefetch = prefetch;
             let facts = facts_of(options);
             facts.activate(facts.prepared(&needs));
-            facts.facts().limits.in_hand
+            facts.facts().limits.in_flight
         };
         assert_eq!(most(Options::new("orders"), 10), None);
         assert_eq!(most(Options::new("orders").prefetch_up_to(200), 10), Some(200));
@@ -283,7 +283,7 @@ mod tests {
                 management: ManagementFacts { delivery_limit: found, ..ManagementFacts::default() },
                 ..BrokerFacts::default()
             };
-            facts.facts().limits.hand_outs
+            facts.facts().limits.deliveries
         };
         let verified = || Options::new("orders").topology(Topology::Verify);
         for (options, found, version, deliveries) in [

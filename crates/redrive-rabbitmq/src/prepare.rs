@@ -54,7 +54,7 @@ enum Consequence {
     Fail,
     /// The connection that owns the queue may be an earlier one of this transport that the broker still counts as open.
     TryAgainLater,
-    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in hand.
+    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in flight.
     Ignore,
     /// After the others were prepared: waiting messages find their way back, whatever becomes of the intake.
     FailAtLast,

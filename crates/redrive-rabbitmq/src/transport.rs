@@ -231,7 +231,7 @@ impl Options {
 
     /// Takes connections that are there, and that other transports use too: for many consumers in one process. What is
     /// handed out, acknowledged and stored for one of them does not touch the others. But a connection that ends does so for
-    /// all that share it: what all of them have in hand comes again.
+    /// all that share it: what all of them have in flight comes again.
     ///
     /// ```no_run
     /// # use redrive_rabbitmq::{Connections, RabbitMq};

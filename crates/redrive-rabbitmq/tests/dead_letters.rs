@@ -37,7 +37,7 @@ async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     let received = next(transport).await;
     assert_eq!(received.delivery.deaths().deaths[0].reason, "expired", "of its wait");
     let settlement = dead_letter(transport, &received.delivery);
-    assert_eq!(settlement, Settlement::Reject);
+    assert_eq!(settlement, Settlement::NativeDeadLetter);
     settle(transport, received.receipt, settlement).await;
     let shelves = transport.shelves();
     while shelves.count(Shelf::DeadLetter).await.expect("counted") == 0 {
@@ -51,7 +51,7 @@ async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     assert_eq!(shelved.shelved_at, deaths.deaths[0].time);
     assert!(shelved.shelved_at.is_some());
     // Of the failure that led here nothing is written; of the one before what its copy carries.
-    assert_eq!((shelved.message.id(), shelved.story.attempt), (Some("a"), Count::Known(1)));
+    assert_eq!((shelved.message.id(), shelved.history.attempt), (Some("a"), Count::Known(1)));
     assert_eq!(
         shelves
             .redrive(Shelf::DeadLetter, &Selection::All)

@@ -135,7 +135,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
     let mut again = BTreeSet::new();
     while again.len() < hands.len() {
         let hand = next(&transport).await;
-        assert_eq!(hand.delivery.handed_out(), if uncounted { 1 } else { 2 });
+        assert_eq!(hand.delivery.broker_delivery_count(), if uncounted { 1 } else { 2 });
         again.insert(hand.delivery.id().to_owned());
         transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
     }
@@ -178,7 +178,8 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
     proxy.freeze();
     // Nobody says that the connection ended: that it is lost shows in that its delivery is.
     until("given up in the silence", async || {
-        let refused = transport.settle(held.take().unwrap(), Settlement::Reject).await.expect_err("not safe");
+        let refused =
+            transport.settle(held.take().unwrap(), Settlement::NativeDeadLetter).await.expect_err("not safe");
         held = refused.receipt;
         held.is_none()
     })
@@ -303,7 +304,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
         publish(&transport, message(format!("m{n}"))).await;
         hands.push(next(&transport).await);
     }
-    // The last ones first, one in the middle is given back, one is still in hand: all ways to tell of them are needed.
+    // The last ones first, one in the middle is given back, one is still in flight: all ways to tell of them are needed.
     let in_hand = hands.remove(5);
     let given_back = hands.remove(30);
     for hand in hands.into_iter().rev() {
@@ -413,7 +414,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
 
 /// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
 /// leaving the channel open; 3.10 closes the channel, and looks once a minute, unless told otherwise. On a machine that stands
-/// still it may take back anything that is in hand then: it comes again, as often as it must.
+/// still it may take back anything that is in flight then: it comes again, as often as it must.
 async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
     common::show_logs();
     let node =

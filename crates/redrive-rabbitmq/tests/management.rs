@@ -100,11 +100,11 @@ impl Case<'_> {
         if self.queue_type == QueueType::Quorum {
             // Its limit is 20, which a passive declaration cannot tell.
             let mut needs = waits();
-            needs.hand_outs = Some(20);
+            needs.deliveries = Some(20);
             started(self.options(&queue, Topology::Verify), self.node, &needs)
                 .await
                 .expect("below the limit");
-            needs.hand_outs = Some(21);
+            needs.deliveries = Some(21);
             let error = started(self.options(&queue, Topology::Verify), self.node, &needs).await;
             let error = error.expect_err("the broker is first");
             assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");

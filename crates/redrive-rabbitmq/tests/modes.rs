@@ -73,7 +73,7 @@ async fn single_queue_goes_on_from_what_another_consumer_counted(scene: Scene) {
     let shelves = transport.shelves();
     let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
     assert_eq!(
-        shelved[0].story.attempt,
+        shelved[0].history.attempt,
         Count::Known(8),
         "the shelf is the end of it, and tells how often it failed"
     );
@@ -130,7 +130,7 @@ async fn single_queue_waits_in_line_and_says_so(scene: Scene) {
     for id in ["long", "short"] {
         publish(&transport, message(id)).await;
     }
-    // Both in hand before the first is stored: it may be back before the second is, and then it came first all the same.
+    // Both in flight before the first is stored: it may be back before the second is, and then it came first all the same.
     for (received, wait) in [(next(&transport).await, 1500), (next(&transport).await, 100)] {
         let settlement = retry(&transport, &received.delivery, Duration::from_millis(wait));
         settle(&transport, received.receipt, settlement).await;

@@ -66,7 +66,7 @@ mod v4_3 {
         publish(&transport, message("a")).await;
         let seen = Arc::clone(&attempts);
         let handler = move |delivery: Delivery| {
-            let (attempt, hop) = (delivery.attempt(), delivery.story().hop);
+            let (attempt, hop) = (delivery.attempt(), delivery.history().copy_number);
             seen.lock().unwrap().push((attempt, hop));
             async { Err::<(), _>(io::Error::other("not today")) }
         };
@@ -81,8 +81,8 @@ mod v4_3 {
         handle.stop();
         running.await.expect("no panic").expect("it ran");
         assert_eq!(*attempts.lock().unwrap(), [(1, 0), (2, 0), (3, 0), (4, 0)]);
-        let story = &shelved.story;
-        assert_eq!((story.attempt, story.hop, story.history.len()), (Count::Known(4), 1, 1));
+        let history = &shelved.history;
+        assert_eq!((history.attempt, history.copy_number, history.past.len()), (Count::Known(4), 1, 1));
         tidy_up(&scene, &[], &[]).await;
     }
 
@@ -95,14 +95,14 @@ mod v4_3 {
         let error = transport
             .open(&needs, Signals::ignored())
             .await
-            .expect_err("the broker ends it after 6 hand-outs");
+            .expect_err("the broker ends it after 6 deliveries");
         assert_eq!(error.kind(), TransportErrorKind::Unsupported);
         assert!(error.to_string().contains("delivery limit"), "{error}");
         transport.close().await;
     }
 
-    /// What is held back, and what is in hand, survives the broker; its attempts do too. Held back for so long that it is not
-    /// in hand again when the broker dies.
+    /// What is held back, and what is in flight, survives the broker; its attempts do too. Held back for so long that it is not
+    /// in flight again when the broker dies.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn native_survives_the_death_of_its_broker() {
         const HELD_BACK: Duration = Duration::from_secs(15);
@@ -124,7 +124,7 @@ mod v4_3 {
         publish(&transport, message("in-hand")).await;
         let (first, second) = (next(&transport).await, next(&transport).await);
         let settlement = retry(&transport, &first.delivery, HELD_BACK);
-        assert!(matches!(settlement, Settlement::HoldBack { .. }), "{settlement:?}");
+        assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
         settle(&transport, first.receipt, settlement).await;
         // Its count is with the broker once another answer has come on the same connection.
         transport.shelves().count(Shelf::DeadLetter).await.expect("counted");
@@ -156,7 +156,7 @@ mod v4_3 {
         assert!(settlement.stores_copy());
         settle(&transport, received.receipt, settlement).await;
         let received = next(&transport).await;
-        assert_eq!((received.delivery.attempt(), received.delivery.story().snoozes), (2, 1));
+        assert_eq!((received.delivery.attempt(), received.delivery.history().snoozes), (2, 1));
         complete(&transport, received.receipt).await;
         transport.close().await;
         tidy_up(&scene, &[scene.rung(50)], &[]).await;
@@ -173,7 +173,7 @@ mod v4_3 {
             (Delay::from(SingleQueue::durable()), "at least as long as those before it"),
             (
                 Native::between(Duration::from_secs(1), Duration::from_secs(2)).into(),
-                "costs the messages in hand",
+                "costs the messages in flight",
             ),
         ] {
             let transport =

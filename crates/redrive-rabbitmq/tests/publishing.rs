@@ -114,7 +114,7 @@ async fn before_the_start_a_delay_that_the_options_name_works(scene: Scene) {
     complete(&transport, received.receipt).await;
     let early = next(&transport).await;
     assert_eq!(early.delivery.id(), "much later");
-    assert!(early.delivery.story().not_before.is_some(), "a consumer has it wait on");
+    assert!(early.delivery.history().not_before.is_some(), "a consumer has it wait on");
     complete(&transport, early.receipt).await;
     transport.close().await;
     producer.close().await;

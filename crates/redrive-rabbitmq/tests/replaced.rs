@@ -232,7 +232,7 @@ async fn meddled(scene: &Scene) -> (Meddler, String) {
     (meddler, url)
 }
 
-/// A copy for it is refused, and the message stays in hand: nothing is lost, and the others need not wait.
+/// A copy for it is refused, and the message stays in flight: nothing is lost, and the others need not wait.
 async fn a_delay_queue_out_of_reach_does_not_hold_up_the_work(scene: Scene) {
     let needs = needs(&[100], 10);
     let (meddler, url) = meddled(&scene).await;

@@ -62,7 +62,7 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
             Err(refused) => {
                 assert_eq!(n % 2, 0, "`{id}` was refused: {}", refused.error);
                 assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
-                held.push(refused.receipt.expect("the delivery is still in hand"));
+                held.push(refused.receipt.expect("the delivery is still in flight"));
             }
         }
     }
@@ -76,7 +76,7 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
     }
     assert_eq!(back, stored);
     for receipt in held {
-        transport.settle(receipt, Settlement::Complete).await.expect("what was refused is still in hand");
+        transport.settle(receipt, Settlement::Complete).await.expect("what was refused is still in flight");
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -229,8 +229,8 @@ async fn headers_that_fit_no_frame_leave_the_connection_alone(scene: Scene) {
     assert_eq!(refused.error.kind(), TransportErrorKind::TooLarge, "{}", refused.error);
     let settlement = retry(&transport, &small.delivery, Duration::from_millis(THERE));
     settle(&transport, small.receipt, settlement).await;
-    let receipt = refused.receipt.expect("still in hand");
-    transport.settle(receipt, Settlement::Reject).await.expect("rejected");
+    let receipt = refused.receipt.expect("still in flight");
+    transport.settle(receipt, Settlement::NativeDeadLetter).await.expect("rejected");
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("small", 2));
     transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
@@ -336,9 +336,9 @@ async fn what_the_broker_wrote_and_a_foreign_user_do_not_come_along(scene: Scene
     let sent = BasicProperties::default().with_expiration("3600000".into()).with_headers(headers);
     scene.publish_raw(&scene.queue, b"x", sent).await;
     let hand = next(&transport).await;
-    assert_eq!(hand.delivery.handed_out(), 1, "a count that a client wrote is not believed");
+    assert_eq!(hand.delivery.broker_delivery_count(), 1, "a count that a client wrote is not believed");
     let mut copy = planned(&transport, &hand.delivery, Disposition::DeadLetter(common::failure()));
-    if let Settlement::Move { copy, .. } = &mut copy {
+    if let Settlement::Shelve { copy, .. } = &mut copy {
         copy.properties_mut().user_id = Some("somebody-else".into());
     }
     settle(&transport, hand.receipt, copy).await;
@@ -372,7 +372,7 @@ async fn a_receipt_dropped_outside_a_runtime_gives_back(scene: Scene) {
     scene.tidy_up(&needs).await;
 }
 
-/// Each look counts as a hand-out somewhere; the shelves' limit is far away.
+/// Each look counts as a delivery somewhere; the shelves' limit is far away.
 async fn looking_at_a_shelf_many_times_loses_nothing(scene: Scene) {
     let needs = needs(&[THERE], 10);
     let transport = scene.started(&needs).await;

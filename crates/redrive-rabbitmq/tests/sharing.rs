@@ -48,7 +48,7 @@ async fn one_that_is_closed_leaves_the_others_alone(scene: Scene) {
             publish(transport, message(format!("m{number}"))).await;
         }
     }
-    // Both have something in hand, on the same connection.
+    // Both have something in flight, on the same connection.
     let (mine, yours) = (next(&first).await, next(&second).await);
     first.close().await;
     assert!(tokio::time::timeout(ARRIVAL, first.receive()).await.unwrap().unwrap().is_none());
@@ -63,7 +63,7 @@ async fn one_that_is_closed_leaves_the_others_alone(scene: Scene) {
     complete(&second, yours.receipt).await;
     while seen.len() < 4 {
         let hand = next(&second).await;
-        assert_eq!(hand.delivery.handed_out(), 1, "{:?}", hand.delivery.id());
+        assert_eq!(hand.delivery.broker_delivery_count(), 1, "{:?}", hand.delivery.id());
         seen.insert(hand.delivery.id().to_owned());
         complete(&second, hand.receipt).await;
     }

@@ -40,7 +40,7 @@ async fn shelf_with(transport: &Started<RabbitMq>, scene: &Scene, large: usize) 
         }
         let received = next(transport).await;
         // The broker adds its `x-death`.
-        settle(transport, received.receipt, Settlement::Reject).await;
+        settle(transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
     let shelves = transport.shelves();
     until("all are on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 3)
@@ -120,7 +120,7 @@ async fn the_others_are_moved(transport: &Started<RabbitMq>) {
     for id in ["a", "b"] {
         let received = next(transport).await;
         assert_eq!(received.delivery.id(), id);
-        settle(transport, received.receipt, Settlement::Reject).await;
+        settle(transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
     until("both are back on the shelf", async || {
         shelves.count(Shelf::DeadLetter).await.expect("counted") == 3
@@ -141,7 +141,7 @@ async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {
         let named = Message::new("body").with_id(&**queue).with_header(header_names::SOURCE_QUEUE, &**queue);
         publish(&transport, named).await;
         let received = next(&transport).await;
-        settle(&transport, received.receipt, Settlement::Reject).await;
+        settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
     let shelves = transport.shelves();
     until("both are on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 2)

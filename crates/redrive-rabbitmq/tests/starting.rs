@@ -68,7 +68,7 @@ async fn needs_that_cannot_be_met_are_refused(scene: Scene) {
     assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     if scene.queue_type == QueueType::Quorum {
         impossible = needs(&[100], 1);
-        impossible.hand_outs = Some(4);
+        impossible.deliveries = Some(4);
         let error = transport.open(&impossible, Signals::ignored()).await.expect_err("the broker is first");
         assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("delivery limit"), "{error}");
@@ -84,9 +84,10 @@ async fn verified_queues_are_used_as_they_are(scene: Scene) {
     assert!(!transport.facts().dead_letter.is_possible(), "only the user knows");
     publish(&transport, message("a")).await;
     let hand = next(&transport).await;
-    let refused = transport.settle(hand.receipt, Settlement::Reject).await.expect_err("not known to be safe");
+    let refused =
+        transport.settle(hand.receipt, Settlement::NativeDeadLetter).await.expect_err("not known to be safe");
     assert_eq!(refused.error.kind(), TransportErrorKind::Unsupported);
-    let receipt = refused.receipt.expect("still in hand");
+    let receipt = refused.receipt.expect("still in flight");
     transport.settle(receipt, Settlement::Complete).await.expect("completed");
     transport.close().await;
     scene.tidy_up(&needs).await;

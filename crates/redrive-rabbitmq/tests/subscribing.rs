@@ -22,7 +22,7 @@ tests!(
     a_classic_queue_taken_for_a_quorum_queue_is_noticed,
 );
 
-/// The consumer asks for this many in hand, and may get many more.
+/// The consumer asks for this many in flight, and may get many more.
 const LEAST: u32 = 2;
 
 async fn one_consumer_is_active_and_the_next_takes_over(scene: Scene) {
@@ -60,7 +60,7 @@ async fn the_consumer_with_priority_is_served_first(scene: Scene) {
     publish(&low, message("first")).await;
     complete(&low, "first").await;
     let high = start(7).await;
-    // Subscribed, once something is handed out to it; the other has what came before that. The first stays in hand: were it
+    // Subscribed, once something is handed out to it; the other has what came before that. The first stays in flight: were it
     // acknowledged, the broker could hand out the last of those that come before it knows that.
     let mut hands = Vec::new();
     while hands.is_empty() {
@@ -156,7 +156,7 @@ async fn a_delivery_that_is_held_too_long_is_taken_back(scene: Scene) {
         loop {
             let again = next(&transport).await;
             assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
-            assert_eq!(again.delivery.handed_out(), 1, "nor a hand-out");
+            assert_eq!(again.delivery.broker_delivery_count(), 1, "nor a delivery");
             if settles(&transport, again.receipt, Settlement::Complete).await {
                 break;
             }
@@ -197,7 +197,7 @@ async fn more_is_held_where_much_is_worked_off(scene: Scene) {
             }
             // So fast that more must be held, wherever in it a second begins.
             fast += u32::from(began.elapsed() < Duration::from_millis(1500));
-            // What comes while nothing is settled is what may be in hand.
+            // What comes while nothing is settled is what may be in flight.
             let mut hands = Vec::new();
             while let Ok(hand) = tokio::time::timeout(Duration::from_millis(200), next(&sized)).await {
                 hands.push(hand);
@@ -206,7 +206,7 @@ async fn more_is_held_where_much_is_worked_off(scene: Scene) {
             for hand in hands {
                 settle(&sized, hand.receipt, Settlement::Complete).await;
             }
-            assert!(held <= 200 + LEAST as usize, "{held} in hand");
+            assert!(held <= 200 + LEAST as usize, "{held} in flight");
             if held > 3 * LEAST as usize {
                 return;
             }

@@ -219,7 +219,7 @@ fn ladder(scene: &Scene, millis: u64) -> [(&'static str, lapin::types::AMQPValue
     ]
 }
 
-/// Waits until all messages are there: what was in hand goes back as soon as the broker sees that the hand is gone.
+/// Waits until all messages are there: what was in flight goes back as soon as the broker sees that the hand is gone.
 async fn until_left(scene: &Scene, places: &[String]) {
     let since = std::time::Instant::now();
     while sum(scene, places).await < MESSAGES {

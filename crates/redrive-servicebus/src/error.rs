@@ -204,7 +204,7 @@ pub(crate) fn dead_letter_queue_takes_none(place: &str) -> TransportError {
 pub(crate) fn lost(entity: &str, why: &str) -> TransportError {
     TransportError::new(
         Kind::Lost,
-        format!("the delivery from `{entity}` is no longer in hand: {why}; it comes again"),
+        format!("the delivery from `{entity}` is no longer in flight: {why}; it comes again"),
     )
 }
 

@@ -14,7 +14,7 @@ use crate::receive::session::Session;
 use crate::shared::Shared;
 use crate::wire::{Handle, InSession, Tag};
 
-/// The right to settle one delivery. Dropped, it gives the delivery back, and the broker counts that as a hand-out.
+/// The right to settle one delivery. Dropped, it gives the delivery back, and the broker counts that as a delivery.
 #[derive(Debug)]
 pub struct Receipt {
     pub(crate) locked: Locked,
@@ -44,7 +44,7 @@ pub(crate) struct Locked {
     pub(crate) delivery_count: u32,
 }
 
-/// How many of the deliveries of one link are in hand.
+/// How many of the deliveries of one link are in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     count: AtomicU32,

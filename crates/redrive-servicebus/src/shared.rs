@@ -14,7 +14,7 @@ use crate::settle::replacements::TransactionBatcher;
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) connection: Arc<ReconnectingConnection>,
-    /// The locks of all deliveries in hand.
+    /// The locks of all deliveries in flight.
     pub(crate) locks: Arc<Locks>,
     pub(crate) completions: CompletionBatcher,
     pub(crate) replacements: TransactionBatcher,

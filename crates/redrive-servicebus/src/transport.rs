@@ -241,7 +241,7 @@ impl Transport for ServiceBus {
 
     async fn close(&self) {
         self.inbox.end();
-        // Kept: once detached, the broker takes nothing back on a link, and what is in hand would wait for its lock to run out.
+        // Kept: once detached, the broker takes nothing back on a link, and what is in flight would wait for its lock to run out.
         let mut links = Vec::new();
         for intake in self.take_intakes() {
             // It ends by itself; had it panicked, there would be nothing left to end.
@@ -250,7 +250,7 @@ impl Transport for ServiceBus {
         self.keeper.abort();
         let unreceived = self.inbox.close();
         let mut reached = true;
-        // All that is in hand, received or not; from here on its receipts are worth nothing.
+        // All that is in flight, received or not; from here on its receipts are worth nothing.
         for (lock, held) in self.shared.locks.take_all() {
             if held.handle.release(&held.tag).await {
                 continue;

@@ -159,7 +159,7 @@ async fn a_message_that_is_too_large_is_refused_and_the_next_one_is_sent() -> Re
 async fn a_copy_that_is_too_large_ends_as_a_dead_letter_with_its_body() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
-    // It fits, and leaves no room for the story of its failure.
+    // It fits, and leaves no room for the history of its failure.
     let body = vec![b'x'; 256 * 1024 - 150];
     transport.publish(Message::new(body.clone()).with_id("large")).await?;
     transport.publish(Message::new("").with_id("neighbour")).await?;
@@ -170,7 +170,7 @@ async fn a_copy_that_is_too_large_ends_as_a_dead_letter_with_its_body() -> Resul
     assert_eq!(report.acknowledged, 1, "{report:?}");
     let dead = dead(&emulator)?;
     assert_eq!(dead.len(), 1);
-    assert_eq!(text(&dead[0], "DeadLetterReason"), "Rejected", "without its story");
+    assert_eq!(text(&dead[0], "DeadLetterReason"), "Rejected", "without its history");
     assert_eq!(dead[0].message.data()?.concat(), body);
     Ok(())
 }

@@ -106,7 +106,10 @@ async fn a_lost_lock_is_lost_and_costs_no_attempt() -> Result<(), BoxError> {
         let refused = transport.settle(held.receipt, settlement).await.expect_err("the lock is lost");
         assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{way}: {}", refused.error);
         let again = next(&transport).await;
-        assert_eq!((again.delivery.id(), again.delivery.attempt(), again.delivery.handed_out()), (way, 1, 2));
+        assert_eq!(
+            (again.delivery.id(), again.delivery.attempt(), again.delivery.broker_delivery_count()),
+            (way, 1, 2)
+        );
         transport.settle(again.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
         assert!(view(&emulator).messages().is_empty(), "{way}: a copy was left");
     }
@@ -119,7 +122,7 @@ async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     for number in 0..10 {
-        // With what the story takes, more than 256 KiB.
+        // With what the history takes, more than 256 KiB.
         let body = if number == 5 { vec![b'x'; 256 * 1024 - 150] } else { Vec::new() };
         transport.publish(Message::new(body).with_id(number.to_string())).await?;
     }
@@ -142,7 +145,7 @@ async fn a_copy_that_is_too_large_holds_up_no_other() -> Result<(), BoxError> {
             }
         }
     }
-    assert_eq!(kept.len(), 1, "it stays in hand");
+    assert_eq!(kept.len(), 1, "it stays in flight");
     for _ in 0..9 {
         let again = next(&transport).await;
         assert_eq!(again.delivery.attempt(), 2);
@@ -169,7 +172,7 @@ async fn locks_are_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
     }
     assert!(until() > first);
     for received in held {
-        assert_eq!(received.delivery.handed_out(), 1);
+        assert_eq!(received.delivery.broker_delivery_count(), 1);
         transport.settle(received.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     }
     assert!(view(&emulator).messages().is_empty());
@@ -226,7 +229,7 @@ async fn a_commit_that_is_not_answered_leaves_one_message() -> Result<(), BoxErr
     let settlement = retry(&transport, &received.delivery);
     let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("no answer came");
     // It was done, and nobody knows: another try finds the lock gone, and stores nothing.
-    let mut receipt = refused.receipt.expect("it may still be in hand");
+    let mut receipt = refused.receipt.expect("it may still be in flight");
     let refused = timeout(PATIENCE, async {
         loop {
             let tried = transport.settle(receipt, settlement.clone()).await;
@@ -261,7 +264,7 @@ async fn a_copy_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), BoxE
         emulator.inject(Fault::new(step, effect));
         let refused = transport.settle(receipt, settlement.clone()).await.expect_err("it was refused");
         assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{step:?}: {}", refused.error);
-        receipt = refused.receipt.expect("it is still in hand");
+        receipt = refused.receipt.expect("it is still in flight");
         assert_eq!(
             view(&emulator).messages().len(),
             1,
@@ -283,7 +286,7 @@ async fn a_description_is_as_long_as_it_may_be() -> Result<(), BoxError> {
     let settlement = plan(&transport, &received.delivery, Disposition::DeadLetter(failure));
     transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
-    assert!(shelved[0].story.error.as_ref().is_some_and(|error| error.contains("👋")));
+    assert!(shelved[0].history.error.as_ref().is_some_and(|error| error.contains("👋")));
     Ok(())
 }
 
@@ -303,7 +306,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     let which = redrive_core::Selection::Reason("MaxDeliveryCountExceeded".to_owned());
     assert_eq!(shelves.redrive(Shelf::DeadLetter, &which).await?.into_result()?, 1);
     let again = next(&transport).await;
-    assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a", 1));
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 1));
     assert!(again.delivery.deaths().is_empty(), "what it died of before is not carried on");
     Ok(())
 }
@@ -351,7 +354,7 @@ async fn a_held_lock_keeps_the_place_of_a_message() -> Result<(), BoxError> {
             &received.delivery,
             Disposition::Retry(Duration::from_millis(20), Failure::custom("Broken", "text")),
         );
-        assert!(matches!(settlement, Settlement::HoldBack { .. }), "{settlement:?}");
+        assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
         transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
     }
     let received = next(&transport).await;

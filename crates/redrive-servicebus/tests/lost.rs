@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_secs(16);
 #[derive(Clone)]
 struct Service {
     runs: Arc<AtomicUsize>,
-    /// The count of hand-outs of each run, as it begins.
+    /// The count of deliveries of each run, as it begins.
     began: mpsc::UnboundedSender<u32>,
     dropped: mpsc::UnboundedSender<()>,
 }
@@ -47,7 +47,7 @@ impl Drop for OnDrop {
 async fn handle(State(service): State<Service>, delivery: Delivery) {
     assert_eq!(delivery.attempt(), 1, "a lost lock is not a failure");
     let first = service.runs.fetch_add(1, Ordering::SeqCst) == 0;
-    let _ = service.began.send(delivery.handed_out());
+    let _ = service.began.send(delivery.broker_delivery_count());
     if first {
         let _told = OnDrop(service.dropped.clone());
         std::future::pending::<()>().await;

@@ -94,7 +94,7 @@ async fn die_with_it(emulator: &Emulator, times: u32) -> Result<(), BoxError> {
     let dying = Started::open(dying, &Needs::none()).await?;
     for time in 1..=times {
         let held = timeout(PATIENCE, dying.receive()).await??.expect("it is handed out");
-        assert_eq!(held.delivery.handed_out(), time);
+        assert_eq!(held.delivery.broker_delivery_count(), time);
         if time == times {
             dying.crash().await;
             // Until the broker knows, it may still hand out to the dead.

@@ -142,7 +142,7 @@ async fn what_is_no_longer_locked_is_lost_and_comes_again() -> Result<(), BoxErr
     let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("it is lost");
     assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
     let again = next(&transport).await;
-    assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a", 2));
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 2));
     Ok(())
 }
 
@@ -158,12 +158,12 @@ async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxErro
     );
     let refused = transport.settle(received.receipt, settlement).await.expect_err("it is not deleted");
     assert!(refused.copy_stored);
-    // The original's alone: the copy may be in hand already.
+    // The original's alone: the copy may be in flight already.
     emulator.entity(QUEUE)?.expire_lock(1)?;
     let mut hops: Vec<u32> = Vec::new();
     for _ in 0..2 {
         let received = next(&transport).await;
-        hops.push(received.delivery.story().hop);
+        hops.push(received.delivery.history().copy_number);
         complete(&transport, received.receipt).await;
     }
     hops.sort_unstable();
@@ -181,7 +181,7 @@ async fn where_the_copy_is_not_stored_the_original_stays_in_hand() -> Result<(),
     let settlement =
         plan(&transport, &received, Disposition::DeadLetter(Failure::custom("Broken", "for good")));
     let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("it is busy");
-    let receipt = refused.receipt.expect("it is still in hand");
+    let receipt = refused.receipt.expect("it is still in flight");
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
     assert_eq!(emulator.entity(QUEUE)?.messages().len(), 0);
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;

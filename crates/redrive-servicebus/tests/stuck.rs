@@ -64,7 +64,7 @@ async fn messages_that_cannot_be_read_use_up_no_credit_and_hide_no_others() -> R
     let transport = start(transport, 1).await?;
     let received = next(&transport).await;
     assert_eq!(received.delivery.id(), "readable");
-    let rejected = transport.settle(received.receipt, Settlement::Reject).await;
+    let rejected = transport.settle(received.receipt, Settlement::NativeDeadLetter).await;
     rejected.map_err(|refused| refused.error)?;
     let dead = emulator.entity("orders/$DeadLetterQueue")?;
     assert_eq!(dead.messages().len(), 4);
@@ -165,7 +165,7 @@ async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Resul
     Ok(())
 }
 
-/// Here it panics in the task that renews locks: the lock of what is in hand runs out.
+/// Here it panics in the task that renews locks: the lock of what is in flight runs out.
 #[tokio::test]
 async fn a_panic_while_locks_are_renewed_is_an_error_for_who_waits() -> Result<(), BoxError> {
     let mut settings = Settings::default();

@@ -54,7 +54,7 @@ pub struct Attempted<'a> {
 ///
 /// // The first three messages that go to a shelf find it full.
 /// let transport = Faulty::new(Memory::new("orders")).on_settle(|attempted| match attempted.settlement {
-///     Settlement::Move { .. } if attempted.number <= 3 => Fault::Refused(TransportErrorKind::NotStored),
+///     Settlement::Shelve { .. } if attempted.number <= 3 => Fault::Refused(TransportErrorKind::NotStored),
 ///     _ => Fault::None,
 /// });
 /// # drop(transport);
@@ -173,8 +173,8 @@ impl Ghosts {
         if !ready.is_empty() {
             self.changed.notify_one();
         }
-        let by_broker = delivery.handed_out().saturating_sub(delivery.story().handed_out_before);
-        let delivery = delivery.handed_out_times(by_broker.saturating_add(1));
+        let by_broker = delivery.broker_delivery_count().saturating_sub(delivery.history().deliveries_before);
+        let delivery = delivery.with_broker_delivery_count(by_broker.saturating_add(1));
         let ghosts = Some(Arc::clone(self));
         Some(Received {
             delivery: delivery.clone(),

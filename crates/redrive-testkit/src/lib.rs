@@ -1,5 +1,5 @@
 //! The contract of a redrive transport as a suite: one named test per clause, and transports that fail on purpose
-//! ([`Faulty`]), lose what is in hand ([`LockLossTransport`]) or remember what was settled ([`Recording`]).
+//! ([`Faulty`]), lose what is in flight ([`LockLossTransport`]) or remember what was settled ([`Recording`]).
 //!
 //! A transport's tests implement [`Harness`] and call [`conformance!`]; how that goes stands in
 //! `docs/writing-a-transport.md`.

@@ -1,4 +1,4 @@
-//! A transport whose deliveries can be lost while they are in hand.
+//! A transport whose deliveries can be lost while they are in flight.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct LockLossReceiver<R: Receiver> {
     in_hand: InHand<R::Receipt>,
 }
 
-/// What is in hand of a [`LockLossTransport`] transport. Clones are the same: keep one when the transport goes to a consumer.
+/// What is in flight of a [`LockLossTransport`] transport. Clones are the same: keep one when the transport goes to a consumer.
 pub struct InHand<R> {
     holds: Arc<Mutex<Vec<Weak<Hold<R>>>>>,
 }
@@ -70,7 +70,7 @@ impl<T: Transport> LockLossTransport<T> {
         &self.inner
     }
 
-    /// What is in hand.
+    /// What is in flight.
     #[must_use]
     pub fn in_hand(&self) -> InHand<ReceiptOf<T>> {
         self.in_hand.clone()
@@ -79,7 +79,7 @@ impl<T: Transport> LockLossTransport<T> {
 
 impl<R> InHand<R> {
     /// Loses the delivery with this id: it goes back to the broker as it does when a receipt is dropped, and whoever waits for
-    /// it to be lost is told. False when it is not in hand, or being settled.
+    /// it to be lost is told. False when it is not in flight, or being settled.
     #[must_use]
     pub fn lose(&self, id: &str) -> bool {
         let holds: Vec<_> = self.holds().iter().filter_map(Weak::upgrade).collect();

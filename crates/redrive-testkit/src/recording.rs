@@ -108,7 +108,7 @@ impl Recorded {
     #[must_use]
     pub fn copy(&self) -> Option<&Message> {
         match &self.settlement {
-            Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => Some(copy),
+            Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } => Some(copy),
             _ => None,
         }
     }

@@ -87,8 +87,8 @@ fn is_written_by_a_broker(name: &str) -> bool {
 /// What a settlement sends on: its copy, or the message itself where that is held back in place.
 pub(crate) fn sent_on(settlement: &Settlement, delivery: &Delivery) -> Message {
     match settlement {
-        Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => copy.clone(),
-        Settlement::HoldBack { .. } => delivery.message().clone(),
+        Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } => copy.clone(),
+        Settlement::RetryInPlace { .. } => delivery.message().clone(),
         other => panic!("`{}` sends nothing on", other.name()),
     }
 }

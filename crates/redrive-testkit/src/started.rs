@@ -82,7 +82,7 @@ impl<T: Transport> Started<T> {
         lock(&self.told).facts.clone().unwrap_or_else(|| Facts::new("unknown"))
     }
 
-    /// How often the transport told that deliveries in hand were lost.
+    /// How often the transport told that deliveries in flight were lost.
     #[must_use]
     pub fn interruptions(&self) -> usize {
         lock(&self.told).interruptions
@@ -118,7 +118,7 @@ impl<T: Transport> Started<T> {
         self.receiver.settle(receipt, settlement).await
     }
 
-    /// Sets how many may be in hand.
+    /// Sets how many may be in flight.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ pub(crate) fn told(delivery: &Delivery) -> String {
         "`{}` (attempt {}, handed out {}{redelivered})",
         delivery.id(),
         delivery.attempt(),
-        delivery.handed_out()
+        delivery.broker_delivery_count()
     )
 }
 

@@ -61,7 +61,7 @@ async fn started(transport: Faulty<Memory>) -> Started<Faulty<Memory>> {
 }
 
 fn onto_the_shelf(delivery: &Delivery) -> Settlement {
-    Settlement::Move { shelf: Shelf::DeadLetter, copy: delivery.message().clone() }
+    Settlement::Shelve { shelf: Shelf::DeadLetter, copy: delivery.message().clone() }
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_settlement_lost_before_leaves_the_message() {
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost);
     assert!(lost.receipt.is_none());
     assert!(transport.inner().broker().shelf("orders", Shelf::DeadLetter).is_empty());
-    assert_eq!(transport.receive().await.unwrap().unwrap().delivery.handed_out(), 2);
+    assert_eq!(transport.receive().await.unwrap().unwrap().delivery.broker_delivery_count(), 2);
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_settlement_lost_after_leaves_the_message_and_its_copy() {
     // The original comes again, also after its receipt was dropped.
     drop(transport.receive().await.unwrap().unwrap());
     let again = transport.receive().await.unwrap().unwrap();
-    assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a", 3));
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 3));
     transport.settle(again.receipt, Settlement::Complete).await.unwrap();
     assert!(transport.second_copies().is_empty());
 }
@@ -121,7 +121,7 @@ async fn a_broken_receive_takes_no_message() {
     });
     let transport = started(transport).await;
     assert_eq!(transport.receive().await.unwrap_err().kind(), TransportErrorKind::Topology);
-    assert_eq!(transport.receive().await.unwrap().unwrap().delivery.handed_out(), 1);
+    assert_eq!(transport.receive().await.unwrap().unwrap().delivery.broker_delivery_count(), 1);
 }
 
 #[tokio::test]

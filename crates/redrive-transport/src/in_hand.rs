@@ -9,7 +9,7 @@ pub trait GiveBack {
     fn give_back(self);
 }
 
-/// A delivery in hand. It gives itself back when it is dropped; to settle it, [take](Self::take) it out.
+/// A delivery in flight. It gives itself back when it is dropped; to settle it, [take](Self::take) it out.
 ///
 /// Settling reads it in place, and takes it out when the broker has answered: if the future of `settle` is dropped before, the
 /// delivery goes back.
@@ -43,7 +43,7 @@ impl<T: GiveBack> InHand<T> {
         Self(Some(delivery))
     }
 
-    /// What is in hand; dropping that does nothing more.
+    /// What is in flight; dropping that does nothing more.
     #[must_use]
     pub fn take(mut self) -> T {
         self.0.take().expect("it is there until it is taken")

@@ -1,4 +1,4 @@
-//! The signal that a delivery is no longer in hand.
+//! The signal that a delivery is no longer in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

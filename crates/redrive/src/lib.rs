@@ -1,5 +1,5 @@
 //! Retry and dead-letter middleware for message consumers: an async handler goes in; every message ends acknowledged,
-//! waiting for its next attempt, or set aside with the story of its failure. None is ever lost.
+//! waiting for its next attempt, or set aside with the history of its failure. None is ever lost.
 //!
 //! ```
 //! use redrive::prelude::*;

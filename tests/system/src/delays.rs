@@ -108,7 +108,7 @@ impl Delays {
         if self == Self::Native { flow::WAIT } else { Duration::ZERO }
     }
 
-    /// Whether a lost connection, and the death of a process, cost the messages in hand an attempt.
+    /// Whether a lost connection, and the death of a process, cost the messages in flight an attempt.
     #[must_use]
     pub fn charges_interruptions(self) -> bool {
         self == Self::Native

@@ -52,7 +52,7 @@ impl Fate {
     }
 }
 
-/// How long the handler takes for it: 5 to 40 ms, so that there is always something in hand to be lost.
+/// How long the handler takes for it: 5 to 40 ms, so that there is always something in flight to be lost.
 #[must_use]
 pub fn duration(id: &str, attempt: u32) -> Duration {
     Duration::from_millis(5 + (dice(id, attempt) >> 32) % 36)

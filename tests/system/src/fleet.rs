@@ -26,13 +26,13 @@ const LOOK: Duration = Duration::from_millis(5);
 pub enum Mode {
     /// As [`Fate`](crate::fate::Fate) says.
     Chaos,
-    /// Aborts its process on messages whose id begins with `killer`; it handles alone what a dead process had in hand.
+    /// Aborts its process on messages whose id begins with `killer`; it handles alone what a dead process had in flight.
     Killer,
-    /// The same with slower handlers and fewer in hand, for several killers and processes.
+    /// The same with slower handlers and fewer in flight, for several killers and processes.
     Killers,
     /// The same with a ledger.
     KillerWithLedger,
-    /// The same without looking for suspects: what is in hand beside the killer is counted down with it.
+    /// The same without looking for suspects: what is in flight beside the killer is counted down with it.
     KillerInCompany,
     /// As the beginning of the message's id says; see [`flow`](crate::flow).
     Flows,

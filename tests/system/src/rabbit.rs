@@ -50,7 +50,7 @@ impl Rabbit {
         self.connection.create_channel().await.expect("a channel")
     }
 
-    /// Ends the connection, and with it everything that was in hand, as the death of a process does.
+    /// Ends the connection, and with it everything that was in flight, as the death of a process does.
     pub async fn close(self) {
         // Whoever is gone already is gone.
         let _ = self.connection.close(200, "dead".into()).await;

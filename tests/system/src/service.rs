@@ -109,7 +109,7 @@ impl Service {
         }
     }
 
-    /// From now on handlers do not come to their end, and what is in hand stays there.
+    /// From now on handlers do not come to their end, and what is in flight stays there.
     pub fn hold(&self) {
         self.handled.turns.hold();
     }
@@ -134,7 +134,7 @@ impl Service {
         }
     }
 
-    /// Waits until as many handlers came to their end as may: what is in hand now stays there.
+    /// Waits until as many handlers came to their end as may: what is in flight now stays there.
     pub async fn held(&self) {
         self.handled.turns.taken().await;
     }

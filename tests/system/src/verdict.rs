@@ -20,7 +20,7 @@ pub struct Interruptions {
     pub workers: u32,
     /// Brokers that were killed, and connections that were lost otherwise.
     pub brokers: u32,
-    /// Whether each costs the messages in hand an attempt: how a message ends cannot be foretold then.
+    /// Whether each costs the messages in flight an attempt: how a message ends cannot be foretold then.
     pub charged: bool,
 }
 
@@ -115,7 +115,7 @@ pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interr
     let charged = interruptions.charged;
     // A broker that stands still for seconds, or is just coming back, may interrupt once more.
     let interruptions = 2 * (interruptions.workers + interruptions.brokers);
-    // Where the broker counts failures and interruptions together, each attempt is a hand-out and may have been interrupted.
+    // Where the broker counts failures and interruptions together, each attempt is a delivery and may have been interrupted.
     let (most_attempts, most_hand_outs) = match charged {
         true => (ATTEMPTS + interruptions, ATTEMPTS + interruptions),
         false => (ATTEMPTS, 1 + interruptions),
@@ -149,10 +149,10 @@ pub fn judge(ids: &[String], log: &Log, shelf: &[Shelved], interruptions: Interr
             (_, Some(reason)) => {
                 verdict.dead_lettered += 1;
                 let others = rests.iter().filter(|found| {
-                    found.story.reason.as_ref().is_none_or(|found| found.as_str() != reason)
-                        || found.story.failures() > ATTEMPTS
+                    found.history.reason.as_ref().is_none_or(|found| found.as_str() != reason)
+                        || found.history.failures() > ATTEMPTS
                 });
-                wrong.extend(others.map(|found| format!("{id} must end as {reason}: {:?}", found.story)));
+                wrong.extend(others.map(|found| format!("{id} must end as {reason}: {:?}", found.history)));
             }
         }
         verdict.more_than_once += usize::from(ended > 1);

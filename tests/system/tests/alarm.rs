@@ -31,7 +31,7 @@ const MESSAGES: usize = 3000;
 /// How long the alarm lasts after the intake came to rest.
 const ALARM: Duration = Duration::from_secs(4);
 /// How long it is waited before the next message may need a copy; longer from turn to turn, as a broker that is slow to say
-/// that it takes nothing must have said so before all that is in hand waits for it.
+/// that it takes nothing must have said so before all that is in flight waits for it.
 const TURN: Duration = Duration::from_millis(200);
 
 /// What a node runs out of.
@@ -68,13 +68,13 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     // However long it takes to set the alarm, and however fast the service is, there is something left to be handled.
     let mut service = Service::run_held(on.options(QUEUE).connect(&node.url()).await.unwrap());
     service.let_end(MESSAGES / 10);
-    // Until the last one has ended: copies for new delay queues wait, and if all that is in hand were such copies, all would
+    // Until the last one has ended: copies for new delay queues wait, and if all that is in flight were such copies, all would
     // go out before the alarm is heard, and none be refused.
     service.held().await;
 
     alarm.set(&node, true).await;
     // One at a time: the broker announces the alarm with the first copy, and others may follow that one until it is heard.
-    // With as many on their way as may be in hand nothing more would be taken, but none was refused.
+    // With as many on their way as may be in flight nothing more would be taken, but none was refused.
     let mut turn = TURN;
     while timeout(turn, service.rests(true)).await.is_err() {
         service.let_end(1);
@@ -82,7 +82,7 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     }
     let rested = service.handled_now();
     service.let_all_end();
-    // What is in hand is handled to its end, and no handler may have begun with some of it.
+    // What is in flight is handled to its end, and no handler may have begun with some of it.
     let before = loop {
         service.idle().await;
         let before = service.handled_now();
@@ -190,7 +190,7 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
                     u32::from(!error.to_string().contains("memory or disk is full")),
                     Ordering::SeqCst,
                 );
-                receipt = refused.receipt.expect("it stays in hand");
+                receipt = refused.receipt.expect("it stays in flight");
                 tokio::time::sleep(millis(20)).await;
             }
         }

@@ -130,7 +130,7 @@ async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combinati
             &[
                 "refuses to start",
                 &queue,
-                &format!("after {poison_after} hand-outs"),
+                &format!("after {poison_after} deliveries"),
                 &format!("takes it away itself at {taken_away_at}:"),
                 "raise the queue's delivery limit",
                 "`poison_after`",

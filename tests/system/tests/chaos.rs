@@ -17,7 +17,7 @@ on_four_combinations!(7200; every_message_ends_whoever_is_killed);
 
 const QUEUE: &str = "chaos";
 /// RabbitMQ writes down where the log of a new quorum queue is only a moment after it declared the queue. Killed before,
-/// it comes back with a queue that takes nothing and answers nothing, and copies for it stay in hand for ever.
+/// it comes back with a queue that takes nothing and answers nothing, and copies for it stay in flight for ever.
 const SAFE_IN: Duration = Duration::from_secs(5);
 
 /// Who is killed once the handler saw so many percent of the messages.
@@ -110,7 +110,7 @@ async fn to_the_end(
     const UNSEEN: Duration = Duration::from_secs(200);
     let mut idle_since = None;
     loop {
-        // Duplicates are under way as long as anything is left, ready or in hand.
+        // Duplicates are under way as long as anything is left, ready or in flight.
         let left = node.aside(|node| node.ctl(&["list_queues", "name", "messages"])).await.unwrap();
         let shelves = transport.shelves();
         let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;

@@ -52,7 +52,7 @@ async fn everything_is_handed_out_once_however_much_comes_at_once() {
     let again = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&again);
     let handler = move |delivery: Delivery| {
-        seen.fetch_add(usize::from(delivery.handed_out() > 1), Ordering::SeqCst);
+        seen.fetch_add(usize::from(delivery.broker_delivery_count() > 1), Ordering::SeqCst);
         async {}
     };
     let consumer = Consumer::new(transport).concurrency(200).observer(diary.observer()).handler(handler);
@@ -89,10 +89,10 @@ async fn what_is_written_on_a_failed_message_tells_its_story_and_no_secret() {
     assert_eq!(header(&shelved, header_names::MESSAGE_ID), "m");
     assert_eq!(header(&shelved, "traceparent"), "00-aa-bb-01", "W3C trace context survives every hop");
     assert!(!format!("{shelved:?}").contains("hunter2"), "{shelved:?}");
-    let story = redrive::Story::read(&shelved);
-    assert_eq!(story.history.len(), 2);
-    assert_eq!(story.history[0].wait_ms, Some(1000));
-    assert!(story.first_failed_at.unwrap() < story.last_failed_at.unwrap());
+    let history = redrive::FailureHistory::read(&shelved);
+    assert_eq!(history.past.len(), 2);
+    assert_eq!(history.past[0].wait_ms, Some(1000));
+    assert!(history.first_failed_at.unwrap() < history.last_failed_at.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +209,7 @@ async fn a_consumer_that_is_dropped_drops_its_handlers_and_their_messages_come_a
     let next = broker.transport(QUEUE);
     let next = Started::open(next, &Needs::none()).await.unwrap();
     let received = next.receive().await.unwrap().unwrap();
-    assert_eq!(received.delivery.handed_out(), 2);
+    assert_eq!(received.delivery.broker_delivery_count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -338,13 +338,13 @@ async fn the_transport_is_told_what_will_be_asked_of_it() {
         needs.lock().unwrap().clone()
     };
     let derived = needs_of(|consumer| consumer.concurrency(8).handler(succeed)).await;
-    assert_eq!((derived.prefetch, derived.hand_outs), (16, None));
+    assert_eq!((derived.prefetch, derived.deliveries), (16, None));
     assert!(derived.waits.is_empty());
     let said = needs_of(|consumer| {
         consumer.prefetch(3).with_dead_letter_backoff([secs(1), secs(5)]).handler(succeed)
     });
     let said = said.await;
-    assert_eq!((said.prefetch, said.hand_outs), (3, Some(10)));
+    assert_eq!((said.prefetch, said.deliveries), (3, Some(10)));
     assert_eq!(said.waits.into_iter().collect::<Vec<_>>(), [secs(1), secs(5)]);
     let by_handler = needs_of(|consumer| consumer.handler(succeed.with_dead_letter_backoff([secs(7)])));
     assert_eq!(by_handler.await.waits.into_iter().collect::<Vec<_>>(), [secs(7)]);
@@ -352,14 +352,14 @@ async fn the_transport_is_told_what_will_be_asked_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_configuration_that_the_broker_cannot_honour_is_refused() {
-    let transport = Memory::with(QUEUE, MemoryOptions::new().hand_out_limit(5));
+    let transport = Memory::with(QUEUE, MemoryOptions::new().delivery_limit(5));
     let consumer = Consumer::new(transport)
         .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(5))
         .handler(succeed);
     let error = consumer.run().await.unwrap_err();
     assert!(matches!(error, ConsumerError::Refused { .. }));
     let said = error.to_string();
-    assert!(said.contains("5 hand-outs") && said.contains("poison_after"), "{said}");
+    assert!(said.contains("5 deliveries") && said.contains("poison_after"), "{said}");
 }
 
 #[tokio::test]

@@ -222,7 +222,7 @@ impl Scene {
                 );
                 tokio::time::sleep(LOOK).await;
             };
-            // It settles what it has in hand, or gives it back.
+            // It settles what it has in flight, or gives it back.
             self.worker.stop().await;
             let left = self.left(0, what).await;
             if left.work + left.rung == 0 {
@@ -278,7 +278,7 @@ async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
 /// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.
 async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
     const MESSAGES: usize = 600;
-    /// So many again, when all are in hand or at their end.
+    /// So many again, when all are in flight or at their end.
     const MORE: usize = 50;
     const DEATHS: [(FailPoint, u32); 9] = [
         (FailPoint::Received, 70),

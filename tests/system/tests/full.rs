@@ -1,4 +1,4 @@
-//! A retry that finds no room waits in hand: the intake goes on, and is what makes room.
+//! A retry that finds no room waits in flight: the intake goes on, and is what makes room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn its_attempts_are_counted_in_hand_and_on_its_shelf() {
     consumer.run_until(diary.ended(1)).await.unwrap();
     let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
     assert_eq!(reason(&shelf[0]), "MaxDeliveryCountExceeded");
-    assert_eq!(redrive::Story::read(&shelf[0]).history.len(), 2);
+    assert_eq!(redrive::FailureHistory::read(&shelf[0]).past.len(), 2);
     assert_eq!(broker.depth(QUEUE), 0);
 }
 
@@ -89,7 +89,7 @@ async fn an_idle_intake_does_not_hold_the_only_place_of_a_layer() {
     assert_eq!(broker.depth(QUEUE), 0);
 }
 
-/// Every message fails the first time, the queue is full, and as many as can be are in hand: nothing but handling them makes
+/// Every message fails the first time, the queue is full, and as many as can be are in flight: nothing but handling them makes
 /// room.
 async fn what_fails_in_a_full_queue_is_handled_again(on: Combination) {
     const ROOM: i64 = 10;

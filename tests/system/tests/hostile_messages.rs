@@ -76,7 +76,7 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     let mut ends: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for entry in diary.entries() {
         let end = entry.disposition.as_ref().map_or("on sight", redrive::Disposition::name);
-        // Some claim to have been handed out before, and are handled alone: what is in hand beside them is given back.
+        // Some claim to have been handed out before, and are handled alone: what is in flight beside them is given back.
         if end != "release" {
             ends.entry(entry.delivery.id().to_owned()).or_default().push(end);
         }
@@ -114,16 +114,16 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
         let published = hostile.iter().find(|message| message.id == id).unwrap();
         assert!(found.message.body()[..] == published.body[..], "the body of {id} changed");
         if hostile::is_unreadable_count(id) {
-            assert_eq!(found.story.reason, Some(Reason::MalformedHeaders), "{id}");
-        } else if found.story.reason.is_none() {
-            // Its headers left no room for the story.
-            assert!(id.starts_with("large-"), "{id} has no story");
+            assert_eq!(found.history.reason, Some(Reason::MalformedHeaders), "{id}");
+        } else if found.history.reason.is_none() {
+            // Its headers left no room for the history.
+            assert!(id.starts_with("large-"), "{id} has no history");
             natively += 1;
         }
     }
     until_ready(&rabbit, &queue, 0).await;
     report(&format!(
-        "hostile messages on {on}: {} of them, {} on a shelf ({natively} without a story, for want of room), the others \
+        "hostile messages on {on}: {} of them, {} on a shelf ({natively} without a history, for want of room), the others \
          and {ordinary} ordinary ones handled, each once; {} acknowledged",
         hostile.len(),
         must_rest.len(),
@@ -233,7 +233,7 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
     assert_eq!((shelved.len(), shelved[0].message.id()), (1, Some(LARGE)));
     assert_eq!(shelved[0].message.body()[..], *GOOD_BODY);
     // By the broker, hence whole: a copy would have the rest only.
-    assert_eq!(shelved[0].story.reason, None);
+    assert_eq!(shelved[0].history.reason, None);
     assert_eq!(shelved[0].deaths().count_in(&queue), 1);
     clean_up(&rabbit, &queue).await;
 }

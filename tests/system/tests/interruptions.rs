@@ -92,10 +92,10 @@ async fn a_message_that_is_too_large_to_be_copied_is_moved_by_the_broker_itself(
     });
     let (report, runs, names, settlements) = run(faulty, 1).await;
     assert_eq!((runs, names, report.dead_lettered), (1, vec!["dead-letter"], 1));
-    assert_eq!(settlements.last(), Some(&Settlement::Reject));
+    assert_eq!(settlements.last(), Some(&Settlement::NativeDeadLetter));
     let shelf = broker.shelf(QUEUE, Shelf::DeadLetter);
     assert_eq!(shelf.len(), 1);
-    assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its story");
+    assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its history");
 }
 
 /// Its headers alone fill what a message may have: it is not even tried.

@@ -1,4 +1,4 @@
-//! One message among 200 in hand kills every process that handles it, or several do with two processes; a process that dies is
+//! One message among 200 in flight kills every process that handles it, or several do with two processes; a process that dies is
 //! started again until all is done. Killers end on the shelf, and take nobody with them.
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ mod alone {
     on_four_combinations!(900; the_killer_ends_on_the_shelf_and_spares_its_neighbours);
 }
 
-/// With the killer as many as are in hand.
+/// With the killer as many as are in flight.
 const NEIGHBOURS: usize = 199;
 
 async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination) {
@@ -35,7 +35,7 @@ async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination)
     let classic = on.queue_type == QueueType::Classic;
     let mode = if classic { Mode::KillerWithLedger } else { Mode::Killer };
     let ended = run_until_all_ended(on, mode, &one_killer(), 1).await;
-    // A death for each of the configured number of hand-outs; but where giving back counts, too, one of them may be that.
+    // A death for each of the configured number of deliveries; but where giving back counts, too, one of them may be that.
     let returns_count = !classic && on.version == Version::V3_10;
     let deaths = if returns_count { 2..=POISON_AFTER } else { POISON_AFTER..=POISON_AFTER };
     assert!(deaths.contains(&ended.deaths), "{} deaths", ended.deaths);
@@ -48,7 +48,7 @@ async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination)
         again += record.handled - 1;
     }
     report(&format!(
-        "1 killer among {} in hand, concurrency 16, on {on}{}: {} deaths, then on the shelf as PoisonMessage; \
+        "1 killer among {} in flight, concurrency 16, on {on}{}: {} deaths, then on the shelf as PoisonMessage; \
          {NEIGHBOURS} others handled, {again} of them twice, handed out {} times at most; {:.1} s",
         NEIGHBOURS + 1,
         if classic { " with a ledger" } else { "" },
@@ -142,7 +142,7 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
     let shelf =
         transport.shelves().browse(Shelf::DeadLetter, None, 2 * messages.len()).await.unwrap().entries;
     for shelved in &shelf {
-        let reason = shelved.story.reason.as_ref().map(redrive::Reason::as_str);
+        let reason = shelved.history.reason.as_ref().map(redrive::Reason::as_str);
         assert_eq!(reason, Some("PoisonMessage"), "{:?}", shelved.message.id());
     }
     let shelved = shelf.iter().filter_map(|shelved| shelved.message.id()).map(str::to_owned).collect();
@@ -155,7 +155,7 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
 
 /// A process that is started again whenever it dies, until each message was handled or put onto the shelf. Not until all were
 /// acknowledged: what a worker settled just before it died it could not write down any more. The queue tells, once a worker has
-/// ended in order and has nothing in hand. Answers how often it died.
+/// ended in order and has nothing in flight. Answers how often it died.
 async fn keep_alive_until_all_ended(fleet: &mut Fleet, messages: usize, deadline: Instant) -> u32 {
     let all_ended = |log: &Log| {
         let ended = log.records.values().filter(|record| record.handled + record.shelved > 0).count();
@@ -174,7 +174,7 @@ async fn keep_alive_until_all_ended(fleet: &mut Fleet, messages: usize, deadline
 }
 
 /// Another process died with some messages. This one is in the middle of its work: it finishes what runs, gives back
-/// what it has in hand besides, handles the dead one's messages one at a time, and goes on as before.
+/// what it has in flight besides, handles the dead one's messages one at a time, and goes on as before.
 async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     const FROM_THE_DEAD: usize = 10;
     const OTHERS: usize = 60;
@@ -233,7 +233,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     let consumer =
         tokio::spawn(runner.run_until(async move { everything.ended(FROM_THE_DEAD + OTHERS).await }));
     full.notified().await;
-    // The death, while eight run and twelve more are in hand. They end one by one, until the first of the dead is there.
+    // The death, while eight run and twelve more are in flight. They end one by one, until the first of the dead is there.
     dead.close().await;
     loop {
         tokio::select! {
@@ -258,7 +258,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     ));
 }
 
-/// A process that is about to die has the first messages of a queue in hand.
+/// A process that is about to die has the first messages of a queue in flight.
 async fn hold(url: &str, queue: &str, count: usize) -> Rabbit {
     let rabbit = Rabbit::connect(url).await;
     let channel = rabbit.channel().await;

@@ -88,7 +88,7 @@ async fn a_buffer_takes_messages_that_nobody_has_room_for() {
     assert_eq!(held.await, 16, "as many as the consumer's concurrency allows, and 14 of them only wait");
 }
 
-/// How many messages are in hand at most while 30 are worked off.
+/// How many messages are in flight at most while 30 are worked off.
 async fn most_held(
     build: impl FnOnce(Consumer<redrive::memory::Memory>) -> redrive::Runner<redrive::memory::Memory>,
 ) -> usize {

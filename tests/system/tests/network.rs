@@ -62,7 +62,7 @@ async fn silent_connections_when_new_ones_work(on: Combination) {
     old_way.freeze();
     let frozen = Instant::now();
     ids.extend(publish(&scene.operator, 100, 100).await);
-    // What was handed out before the silence is in hand still, and handled without the network.
+    // What was handed out before the silence is in flight still, and handled without the network.
     let in_hand = service.handled_now() + 2 * redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
     let resumed = service.handled(in_hand.min(good(&ids))).await - frozen;
     assert!(resumed < NOTICED_WITHIN, "resumed {resumed:?} after the connection fell silent");

@@ -90,7 +90,7 @@ impl Receiver for TellingReceiver {
     ) -> Result<(), SettleError<Self::Receipt>> {
         self.settled.lock().unwrap().push(settlement.name());
         match settlement {
-            Settlement::Reject => self.inner.settle(receipt, Settlement::Complete).await,
+            Settlement::NativeDeadLetter => self.inner.settle(receipt, Settlement::Complete).await,
             other => self.inner.settle(receipt, other).await,
         }
     }
@@ -174,7 +174,7 @@ async fn facts_that_no_longer_meet_the_needs_are_logged_once() {
             if matches!(event, Event::Settled { .. }) {
                 let mut facts = Facts::new("memory");
                 facts.delays.longest = Some(secs(30));
-                facts.counting.hand_outs = false;
+                facts.counting.deliveries = false;
                 voice.tell(Signal::FactsChanged(facts));
             }
         })

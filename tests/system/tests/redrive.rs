@@ -62,7 +62,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
         }
     }
 
-    // Whatever was in hand is back on the shelf sooner or later; one or a few may be in both places.
+    // Whatever was in flight is back on the shelf sooner or later; one or a few may be in both places.
     let shelves = direct.shelves();
     let channel = rabbit.channel().await;
     let (mut done, mut found) = (0, Vec::new());

@@ -129,7 +129,7 @@ fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
     let planning = Planning { now, facts: &facts, header_budget: 4096 };
     let message =
         Message::new("x").with_id("m").with_header(header_names::NOT_BEFORE, "2030-01-01T00:00:00.000Z");
-    let delivery = Delivery::new(message, QUEUE, now).handed_out_times(2);
+    let delivery = Delivery::new(message, QUEUE, now).with_broker_delivery_count(2);
     let Settlement::Reschedule { copy, .. } = Settlement::plan(&delivery, Disposition::Release, &planning)
     else {
         panic!("not given back as a copy")
@@ -212,8 +212,8 @@ async fn a_handler_that_blocks_its_thread_does_not_keep_the_consumer_from_ending
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_gives_back_even_when_no_copy_can_be_stored() {
-    let handed_out_before = |message: Message| message.with_header(header_names::HANDED_OUT, 1_i64);
-    let (broker, transport) = memory_with(numbered(5).map(handed_out_before));
+    let deliveries_before = |message: Message| message.with_header(header_names::HANDED_OUT, 1_i64);
+    let (broker, transport) = memory_with(numbered(5).map(deliveries_before));
     let faulty = Faulty::new(transport).on_settle(|attempted| {
         if attempted.settlement.stores_copy() {
             Fault::Refused(TransportErrorKind::NotStored)

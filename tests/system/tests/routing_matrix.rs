@@ -29,7 +29,7 @@ enum Does {
 struct Case {
     name: &'static str,
     body: &'static str,
-    handed_out_before: u32,
+    deliveries_before: u32,
     redrives: u32,
     preset: fn(redrive::DeadLetterBackoff) -> redrive::DeadLetterBackoff,
     ends: &'static str,
@@ -41,7 +41,7 @@ struct Case {
 const CASE: Case = Case {
     name: "",
     body: "",
-    handed_out_before: 0,
+    deliveries_before: 0,
     redrives: 0,
     preset: |preset| preset,
     ends: "gone",
@@ -59,14 +59,14 @@ fn cases() -> Vec<Case> {
         Case {
             name: "handed out more often than allowed: the handler does not run",
             body: "\"Succeed\"",
-            handed_out_before: 10,
+            deliveries_before: 10,
             ends: SHELF,
             reason: "PoisonMessage",
             runs: 0,
             attempts: "1",
             ..CASE
         },
-        Case { name: "handed out as often as allowed", body: "\"Succeed\"", handed_out_before: 9, ..CASE },
+        Case { name: "handed out as often as allowed", body: "\"Succeed\"", deliveries_before: 9, ..CASE },
         Case {
             name: "a permanent error",
             body: "\"FailForGood\"",
@@ -164,7 +164,7 @@ fn cases() -> Vec<Case> {
             name: "poison after too many redrives: parked",
             body: "\"Succeed\"",
             redrives: 3,
-            handed_out_before: 10,
+            deliveries_before: 10,
             ends: PARKED,
             reason: "PoisonMessage",
             runs: 0,
@@ -215,8 +215,8 @@ async fn handle(State(runs): State<Arc<AtomicU32>>, Json(does): Json<Does>) -> R
 async fn every_message_ends_where_the_table_says() {
     for case in cases() {
         let mut message = Message::new(case.body).with_id("m");
-        if case.handed_out_before > 0 {
-            message = message.with_header(header_names::HANDED_OUT, case.handed_out_before);
+        if case.deliveries_before > 0 {
+            message = message.with_header(header_names::HANDED_OUT, case.deliveries_before);
         }
         if case.redrives > 0 {
             message = message.with_header(header_names::REDRIVES, case.redrives);
@@ -261,5 +261,5 @@ async fn a_handler_cut_off_by_the_shutdown_is_charged_nothing() {
     let again = Consumer::new(broker.transport(QUEUE)).observer(diary.observer()).handler(succeed);
     again.run_until(diary.ended(1)).await.unwrap();
     assert_eq!(diary.names(), ["ack"]);
-    assert_eq!(diary.entries()[0].delivery.handed_out(), 1, "a release is not counted");
+    assert_eq!(diary.entries()[0].delivery.broker_delivery_count(), 1, "a release is not counted");
 }

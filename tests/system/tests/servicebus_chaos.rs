@@ -74,18 +74,18 @@ async fn chaos() {
                 let wanted = expired + EXPIRIES_AT_ONCE;
                 while expired < wanted {
                     expired += emulator.expire(wanted - expired).await;
-                    // A test that was held up finds every message at its end, and never again one in hand.
+                    // A test that was held up finds every message at its end, and never again one in flight.
                     if expired < wanted && is_empty(emulator.look().await) {
                         ids.extend(publish(&operator, ids.len(), SENDS, deadline).await);
                     }
-                    pause(deadline, "a message is in hand", &fleet).await;
+                    pause(deadline, "a message is in flight", &fleet).await;
                 }
             }
         }
     }
     let shelf = to_the_end(&ids, &mut fleet, &operator, &mut emulator, deadline).await;
     let took = began.elapsed();
-    // Each of them may have cost the same message a hand-out.
+    // Each of them may have cost the same message a delivery.
     let interruptions = u32::try_from(KILLS + DROPS + expired).unwrap();
     let verdict =
         judge(&ids, &fleet.log, &shelf, Interruptions { brokers: interruptions, ..Interruptions::default() });

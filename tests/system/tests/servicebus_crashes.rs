@@ -265,7 +265,7 @@ impl Scene {
             let left = look(&self.emulator);
             let at_rest = (left.shelf + left.parked) as usize;
             let ended = record.handled as usize + at_rest;
-            // Only when nobody has anything in hand: what is left waits for the clock.
+            // Only when nobody has anything in flight: what is left waits for the clock.
             if left.work == 0 && left.waiting > 0 {
                 self.emulator.advance(WAIT_ON_SERVICEBUS);
             }

@@ -75,7 +75,7 @@ fn address(url: &str) -> SocketAddr {
     host.parse().expect("the broker's address is an IP address and a port")
 }
 
-/// Each message of each queue comes to the end that it must come to, whichever consumer had it in hand when the two
+/// Each message of each queue comes to the end that it must come to, whichever consumer had it in flight when the two
 /// connections were cut.
 async fn a_cut_loses_nothing_for_any_of_them(on: Combination) {
     let scene = Scene::new(on, "cut").await;

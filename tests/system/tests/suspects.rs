@@ -1,4 +1,4 @@
-//! What a dead process had in hand is handled alone: on the in-process broker and virtual time. With real processes and
+//! What a dead process had in flight is handled alone: on the in-process broker and virtual time. With real processes and
 //! real brokers: `killer.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -57,7 +57,7 @@ async fn until_nothing_is_left(suspects: Suspects) -> Aftermath {
             .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
             .observer(diary.observer())
             .handler(handler);
-        // The death drops everything at once: what is in hand comes again, counted.
+        // The death drops everything at once: what is in flight comes again, counted.
         tokio::select! {
             () = death.notified() => deaths += 1,
             ended = runner.run_until(diary.ended(broker.depth(QUEUE))) => drop(ended.unwrap()),
@@ -147,7 +147,7 @@ impl Scene {
                 let (gate, running, beside) = (Arc::clone(&gate), Arc::clone(&running), Arc::clone(&beside));
                 async move {
                     let others = running.fetch_add(1, Ordering::SeqCst);
-                    if delivery.handed_out() > 1 && others > 0 {
+                    if delivery.broker_delivery_count() > 1 && others > 0 {
                         beside.lock().unwrap().push(format!("{} beside {others}", delivery.id()));
                     }
                     gate.acquire().await.unwrap().forget();
@@ -230,7 +230,7 @@ async fn a_handler_that_takes_hours_does_not_hold_them_up() {
 async fn beside_handlers_that_take_hours_suspects_still_go_one_at_a_time() {
     let (scene, dead) = Scene::new(2, 10);
     let held = dead.take(2).await;
-    // One that hands out only one more, and counts those too that are in hand from before, would hide it.
+    // One that hands out only one more, and counts those too that are in flight from before, would hide it.
     let transport = Shared::new(Arc::clone(&scene.transport)).that_cannot_narrow();
     let (runner, diary) = (scene.consumer_of(transport, 3), scene.diary.clone());
     let consumer = tokio::spawn(runner.run_until(async move { diary.ended(12).await }));
@@ -271,7 +271,7 @@ async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
             let next = scene.broker.transport(QUEUE);
             let next = Started::open(next, &Needs::none()).await.unwrap();
             let again = next.receive().await.unwrap().unwrap().delivery;
-            assert_eq!((again.id(), again.handed_out()), ("0", 2));
+            assert_eq!((again.id(), again.broker_delivery_count()), ("0", 2));
         } else {
             handle.pause();
             while scene.broker.held(QUEUE) > 1 {
@@ -298,7 +298,7 @@ async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {
     assert_eq!(scene.limits(), limits, "one, until the first shows that nobody died");
     dead.0.crash();
     scene.gate.add_permits(2);
-    // The first was in hand when everything else was given back; for the second one is taken.
+    // The first was in flight when everything else was given back; for the second one is taken.
     for (suspect, limit) in [("suspect 0", Some(0)), ("suspect 1", Some(1))] {
         limits.push(limit);
         sleep(secs(1)).await;
@@ -377,7 +377,7 @@ async fn with_ledger(
     diary: &Diary,
 ) -> Result<redrive::Report, ConsumerError> {
     let count = transport.broker().depth(QUEUE);
-    Consumer::new(Shared::saying(Arc::new(transport), |facts| facts.counting.hand_outs = false))
+    Consumer::new(Shared::saying(Arc::new(transport), |facts| facts.counting.deliveries = false))
         .ledger(&file.0)
         .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
         .observer(diary.observer())
@@ -397,7 +397,11 @@ async fn the_ledger_turns_away_what_a_queue_that_does_not_count_would_hand_out_f
     assert_eq!(reason(&shelf[0]), "PoisonMessage");
     assert_eq!((report.acknowledged, report.suspects), (4, 2));
     let count = |id| {
-        diary.entries().iter().find(|entry| entry.delivery.id() == id).map(|it| it.delivery.handed_out())
+        diary
+            .entries()
+            .iter()
+            .find(|entry| entry.delivery.id() == id)
+            .map(|it| it.delivery.broker_delivery_count())
     };
     assert_eq!([count("1"), count("2"), count("3")], [Some(5), Some(2), Some(1)]);
     assert_eq!(
@@ -457,7 +461,7 @@ async fn what_is_too_large_to_be_copied_is_not_waited_for_by_suspects() {
     });
     let (diary, too_large) = (Diary::new(), Arc::new(Notify::new()));
     let says = Arc::clone(&too_large);
-    // One that hands out only one more, and counts those too that are in hand from before, would hide it.
+    // One that hands out only one more, and counts those too that are in flight from before, would hide it.
     let transport =
         Shared::saying(Arc::new(faulty), |said| said.dead_letter = NativeDeadLetter::No).that_cannot_narrow();
     let consumer = Consumer::new(transport)
@@ -491,7 +495,7 @@ async fn the_limit_of_hand_outs_of_the_broker_counts() {
     let held = dead.take(3).await;
     dead.0.crash();
     let transport = Shared::saying(Arc::new(broker.transport(QUEUE)), |said| {
-        (said.counting.releases, said.limits.hand_outs) = (true, Some(3));
+        (said.counting.releases, said.limits.deliveries) = (true, Some(3));
     });
     let diary = Diary::new();
     let consumer = Consumer::new(transport)
@@ -499,7 +503,7 @@ async fn the_limit_of_hand_outs_of_the_broker_counts() {
         .observer(diary.observer())
         .handler(async || Ok::<_, BoxError>(()));
     let report = consumer.run_until(diary.ended(10)).await.unwrap();
-    // The next hand-out would be turned away.
+    // The next delivery would be turned away.
     assert_eq!((report.acknowledged, report.suspects), (10, 3), "{report:?}");
     drop(held);
 }

@@ -108,7 +108,7 @@ async fn both_are_handled_after_a_restart(on: Combination) {
     scene.clear().await;
 }
 
-/// The first of each pair is handled, and the second is in hand when the connection is cut.
+/// The first of each pair is handled, and the second is in flight when the connection is cut.
 async fn both_are_handled_after_a_cut(on: Combination) {
     let scene = Scene::set(on).await;
     let address = scene.url.split('@').nth(1).unwrap().split('/').next().unwrap();

@@ -20,7 +20,7 @@ use crate::task::Task;
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(5);
 pub(super) const UP_TO_HERE: BasicAckOptions = BasicAckOptions { multiple: true };
 
-/// The limit: nothing is acknowledged, and a crash loses what was in hand.
+/// The limit: nothing is acknowledged, and a crash loses what was in flight.
 pub(super) async fn no_acks(task: Task) -> Result<()> {
     let (link, tally) = (Link::open(&task).await?, Tally::new(task.count));
     let mut consumer = link.consume(&task, true).await?;

@@ -244,7 +244,7 @@ pub(super) enum Written {
     /// The least that a retry needs: how often the message has failed.
     Attempt,
     /// As many headers as redrive writes, of the same names, kinds and sizes.
-    Story,
+    FailureHistory,
 }
 
 impl Written {

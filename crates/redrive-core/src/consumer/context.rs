@@ -37,14 +37,14 @@ pub(crate) struct Context<T: Transport> {
     /// There was ever one.
     pub(super) any_lost: AtomicBool,
     pub(crate) rule: Rule,
-    /// The consumer begins with one delivery in hand.
+    /// The consumer begins with one delivery in flight.
     pub(crate) narrowed: bool,
     pub(crate) ledger: Option<InFlightLog>,
-    /// How many deliveries are in hand whose copies cannot be stored. While there is one, no more are taken.
+    /// How many deliveries are in flight whose copies cannot be stored. While there is one, no more are taken.
     pub(crate) trouble: GuardedCount,
-    /// What was handled alone stays in hand.
+    /// What was handled alone stays in flight.
     pub(crate) held: Notify,
-    /// How many stay in hand, their handlers done.
+    /// How many stay in flight, their handlers done.
     pub(crate) on_hold: GuardedCount,
     /// Somebody who has a message waits for a stack that is ready.
     pub(crate) stack_wanted: Notify,
@@ -64,7 +64,7 @@ impl<T: Transport> Context<T> {
         ledger: Option<InFlightLog>,
     ) -> Self {
         let facts = told.facts();
-        let most_in_hand = facts.limits.in_hand.unwrap_or(0).max(settings.needs.prefetch) as usize;
+        let most_in_hand = facts.limits.in_flight.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
             system: facts.system,
             publisher: transport.publisher(),

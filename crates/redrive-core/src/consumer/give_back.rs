@@ -14,7 +14,7 @@ pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
 /// of these it had handed out before.
 pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
-    let mut handed_out_before = 0_u32;
+    let mut deliveries_before = 0_u32;
     let parting = async {
         if let Err(error) = context.receiver.set_limit(0).await {
             // Without a connection the broker hands out nothing either.
@@ -24,7 +24,7 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
         let mut unstarted = VecDeque::new();
         while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
             while let Some(received) = unstarted.pop_front() {
-                handed_out_before += u32::from(received.delivery.handed_out() > 1);
+                deliveries_before += u32::from(received.delivery.broker_delivery_count() > 1);
                 context.release(received).await;
             }
         }
@@ -34,5 +34,5 @@ pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u
             "not everything could be given back in time: the broker does it when the connection ends"
         );
     }
-    handed_out_before
+    deliveries_before
 }

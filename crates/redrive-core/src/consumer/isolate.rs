@@ -24,13 +24,13 @@ const DOUBTS_FOR: Duration = Duration::from_secs(10);
 pub(crate) struct Isolation<R> {
     rule: Rule,
     watch: Watch,
-    /// More may be in hand than is handled: it matters how many the broker hands out.
+    /// More may be in flight than is handled: it matters how many the broker hands out.
     narrows: bool,
     /// How many the broker may hand out at the moment, unless the intake is stopped.
     limit: u32,
     /// Where the next delivery is received; empty in between.
     batch: VecDeque<Received<R>>,
-    /// The suspect that is kept until nothing else is in hand, or the patience is over.
+    /// The suspect that is kept until nothing else is in flight, or the patience is over.
     kept: Option<Received<R>>,
     /// Until when handlers that run are waited for.
     patience: Option<Instant>,
@@ -64,7 +64,7 @@ impl<R: Send + 'static> Isolation<R> {
         }
     }
 
-    /// How many deliveries may be in hand of workers at the same time. It is asked how many are at the moment, and how many of
+    /// How many deliveries may be in flight of workers at the same time. It is asked how many are at the moment, and how many of
     /// these are held without a handler, only where that matters.
     pub(crate) fn most(
         &self,
@@ -108,7 +108,8 @@ impl<R: Send + 'static> Isolation<R> {
     ) -> (Step, Option<(Received<R>, Alone)>) {
         let deaths = context.ledger.as_ref().map_or(0, |ledger| ledger.deaths(&received.delivery));
         if deaths > 0 {
-            received.delivery = received.delivery.handed_out_at_least(deaths.saturating_add(1));
+            received.delivery =
+                received.delivery.with_broker_delivery_count_of_at_least(deaths.saturating_add(1));
         }
         let delivery = &received.delivery;
         let suspicion = self.suspicion(context, delivery, deaths);
@@ -130,7 +131,7 @@ impl<R: Send + 'static> Isolation<R> {
             tracing::warn!(
                 queue = context.queue(),
                 id = delivery.id(),
-                handed_out = delivery.handed_out(),
+                handed_out = delivery.broker_delivery_count(),
                 "handled alone: it was handed out before and did not come to an end; should the process die now, this \
                  message is the reason"
             );
@@ -143,7 +144,7 @@ impl<R: Send + 'static> Isolation<R> {
     }
 
     /// The next delivery, now that there is room for it or handlers are [waited](Self::waits) for: the kept suspect first.
-    /// After it the intake is taken up again, for one delivery at a time: nothing else was in hand beside the suspect.
+    /// After it the intake is taken up again, for one delivery at a time: nothing else was in flight beside the suspect.
     /// Cancel safe.
     pub(crate) async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
@@ -181,7 +182,7 @@ impl<R: Send + 'static> Isolation<R> {
         self.doubts.then_some(self.doubts_until)
     }
 
-    /// Something that was handled alone has come to its end and cannot be settled: it stays in hand, where it fills the only
+    /// Something that was handled alone has come to its end and cannot be settled: it stays in flight, where it fills the only
     /// place. Should another be handled alone by now, that one is waited for.
     pub(crate) async fn held<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
@@ -200,7 +201,7 @@ impl<R: Send + 'static> Isolation<R> {
         self.widen(context, suspects).await
     }
 
-    /// As many as configured are in hand again from now on.
+    /// As many as configured are in flight again from now on.
     pub(crate) async fn widen<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -279,9 +280,9 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     tracing::warn!(
         queue = context.queue(),
         id = delivery.id(),
-        handed_out = delivery.handed_out(),
+        handed_out = delivery.broker_delivery_count(),
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
-         at a time, until one arrives that nobody had in hand"
+         at a time, until one arrives that nobody had in flight"
     );
     context.tell(&Event::IsolationBegan { delivery });
 }

@@ -29,11 +29,11 @@ pub(crate) struct Key(String);
 
 impl Key {
     pub(crate) fn of(delivery: &Delivery) -> Self {
-        let story = delivery.story();
-        if story.id_assigned || delivery.id().is_empty() {
-            return Self(format!("{} %={:016x}", story.hop, content_hash(delivery)));
+        let history = delivery.history();
+        if history.id_assigned || delivery.id().is_empty() {
+            return Self(format!("{} %={:016x}", history.copy_number, content_hash(delivery)));
         }
-        let mut key = format!("{} ", story.hop);
+        let mut key = format!("{} ", history.copy_number);
         for byte in delivery.id().bytes() {
             if byte.is_ascii_graphic() && byte != b'%' {
                 key.push(char::from(byte));

@@ -20,12 +20,12 @@ impl<T: Transport> Context<T> {
             && self.cache_for(delivery).is_some_and(|cache| cache.knows(delivery, Instant::now()))
     }
 
-    /// It is in hand from now on; answers whether it is done.
+    /// It is in flight from now on; answers whether it is done.
     pub(super) fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
         self.cache_for(delivery).map_or((false, None), |mut cache| cache.arrived(delivery, Instant::now()))
     }
 
-    /// What is left in hand comes again.
+    /// What is left in flight comes again.
     pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
         if let (Some(ticket), Some(cache)) = (in_hand.ticket.take(), &self.settled) {
             how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
@@ -47,7 +47,11 @@ impl<T: Transport> Context<T> {
             return delivery;
         }
         let times = self.losses().times(&delivery);
-        if times == 0 { delivery } else { delivery.handed_out_at_least(times.saturating_add(1)) }
+        if times == 0 {
+            delivery
+        } else {
+            delivery.with_broker_delivery_count_of_at_least(times.saturating_add(1))
+        }
     }
 
     pub(super) fn handled_and_lost(&self, delivery: &Delivery) {
@@ -62,7 +66,7 @@ impl<T: Transport> Context<T> {
                 ?held,
                 "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
                  for holding a message (the consumer timeout of RabbitMQ)? Give the handler a timeout, or raise that limit; the \
-                 message is turned away as poison after as many hand-outs as are allowed"
+                 message is turned away as poison after as many deliveries as are allowed"
             );
         }
     }

@@ -178,7 +178,7 @@ impl<T: Transport, L> Consumer<T, L> {
     }
 
     /// Sets which deliveries may be the reason why a process died, and are handled alone. Default: [`Suspects::by_count`]. A
-    /// consumer therefore begins with one delivery in hand, and takes as many as configured once that one turns out to be new.
+    /// consumer therefore begins with one delivery in flight, and takes as many as configured once that one turns out to be new.
     pub fn suspects(mut self, suspects: Suspects) -> Self {
         self.settings.suspects = suspects;
         self
@@ -186,7 +186,7 @@ impl<T: Transport, L> Consumer<T, L> {
 
     /// Keeps a ledger in this file: one line when a handler begins with a message, one when it ends. What a process
     /// that died had begun with, and nothing else, is a [suspect](Self::suspects) when it comes to the next process with
-    /// the same ledger; and how often that happened counts as hand-outs of the message, so that also a queue that does
+    /// the same ledger; and how often that happened counts as deliveries of the message, so that also a queue that does
     /// not count (a classic queue of RabbitMQ) is rid of a message that kills every process.
     ///
     /// Each consumer of each process needs a file of its own, in a folder that outlives the process, on a local disk; two

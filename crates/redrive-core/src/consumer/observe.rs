@@ -71,10 +71,10 @@ pub enum Event<'a> {
         delivery: &'a Delivery,
         /// What the transport says.
         error: &'a TransportError,
-        /// True when the delivery is still in hand, and the settlement is tried again; false when it comes again.
+        /// True when the delivery is still in flight, and the settlement is tried again; false when it comes again.
         held: bool,
     },
-    /// A delivery is no longer in hand, and comes again, uncharged: its lock ran out, or its connection was lost. Where that
+    /// A delivery is no longer in flight, and comes again, uncharged: its lock ran out, or its connection was lost. Where that
     /// was told while the handler ran, the handler was dropped; else what it decided was not carried out, or is not known to
     /// be ([`NotSettled`](Self::NotSettled) was told before).
     Lost {
@@ -82,7 +82,7 @@ pub enum Event<'a> {
         delivery: &'a Delivery,
     },
     /// A delivery arrived that was handed out before without coming to an end: a process may have died of it. From now on
-    /// deliveries are handled one at a time, with nothing else in hand.
+    /// deliveries are handled one at a time, with nothing else in flight.
     IsolationBegan {
         /// The first of them.
         delivery: &'a Delivery,
@@ -93,12 +93,12 @@ pub enum Event<'a> {
         /// The delivery.
         delivery: &'a Delivery,
     },
-    /// A delivery arrived that nobody had in hand before: deliveries are handled side by side again.
+    /// A delivery arrived that nobody had in flight before: deliveries are handled side by side again.
     IsolationEnded {
         /// How many suspects came to an end.
         suspects: u64,
     },
-    /// The consumer takes no more messages, because copies cannot be stored. Those in hand are tried again.
+    /// The consumer takes no more messages, because copies cannot be stored. Those in flight are tried again.
     IntakePaused,
     /// The consumer takes messages again.
     IntakeResumed,

@@ -42,8 +42,8 @@ impl Preflight {
     fn doubtful(&self, facts: &Facts) -> Vec<String> {
         let mut needs = self.needs.clone();
         // What the ledger counts need not be counted by the broker.
-        needs.hand_outs = needs.hand_outs.filter(|_| !self.has_ledger);
-        let in_hand = facts.limits.in_hand.unwrap_or(0).max(needs.prefetch);
+        needs.deliveries = needs.deliveries.filter(|_| !self.has_ledger);
+        let in_hand = facts.limits.in_flight.unwrap_or(0).max(needs.prefetch);
         needs.longest_hold = longest_hold(self.longest_handling, self.concurrency, in_hand);
         needs.doubtful(&self.queue, facts)
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn preflight(has_ledger: bool) -> Preflight {
-        let needs = Needs { hand_outs: Some(5), prefetch: 20, ..Needs::none() };
+        let needs = Needs { deliveries: Some(5), prefetch: 20, ..Needs::none() };
         let handling = Some(Duration::from_secs(10));
         Preflight { queue: "orders".into(), needs, concurrency: 10, longest_handling: handling, has_ledger }
     }
@@ -75,14 +75,14 @@ mod tests {
         let mut facts = Facts::new("test");
         facts.limits.hold = Some(Duration::from_secs(25));
         assert!(preflight(false).doubtful(&facts).is_empty());
-        facts.limits.in_hand = Some(30);
+        facts.limits.in_flight = Some(30);
         assert_eq!(preflight(false).doubtful(&facts).len(), 1, "the transport takes more than the prefetch");
     }
 
     #[test]
     fn a_ledger_counts_in_place_of_the_broker() {
         let mut facts = Facts::new("test");
-        facts.counting.hand_outs = false;
+        facts.counting.deliveries = false;
         assert_eq!(preflight(false).doubtful(&facts).len(), 1);
         assert!(preflight(true).doubtful(&facts).is_empty());
     }

@@ -118,7 +118,7 @@ pub enum ConsumerError {
         #[source]
         error: TransportError,
     },
-    /// The transport cannot go on. Handlers were let finish, and what was in hand was given back.
+    /// The transport cannot go on. Handlers were let finish, and what was in flight was given back.
     #[error("the consumer of queue `{queue}` had to end: {error}")]
     Transport {
         /// The queue.

@@ -120,8 +120,8 @@ async fn start<T: Transport>(
     let facts = told.facts();
     let rule = Rule::of(settings.suspects, &settings.needs, &facts, ledger.is_some());
     let suspects = (rule, !rule.is_off());
-    if let (Some(allowed), Some(limit)) = (settings.needs.hand_outs_on(&facts), facts.limits.hand_outs)
-        && settings.needs.hand_outs != Some(allowed)
+    if let (Some(allowed), Some(limit)) = (settings.needs.deliveries_on(&facts), facts.limits.deliveries)
+        && settings.needs.deliveries != Some(allowed)
     {
         tracing::info!(
             queue,

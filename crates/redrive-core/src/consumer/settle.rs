@@ -26,12 +26,12 @@ pub(crate) enum Ended<R> {
     GivenBack,
     /// There was no room for the copy until its wait was over: it is handled from the hand.
     Due { copy: Message, receipt: R },
-    /// The delivery is no longer in hand; it comes again.
+    /// The delivery is no longer in flight; it comes again.
     Lost,
 }
 
 impl<T: Transport> Context<T> {
-    /// While a copy cannot be stored, the delivery stays in hand and the intake stays shut: the handler does not run
+    /// While a copy cannot be stored, the delivery stays in flight and the intake stays shut: the handler does not run
     /// again for it, and nothing is acknowledged. A copy that is to come back and finds no room does not shut the intake:
     /// what is taken in may be what makes room.
     pub(crate) async fn settle(
@@ -89,7 +89,7 @@ impl<T: Transport> Context<T> {
                         return Ended::Due { copy, receipt };
                     }
                     if tries == 1 {
-                        tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in hand until it is due");
+                        tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
@@ -98,11 +98,11 @@ impl<T: Transport> Context<T> {
                     // where it was handled alone. Its handler is done.
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     if tries == 1 {
-                        tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in hand, and takes one place of the concurrency");
+                        tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
-                    tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in hand, and no more are taken");
+                    tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
                 }
                 // The word may come while the next try is under way: it is listened for from before that.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
@@ -167,11 +167,11 @@ impl<T: Transport> Context<T> {
     /// What can never be copied can still be moved by the broker itself.
     fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
         let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
-        (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::Reject)
+        (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
     }
 
     pub(super) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
-        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its story");
+        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its history");
         in_hand.uncopied = true;
     }
 
@@ -190,18 +190,18 @@ impl<T: Transport> Context<T> {
 
     /// What stays with the broker may be back at once: that it comes again is noted before the broker is told.
     fn before(&self, in_hand: &mut InHand, settlement: &Settlement) {
-        if matches!(settlement, Settlement::Release | Settlement::HoldBack { .. }) {
+        if matches!(settlement, Settlement::Release | Settlement::RetryInPlace { .. }) {
             self.leave(in_hand, SettledCache::comes_again);
         }
     }
 
     fn after(&self, in_hand: &mut InHand, settlement: &Settlement) {
         let done = match settlement {
-            Settlement::Complete | Settlement::Move { .. } => true,
+            Settlement::Complete | Settlement::Shelve { .. } => true,
             // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
             Settlement::Reschedule { wait, .. } => wait.is_zero() || self.told.facts().delays.survive_crashes,
             // The message stays with the broker: when it comes again, it is not done.
-            Settlement::Release | Settlement::HoldBack { .. } | Settlement::Reject => false,
+            Settlement::Release | Settlement::RetryInPlace { .. } | Settlement::NativeDeadLetter => false,
         };
         self.leave(in_hand, if done { SettledCache::done } else { SettledCache::settled });
     }

@@ -6,10 +6,10 @@
 //! So what was settled is believed to come again
 //!
 //! - only after an interruption: without one, the broker keeps what it was told;
-//! - only where the broker may not have been told: it limits how many are in hand, so only that many of the last are in
+//! - only where the broker may not have been told: it limits how many are in flight, so only that many of the last are in
 //!   doubt, and of these only the latest;
 //! - only soon after the interruption, which is when it comes again;
-//! - only after every other message like it that is known to come again, because it was in hand and not done;
+//! - only after every other message like it that is known to come again, because it was in flight and not done;
 //! - only once for each time that it was settled.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,7 +26,7 @@ use crate::headers::Value;
 /// An acknowledgement that was sent longer than this before the connection is back has arrived: a connection that is dead is noticed
 /// after two heartbeats, and then made again.
 const IN_DOUBT_FOR: Duration = Duration::from_secs(180);
-/// What was in hand comes again within this time after the connection is back.
+/// What was in flight comes again within this time after the connection is back.
 pub(crate) const COMES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// For so long nothing is taken for done where it is not known what comes again undone.
 const UNSURE_FOR: Duration = Duration::from_secs(600);
@@ -37,7 +37,7 @@ const UNSURE_FOR: Duration = Duration::from_secs(600);
 pub(crate) struct SettledCache {
     /// How many there were before the newest delivery.
     interruptions: u64,
-    /// How many of each are in hand that came after the last interruption.
+    /// How many of each are in flight that came after the last interruption.
     in_hand: HashMap<u64, u32, RandomState>,
     /// When the last one was over.
     resumed: Option<Instant>,
@@ -53,7 +53,7 @@ pub(crate) struct SettledCache {
     hasher: RandomState,
 }
 
-/// Who a delivery in hand is; given back to the cache when it is known what became of it.
+/// Who a delivery in flight is; given back to the cache when it is known what became of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ticket {
     /// Known by its number.
@@ -87,7 +87,7 @@ impl SettledCache {
         delivery.interruptions() > self.interruptions
     }
 
-    /// After an interruption that was over at `resumed`: what was in hand and is not done comes again, and so does what the
+    /// After an interruption that was over at `resumed`: what was in flight and is not done comes again, and so does what the
     /// transport had not handed over yet. Whether the broker knows of the last that were settled is in doubt. Where it is
     /// not known what comes again undone (`None`), nothing is taken for done for a while.
     pub(crate) fn interrupted(
@@ -131,7 +131,7 @@ impl SettledCache {
         }
     }
 
-    /// It is in hand now; answers whether it is done. Of those that are alike the first to come is one that is not done.
+    /// It is in flight now; answers whether it is done. Of those that are alike the first to come is one that is not done.
     pub(crate) fn arrived(&mut self, delivery: &Delivery, now: Instant) -> (bool, Option<Ticket>) {
         let Some(key) = key(&self.hasher, delivery) else { return (false, None) };
         if delivery.broker_number().is_some() {
@@ -140,7 +140,7 @@ impl SettledCache {
         }
         let interruptions = delivery.interruptions();
         if interruptions != self.interruptions {
-            // Handed over late: it was in hand at the interruption, and comes again.
+            // Handed over late: it was in flight at the interruption, and comes again.
             self.doubts.of(key, now).open += 1;
             return (false, Some(Ticket::Alike { key, interruptions }));
         }
@@ -211,18 +211,18 @@ impl SettledCache {
 /// Everything that a publisher may change, and what redrive counts. Two that are taken for one may lose the second;
 /// one that is taken for two is only handled twice.
 fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
-    let story = delivery.story();
+    let history = delivery.history();
     let message = delivery.message();
     let properties = message.properties();
-    let id = properties.id.as_deref().filter(|id| !id.is_empty() && !story.id_assigned);
+    let id = properties.id.as_deref().filter(|id| !id.is_empty() && !history.id_assigned);
     let number = delivery.broker_number();
     if id.is_none() && number.is_none() {
         return None;
     }
     let mut key = hasher.build_hasher();
     // Numbers are taken together: every single one would cost a round.
-    key.write_u64(u64::from(story.hop) << 32 | u64::from(story.failures()));
-    key.write_u32(story.redrives.or_highest());
+    key.write_u64(u64::from(history.copy_number) << 32 | u64::from(history.failures()));
+    key.write_u32(history.redrives.or_highest());
     // A queue that was recreated gives its numbers again.
     (id, number, delivery.came_at()).hash(&mut key);
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);

@@ -71,7 +71,7 @@ fn what_was_settled_is_known_after_an_interruption_and_once() {
     settle(&mut cache, &delivery("a", 0));
     assert!(!cache.knows(&again(delivery("a", 0), 1)), "the broker was told: it is a second message");
     cache.interrupted(2, Some(&[]));
-    assert!(!cache.knows(&delivery("a", 0).after_interruptions(2)), "nobody had it in hand before");
+    assert!(!cache.knows(&delivery("a", 0).after_interruptions(2)), "nobody had it in flight before");
     assert!(!cache.knows(&again(delivery("a", 1), 2)), "its copy is somebody else");
     assert!(cache.arrived(&again(delivery("a", 0), 2)).0);
     assert!(!cache.arrived(&again(delivery("a", 0), 2)).0, "there is a second message");
@@ -116,7 +116,7 @@ fn nor_for_a_while_after_that() {
     cache.interrupted(3, Some(&[]));
     assert!(
         !cache.knows(&again(delivery("a", 0), 3)),
-        "another like it was in hand at the first interruption"
+        "another like it was in flight at the first interruption"
     );
     cache.after(UNSURE_FOR * 2);
     settle(&mut cache, &delivery("a", 0).after_interruptions(3));
@@ -130,7 +130,7 @@ fn what_was_settled_long_before_an_interruption_is_not_in_doubt() {
     settle(&mut cache, &delivery("a", 0));
     cache.after(IN_DOUBT_FOR);
     cache.interrupted(2, Some(&[]));
-    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in hand");
+    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in flight");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_does_not_come_again_soon_was_not_lost() {
     settle(&mut cache, &delivery("a", 0));
     cache.interrupted(2, Some(&[]));
     cache.after(COMES_AGAIN_WITHIN * 2);
-    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in hand");
+    assert!(!cache.knows(&again(delivery("a", 0), 2)), "another consumer had one like it in flight");
     cache.interrupted(3, Some(&[]));
     assert!(!cache.knows(&again(delivery("a", 0), 3)), "nor after the next interruption");
 }
@@ -347,7 +347,7 @@ proptest! {
     ) {
         let mut cache = cache(100);
         let (mut interruptions, mut handled) = (1, 0);
-        // At the broker: whether each is marked as redelivered. In the transport; in hand; told to be removed.
+        // At the broker: whether each is marked as redelivered. In the transport; in flight; told to be removed.
         let mut queue: VecDeque<bool> = (0..messages).map(|_| false).collect();
         let mut inbox: VecDeque<bool> = VecDeque::new();
         let mut in_hand: VecDeque<(bool, Ticket)> = VecDeque::new();

@@ -1,18 +1,18 @@
 //! Which deliveries may be the reason why a process died, and when to handle them alone. Pure.
 //!
-//! A broker that counts charges every delivery that a dead process had in hand, also those that no handler saw. One
+//! A broker that counts charges every delivery that a dead process had in flight, also those that no handler saw. One
 //! killer would so drag all of its neighbours to the shelf. Hence what was handed out before is handled with nothing
-//! else in hand: the innocent come to an end, and the killer dies by itself until it was handed out too often.
+//! else in flight: the innocent come to an end, and the killer dies by itself until it was handed out too often.
 
 use crate::delivery::Delivery;
 use crate::needs::Needs;
 use crate::transport::Facts;
 
 /// Which deliveries the consumer takes for a possible reason of a process's death, and handles alone: one at a time,
-/// with nothing else in hand at the consumer. Default: [`Suspects::by_count`].
+/// with nothing else in flight at the consumer. Default: [`Suspects::by_count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspects {
-    /// From this hand-out on; `None`: what the broker's way of counting suggests.
+    /// From this delivery on; `None`: what the broker's way of counting suggests.
     from: Option<u32>,
     by_mark: bool,
     off: bool,
@@ -20,7 +20,7 @@ pub struct Suspects {
 
 impl Suspects {
     /// What the broker counted as handed out before without coming to an end. Where giving back is counted too
-    /// (RabbitMQ before 4.3, Service Bus by REST), one hand-out more than that, since a first return in order is counted
+    /// (RabbitMQ before 4.3, Service Bus by REST), one delivery more than that, since a first return in order is counted
     /// there: what was handed out once before is only doubtful, and handled alone by a consumer that began, or met a
     /// suspect, less than ten seconds ago. On a queue that does not count, and where the broker counts failures with it (it
     /// retries [in place](crate::InPlace)): only what the [ledger](crate::Consumer::ledger) names.
@@ -32,7 +32,7 @@ impl Suspects {
     /// Only what is handed out for this time or more (at least 2). Lower than what
     /// [`poison_after`](crate::DeadLetterBackoff::poison_after) allows, or it comes too late.
     #[must_use]
-    pub fn from_hand_out(times: u32) -> Self {
+    pub fn from_delivery(times: u32) -> Self {
         Self { from: Some(times.max(2)), by_mark: false, off: false }
     }
 
@@ -45,7 +45,7 @@ impl Suspects {
         self
     }
 
-    /// None: everything is handled side by side, and a killer drags along what is in hand beside it.
+    /// None: everything is handled side by side, and a killer drags along what is in flight beside it.
     #[must_use]
     pub fn none() -> Self {
         Self { from: None, by_mark: false, off: true }
@@ -61,9 +61,9 @@ impl Default for Suspects {
 /// [`Suspects`], made concrete for one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Suspect from this hand-out on, by the broker's count.
+    /// Suspect from this delivery on, by the broker's count.
     from: u32,
-    /// Doubtful from this hand-out on.
+    /// Doubtful from this delivery on.
     doubtful_from: u32,
     /// The ledger has a say.
     ledger: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     pub(crate) fn of(suspects: Suspects, needs: &Needs, facts: &Facts, has_ledger: bool) -> Self {
-        let counts = facts.counting.hand_outs;
+        let counts = facts.counting.deliveries;
         let from = match suspects {
             Suspects { off: true, .. } => u32::MAX,
             Suspects { from: Some(from), .. } if counts => from,
@@ -83,7 +83,9 @@ impl Rule {
             _ if counts => {
                 let first_evidence = 2 + u32::from(facts.counting.releases) + u32::from(has_ledger);
                 // Not later than the layers turn it away.
-                needs.hand_outs_on(facts).map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
+                needs
+                    .deliveries_on(facts)
+                    .map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
             }
             _ => u32::MAX,
         };
@@ -104,13 +106,13 @@ impl Rule {
 
     /// What almost every delivery is: no suspect at the first look, which costs a comparison.
     pub(crate) fn ordinary(&self, delivery: &Delivery) -> bool {
-        delivery.handed_out() < self.from && !(self.marked && delivery.redelivered())
+        delivery.broker_delivery_count() < self.from && !(self.marked && delivery.redelivered())
     }
 
-    /// At the second look. `pardoned`: a connection of this process was lost a moment ago; what it had in hand is
+    /// At the second look. `pardoned`: a connection of this process was lost a moment ago; what it had in flight is
     /// counted once more for that. `deaths`: how often the ledger saw it begin and never end.
     pub(crate) fn suspicion(&self, delivery: &Delivery, pardoned: bool, deaths: u32) -> Suspicion {
-        let counted = delivery.handed_out().saturating_sub(u32::from(pardoned));
+        let counted = delivery.broker_delivery_count().saturating_sub(u32::from(pardoned));
         let marked = self.marked && delivery.redelivered() && !pardoned;
         if (self.ledger && deaths > 0) || counted >= self.from || marked {
             Suspicion::Suspect
@@ -139,7 +141,7 @@ enum Mode {
     Probing,
     /// Side by side, as many as configured.
     Together,
-    /// One at a time, with nothing else in hand.
+    /// One at a time, with nothing else in flight.
     Alone {
         /// How many suspects were handled so far.
         suspects: u64,
@@ -153,7 +155,7 @@ enum Mode {
 pub(crate) enum Step {
     /// Handle it.
     Handle,
-    /// Keep it, have nothing else in hand any more, then handle it.
+    /// Keep it, have nothing else in flight any more, then handle it.
     Isolate,
     /// Handle it, and take as many as configured from now on: this many suspects came to an end.
     Widen {
@@ -169,7 +171,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `narrowed`: one delivery is in hand at the beginning.
+    /// `narrowed`: one delivery is in flight at the beginning.
     pub(crate) fn new(narrowed: bool) -> Self {
         Self { mode: if narrowed { Mode::Probing } else { Mode::Together } }
     }

@@ -8,13 +8,13 @@ use crate::Message;
 
 fn facts(counts: bool, release_counts: bool) -> Facts {
     let mut facts = Facts::new("test");
-    (facts.counting.hand_outs, facts.counting.releases) = (counts, release_counts);
+    (facts.counting.deliveries, facts.counting.releases) = (counts, release_counts);
     facts
 }
 
 fn needs(allowed: Option<u32>) -> Needs {
     let mut needs = Needs::none();
-    needs.hand_outs = allowed;
+    needs.deliveries = allowed;
     needs
 }
 
@@ -23,7 +23,7 @@ fn rule(suspects: Suspects, counts: bool, release_counts: bool, ledger: bool) ->
 }
 
 fn handed_out(times: u32) -> Delivery {
-    Delivery::new(Message::new(""), "q", UNIX_EPOCH).handed_out_times(times)
+    Delivery::new(Message::new(""), "q", UNIX_EPOCH).with_broker_delivery_count(times)
 }
 
 #[test]
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Everything in hand goes back to the front, charged; the process starts again.
+    /// Everything in flight goes back to the front, charged; the process starts again.
     fn die(&mut self, process: &mut Process, killer: (u32, u32)) {
         self.deaths += 1;
         let dead = std::mem::replace(process, Process::new(self.rule));
@@ -300,7 +300,7 @@ proptest! {
     }
 }
 
-/// Many killers at once, and few hand-outs allowed: each killer is charged to the others no more than once.
+/// Many killers at once, and few deliveries allowed: each killer is charged to the others no more than once.
 #[test]
 fn several_killers_and_two_processes_spare_the_innocent() {
     for (release_counts, seed) in

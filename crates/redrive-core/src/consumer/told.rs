@@ -77,12 +77,12 @@ impl Told {
     }
 
     /// Of the facts the one that each delivery needs: nothing is cloned for it.
-    pub(crate) fn hand_out_limit(&self) -> Option<u32> {
+    pub(crate) fn delivery_limit(&self) -> Option<u32> {
         let known = self.facts.read().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().and_then(|facts| facts.limits.hand_outs)
+        known.as_ref().and_then(|facts| facts.limits.deliveries)
     }
 
-    /// When deliveries in hand were last lost and began to come again, though this process lived on.
+    /// When deliveries in flight were last lost and began to come again, though this process lived on.
     pub(crate) fn interrupted_at(&self) -> Option<Instant> {
         self.interruption().at
     }

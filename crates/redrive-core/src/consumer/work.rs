@@ -25,7 +25,7 @@ use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transpor
 /// Why a message cannot be copied, where that is known before it is tried.
 const NO_ROOM: &str = "its headers leave no room for a copy";
 
-/// A copy that was not stored and is due now, with what is in hand for it.
+/// A copy that was not stored and is due now, with what is in flight for it.
 type Due<R> = (Delivery, R, InHand);
 
 impl<T: Transport> Context<T> {
@@ -33,7 +33,7 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_hand_out_limit(self.told.hand_out_limit());
+        let delivery = delivery.with_delivery_limit(self.told.delivery_limit());
         let delivery = delivery.with_publisher(self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
@@ -90,11 +90,11 @@ impl<T: Transport> Context<T> {
             self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
             return None;
         }
-        if delivery.story().not_before.is_some()
+        if delivery.history().not_before.is_some()
             && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.told.facts()))
         {
             tracing::debug!("not due yet: waits on");
-            if wait_on == Settlement::Reject {
+            if wait_on == Settlement::NativeDeadLetter {
                 self.cannot_copy(&mut in_hand, &NO_ROOM);
             }
             let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
@@ -168,10 +168,10 @@ impl<T: Transport> Context<T> {
         if lost.as_mut().now_or_never().is_some() {
             return None;
         }
-        if let Some(missing) = &delivery.story().read_without {
+        if let Some(missing) = &delivery.history().read_without {
             return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, missing.clone())));
         }
-        let unreadable = delivery.story().unreadable();
+        let unreadable = delivery.history().unreadable();
         // (An empty list takes no memory.)
         if !unreadable.is_empty() {
             let text = format!("no count can be read from: {}", unreadable.join(", "));
@@ -211,7 +211,7 @@ impl<T: Transport> Context<T> {
             Disposition::Ack => Settlement::Complete,
             _ => Settlement::planned(delivery, &disposition, &self.planning(&self.told.facts())),
         };
-        if settlement == Settlement::Reject && !self.is_asked_to_reject(&disposition) {
+        if settlement == Settlement::NativeDeadLetter && !self.is_asked_to_reject(&disposition) {
             self.cannot_copy(&mut in_hand, &NO_ROOM);
         }
         let ended = match disposition {

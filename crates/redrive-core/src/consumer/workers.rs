@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Jobs that wait this long while workers compute or block get one more worker.
 const STALL_TIMEOUT: Duration = Duration::from_millis(2);
 
-/// A bounded number of deliveries in hand, each with a task of its own while it is.
+/// A bounded number of deliveries in flight, each with a task of its own while it is.
 pub(crate) struct Workers<J> {
     scheduler: Arc<Scheduler<J>>,
     tasks: JoinSet<()>,

@@ -8,9 +8,9 @@ use crate::deaths::DeathHistory;
 use crate::delivery::Delivery;
 use crate::disposition::BoxError;
 use crate::headers::Headers;
+use crate::history::FailureHistory;
 use crate::message::{Message, Properties};
 use crate::publisher::Publisher;
-use crate::story::Story;
 
 /// What can be taken out of a delivery, as an argument of a handler.
 ///
@@ -33,7 +33,7 @@ use crate::story::Story;
     message = "`{Self}` cannot be an argument of a handler with state `{S}`",
     label = "cannot be extracted from a delivery",
     note = "arguments are `Json<T>` (feature `json`, `T: Deserialize`), `State<S>`, `Attempt`, `String`, `Bytes`, `Headers`, \
-            `Properties`, `Message`, `Story`, `DeathHistory`, `Delivery`, `Publisher`, or your own `impl FromDelivery<S>`",
+            `Properties`, `Message`, `FailureHistory`, `DeathHistory`, `Delivery`, `Publisher`, or your own `impl FromDelivery<S>`",
     note = "for `State<T>`, `T` must be the type that `.handler_with(state, ..)` is given"
 )]
 pub trait FromDelivery<S>: Sized {
@@ -141,7 +141,7 @@ always_there! {
     Headers: |delivery| delivery.message().headers().clone();
     Properties: |delivery| delivery.message().properties().clone();
     Message: |delivery| delivery.message().clone();
-    Story: |delivery| delivery.story().clone();
+    FailureHistory: |delivery| delivery.history().clone();
     DeathHistory: Delivery::deaths;
     Delivery: Clone::clone;
 }

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
 use crate::failure::{Failure, Reason};
+use crate::history::write_time;
 use crate::stage::Stage;
-use crate::story::write_time;
 
 /// Where a message goes whose expiration has passed while it was being retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Deadline {
 
 impl Stage for Deadline {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
-        match delivery.story().deadline {
+        match delivery.history().deadline {
             Some(deadline) if delivery.received_at() >= deadline && self.expired != Expired::RetryAnyway => {
                 let when = write_time(deadline);
                 let when = when.as_str().unwrap_or_default();

@@ -49,7 +49,7 @@ impl Stage for ParkingLot {
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
         match outcome {
             Ok(Disposition::DeadLetter(failure)) => {
-                let returned = delivery.story().redrives.or_highest() >= self.redrives;
+                let returned = delivery.history().redrives.or_highest() >= self.redrives;
                 let exhausted = self.exhausted && *failure.reason() == Reason::MaxDeliveryCountExceeded;
                 Ok(if returned || exhausted {
                     Disposition::Park(failure)

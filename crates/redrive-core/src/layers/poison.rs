@@ -12,11 +12,11 @@ use crate::stage::Stage;
 /// processes that it was handed to. The handler does not run; the message is dead-lettered as
 /// [`Reason::PoisonMessage`].
 ///
-/// It goes by the broker's count ([`Delivery::handed_out`]), which grows even when the process dies at once. On a
+/// It goes by the broker's count ([`Delivery::broker_delivery_count`]), which grows even when the process dies at once. On a
 /// queue that does not count (a classic queue of RabbitMQ) it can do nothing; the consumer says so at its start.
 ///
-/// A broker that takes messages away by itself after so many hand-outs ([`Delivery::hand_out_limit`]) does so without a
-/// story. [`Poison::default`] stays one below that limit, so that the last hand-out is there to turn the message away.
+/// A broker that takes messages away by itself after so many deliveries ([`Delivery::delivery_limit`]) does so without a
+/// history. [`Poison::default`] stays one below that limit, so that the last delivery is there to turn the message away.
 /// What was said with [`Poison::after`] holds as it was said, and a consumer that it does not fit does not start.
 #[derive(Clone, Debug)]
 pub struct Poison {
@@ -26,14 +26,14 @@ pub struct Poison {
 }
 
 impl Poison {
-    /// The default of how many hand-outs are allowed. Every restart of broker or consumer costs the
-    /// messages in hand one of them.
+    /// The default of how many deliveries are allowed. Every restart of broker or consumer costs the
+    /// messages in flight one of them.
     pub const DEFAULT: u32 = 10;
 
-    /// Allows this many hand-outs (at least 1), and turns away the next.
+    /// Allows this many deliveries (at least 1), and turns away the next.
     #[must_use]
-    pub fn after(hand_outs: u32) -> Self {
-        Self { allowed: hand_outs.max(1), gives_way: false }
+    pub fn after(deliveries: u32) -> Self {
+        Self { allowed: deliveries.max(1), gives_way: false }
     }
 
     fn allowed_on(&self, limit: Option<u32>) -> u32 {
@@ -52,7 +52,7 @@ impl Default for Poison {
 
 impl Stage for Poison {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
-        let (times, allowed) = (delivery.handed_out(), self.allowed_on(delivery.hand_out_limit()));
+        let (times, allowed) = (delivery.broker_delivery_count(), self.allowed_on(delivery.delivery_limit()));
         if times <= allowed {
             return ControlFlow::Continue(());
         }
@@ -64,8 +64,8 @@ impl Stage for Poison {
 
     fn needs(&self) -> Needs {
         let mut needs = Needs::none();
-        needs.hand_outs = Some(self.allowed);
-        needs.hand_outs_give_way = self.gives_way;
+        needs.deliveries = Some(self.allowed);
+        needs.deliveries_give_way = self.gives_way;
         needs
     }
 }
@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn the_allowed_number_is_let_through_and_the_next_is_not() {
-        let handed_out = |times| Delivery::new(Message::new(""), "q", UNIX_EPOCH).handed_out_times(times);
+        let handed_out =
+            |times| Delivery::new(Message::new(""), "q", UNIX_EPOCH).with_broker_delivery_count(times);
         let poison = Poison::after(3);
         assert!(poison.admit(&handed_out(3)).is_continue());
         let ControlFlow::Break(Disposition::DeadLetter(failure)) = poison.admit(&handed_out(4)) else {
@@ -93,14 +94,14 @@ mod tests {
         let delivery = Delivery::new(Message::new(""), "q", UNIX_EPOCH);
         let turned_away_at = |poison: &Poison, limit| {
             let turned_away = |&times: &u32| {
-                let delivery = delivery.clone().with_hand_out_limit(limit).handed_out_times(times);
+                let delivery = delivery.clone().with_delivery_limit(limit).with_broker_delivery_count(times);
                 poison.admit(&delivery).is_break()
             };
             (1..).find(turned_away)
         };
         assert_eq!(turned_away_at(&Poison::default(), None), Some(11));
         assert_eq!(turned_away_at(&Poison::default(), Some(20)), Some(11));
-        assert_eq!(turned_away_at(&Poison::default(), Some(10)), Some(10), "its last hand-out");
+        assert_eq!(turned_away_at(&Poison::default(), Some(10)), Some(10), "its last delivery");
         assert_eq!(turned_away_at(&Poison::default(), Some(2)), Some(2));
         assert_eq!(turned_away_at(&Poison::default(), Some(1)), Some(2), "too late: the start is refused");
         assert_eq!(turned_away_at(&Poison::after(10), Some(10)), Some(11));

@@ -39,10 +39,10 @@ impl DeadLetterBackoff {
         Self { stages: (parking_lot, poison, deadline, Backoff::new(policy)) }
     }
 
-    /// Turns a message away after this many hand-outs; see [`Poison`].
+    /// Turns a message away after this many deliveries; see [`Poison`].
     #[must_use]
-    pub fn poison_after(mut self, hand_outs: u32) -> Self {
-        self.stages.1 = Poison::after(hand_outs);
+    pub fn poison_after(mut self, deliveries: u32) -> Self {
+        self.stages.1 = Poison::after(deliveries);
         self
     }
 

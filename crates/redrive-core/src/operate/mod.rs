@@ -13,8 +13,8 @@ pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
 use crate::deaths::DeathHistory;
 use crate::disposition::Shelf;
 use crate::header_names;
+use crate::history::FailureHistory;
 use crate::message::Message;
-use crate::story::Story;
 use crate::transport::TransportError;
 
 /// The shelves of one queue. Object safe, so that a program can pick the broker at run time.
@@ -85,7 +85,7 @@ pub trait Shelves: Send + Sync {
     /// As [`redrive`](Self::redrive).
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError>;
 
-    /// Stores an edited message on the shelf, with the story of the entry ([`edited`]), and removes exactly the entry. Answers
+    /// Stores an edited message on the shelf, with the history of the entry ([`edited`]), and removes exactly the entry. Answers
     /// the handle of what was stored, where the broker tells it; else [browse](Self::browse) for it. A crash in between leaves
     /// both.
     ///
@@ -147,11 +147,11 @@ impl ShelfPage {
 pub struct Shelved {
     /// The name of the entry, to act on it.
     pub handle: EntryHandle,
-    /// The message, with the headers that tell its story.
+    /// The message, with the headers that tell its history.
     pub message: Message,
-    /// The story, read.
-    pub story: Story,
-    /// When it was shelved, as far as the broker or the story tells.
+    /// The history, read.
+    pub history: FailureHistory,
+    /// When it was shelved, as far as the broker or the history tells.
     pub shelved_at: Option<SystemTime>,
     /// Why the broker, or a program other than redrive, dead-lettered the message, in its own word; `None` where redrive did.
     pub broker_reason: Option<String>,
@@ -160,19 +160,19 @@ pub struct Shelved {
 }
 
 impl Shelved {
-    /// For transports: this entry, its story read, and what RabbitMQ writes on a message that it dead-letters.
+    /// For transports: this entry, its history read, and what RabbitMQ writes on a message that it dead-letters.
     #[must_use]
     pub fn new(handle: EntryHandle, message: Message) -> Self {
-        let story = Story::read(&message);
+        let history = FailureHistory::read(&message);
         let deaths = DeathHistory::read(message.headers()).deaths;
         let death = deaths.first();
         let shelved_at = match death {
             // Of several deaths of one kind the broker tells the first.
             Some(death) => death.time.filter(|_| death.count == 1),
-            None => story.last_failed_at,
+            None => history.last_failed_at,
         };
         let broker_reason = death.map(|death| death.reason.clone());
-        Self { handle, message, story, shelved_at, broker_reason, broker_description: None }
+        Self { handle, message, history, shelved_at, broker_reason, broker_description: None }
     }
 
     /// What RabbitMQ wrote on the message when it dead-lettered it.
@@ -208,7 +208,7 @@ impl Selection {
         match self {
             Self::All => true,
             Self::Handles(handles) => handles.contains(&entry.handle),
-            Self::Reason(word) => match &entry.story.reason {
+            Self::Reason(word) => match &entry.history.reason {
                 Some(reason) => reason.as_str() == word,
                 None => entry.broker_reason.as_ref() == Some(word),
             },
@@ -222,7 +222,7 @@ impl From<EntryHandle> for Selection {
     }
 }
 
-/// An edited message with the story of the entry that it stands for: the headers of redrive are those of the entry, whatever
+/// An edited message with the history of the entry that it stands for: the headers of redrive are those of the entry, whatever
 /// was edited.
 #[must_use]
 pub fn edited(entry: &Message, mut message: Message) -> Message {
@@ -258,7 +258,7 @@ mod tests {
         let ours = Message::new("").with_header(names::REASON, "Broken");
         let both = entry(ours.clone().with_header("x-death", death("delivery_limit", 1)));
         assert_eq!(both.broker_reason.as_deref(), Some("delivery_limit"));
-        assert_eq!(both.story.reason.as_ref().map(Reason::as_str), Some("Broken"));
+        assert_eq!(both.history.reason.as_ref().map(Reason::as_str), Some("Broken"));
         assert!(Selection::Reason("Broken".into()).includes(&both));
         assert!(!Selection::Reason("delivery_limit".into()).includes(&both), "redrive's own word counts");
         let theirs = entry(Message::new("").with_header("x-death", death("expired", 1)));

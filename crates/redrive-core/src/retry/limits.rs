@@ -66,7 +66,7 @@ impl Limits {
 
 /// How long the message has been failing; no time when this is its first failure, or when clocks disagree.
 fn failing_for(failed: &Delivery) -> Duration {
-    let first = failed.story().first_failed_at;
+    let first = failed.history().first_failed_at;
     first.and_then(|first| failed.received_at().duration_since(first).ok()).unwrap_or_default()
 }
 

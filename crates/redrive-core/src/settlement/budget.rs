@@ -6,7 +6,7 @@ use crate::headers::{Headers, Value};
 use crate::message::Message;
 use crate::text::cut;
 
-/// Drops parts of the story until it fits, least useful first. Counts, times, reason, id and source queue stay:
+/// Drops parts of the history until it fits, least useful first. Counts, times, reason, id and source queue stay:
 /// with their bounds they always fit. Answers whether all headers together are what the broker takes: others may be too
 /// large by themselves.
 pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {

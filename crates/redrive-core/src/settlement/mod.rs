@@ -9,8 +9,8 @@ use crate::disposition::{Disposition, Shelf};
 use crate::failure::Failure;
 use crate::header_names as names;
 use crate::headers::{Headers, Value};
+use crate::history::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::message::Message;
-use crate::story::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::text::cut;
 use crate::transport::{Facts, NativeDeadLetter};
 use budget::into_budget;
@@ -30,12 +30,12 @@ pub enum Settlement {
     /// Hold the message itself back, for `wait` at least, and hand it out again, counted as failed. Nothing is copied and
     /// nothing written on it. Only where [`Delays::in_place`](crate::Delays::in_place) says so, and `wait` is not longer than the broker will
     /// hold it by that.
-    HoldBack {
+    RetryInPlace {
         /// How long to hold it back.
         wait: Duration,
     },
     /// Store `copy` on the shelf, then remove the original.
-    Move {
+    Shelve {
         /// The shelf.
         shelf: Shelf,
         /// What is stored there.
@@ -44,9 +44,9 @@ pub enum Settlement {
     /// Give the delivery back as it is, to be handed out again at once.
     Release,
     /// Have the broker move the delivery onto the dead-letter shelf by its own means, without a copy and hence
-    /// without its story. Only where [`Facts::dead_letter`] says so; the last resort for a message
+    /// without its history. Only where [`Facts::dead_letter`] says so; the last resort for a message
     /// that is too large to be copied.
-    Reject,
+    NativeDeadLetter,
 }
 
 /// What planning needs to know besides the delivery.
@@ -87,15 +87,15 @@ impl Settlement {
             Disposition::Ack | Disposition::Discard(_) => Self::Complete,
             Disposition::Release => release(delivery, planning),
             Disposition::Snooze(wait) => {
-                let snoozes = delivery.story().snoozes.saturating_add(1);
+                let snoozes = delivery.history().snoozes.saturating_add(1);
                 let mut copy = next_copy(delivery);
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
-                // The handler came to an end: earlier hand-outs were not what kills a process.
+                // The handler came to an end: earlier deliveries were not what kills a process.
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
             Disposition::Retry(wait, _) if stays_in_place(delivery, wait, planning) => {
-                Self::HoldBack { wait }
+                Self::RetryInPlace { wait }
             }
             Disposition::Retry(wait, ref failure) => {
                 let mut copy = failed_copy(delivery, failure, Some(wait), planning.now);
@@ -104,7 +104,7 @@ impl Settlement {
             }
             // By the broker's own means, as the transport was asked to.
             Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
-                Self::Reject
+                Self::NativeDeadLetter
             }
             Disposition::DeadLetter(ref failure) => shelve(Shelf::DeadLetter, delivery, failure, planning),
             Disposition::Park(ref failure) => shelve(Shelf::Parking, delivery, failure, planning),
@@ -115,10 +115,10 @@ impl Settlement {
     /// wait on. `None` when it is due.
     #[must_use]
     pub fn wait_on(delivery: &Delivery, planning: &Planning<'_>) -> Option<Self> {
-        let story = delivery.story();
-        let remaining = story.not_before?.duration_since(planning.now).ok()?;
+        let history = delivery.history();
+        let remaining = history.not_before?.duration_since(planning.now).ok()?;
         // The clock that wrote the time may have been another one, or was set since.
-        let remaining = story.wait_left.map_or(remaining, |left| left.min(remaining));
+        let remaining = history.wait_left.map_or(remaining, |left| left.min(remaining));
         // Less than this is a difference between clocks, not a hop that is still to come.
         const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
         // Later than any wait that the broker accepts: not of redrive's writing, and the message would go round for ever.
@@ -129,7 +129,7 @@ impl Settlement {
     }
 
     /// For a message that waits in one place and is moved to another, to wait on for `remaining`: what must be done. Nothing
-    /// of its story changes but the time when it is due: where both are left after a crash, both are handled, as the same
+    /// of its history changes but the time when it is due: where both are left after a crash, both are handled, as the same
     /// attempt.
     #[must_use]
     pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Self {
@@ -147,7 +147,7 @@ impl Settlement {
     /// True when carrying it out stores a copy.
     #[must_use]
     pub fn stores_copy(&self) -> bool {
-        matches!(self, Self::Reschedule { .. } | Self::Move { .. })
+        matches!(self, Self::Reschedule { .. } | Self::Shelve { .. })
     }
 
     /// The word for this settlement in logs and metrics.
@@ -156,10 +156,10 @@ impl Settlement {
         match self {
             Self::Complete => "complete",
             Self::Reschedule { .. } => "reschedule",
-            Self::HoldBack { .. } => "hold-back",
-            Self::Move { .. } => "move",
+            Self::RetryInPlace { .. } => "hold-back",
+            Self::Shelve { .. } => "move",
             Self::Release => "release",
-            Self::Reject => "reject",
+            Self::NativeDeadLetter => "reject",
         }
     }
 }
@@ -167,7 +167,7 @@ impl Settlement {
 /// The message as an operator's redrive sends it back: a first attempt again, its history kept.
 #[must_use]
 pub fn redriven(shelved: &Message) -> Message {
-    let story = crate::Story::read(shelved);
+    let history = crate::FailureHistory::read(shelved);
     let mut copy = shelved.clone();
     let headers = copy.headers_mut();
     for name in [
@@ -182,8 +182,8 @@ pub fn redriven(shelved: &Message) -> Message {
     ] {
         headers.remove(name);
     }
-    headers.insert_own(names::HOP, i64::from(story.hop.saturating_add(1)));
-    headers.insert_own(names::REDRIVES, i64::from(story.redrives.or_highest().saturating_add(1)));
+    headers.insert_own(names::HOP, i64::from(history.copy_number.saturating_add(1)));
+    headers.insert_own(names::REDRIVES, i64::from(history.redrives.or_highest().saturating_add(1)));
     copy
 }
 
@@ -193,16 +193,17 @@ pub fn redriven(shelved: &Message) -> Message {
 fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
     let failures = delivery.failures_in_place().saturating_add(1);
     let held = planning.facts.delays.in_place.map(|in_place| in_place.longest_after(failures));
-    let must_be_copied = delivery.story().id_assigned || delivery.message().properties().expiration.is_some();
+    let must_be_copied =
+        delivery.history().id_assigned || delivery.message().properties().expiration.is_some();
     held.is_some_and(|held| held >= wait) && !must_be_copied
 }
 
-/// Where giving back raises the broker's count of hand-outs, a message that is given back again and again would
+/// Where giving back raises the broker's count of deliveries, a message that is given back again and again would
 /// look like one that kills its process: a copy restarts the broker's count, and carries ours.
 fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let facts = planning.facts;
-    let counted_before = delivery.handed_out() - 1;
-    if !(facts.counting.releases && facts.counting.hand_outs) || counted_before == 0 {
+    let counted_before = delivery.broker_delivery_count() - 1;
+    if !(facts.counting.releases && facts.counting.deliveries) || counted_before == 0 {
         return Settlement::Release;
     }
     let mut copy = next_copy(delivery);
@@ -211,14 +212,14 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
         copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
     }
-    if let Some(left) = delivery.story().wait_left {
+    if let Some(left) = delivery.history().wait_left {
         write_wait_left(copy.headers_mut(), left);
     }
     if fits(&copy, planning) { reschedule(Duration::ZERO, copy, planning) } else { Settlement::Release }
 }
 
 fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Settlement {
-    let hop = planning.facts.delays.hops.as_deref().map_or(wait, |hops| next_hop(wait, hops));
+    let hop = planning.facts.delays.hop_durations.as_deref().map_or(wait, |hops| next_hop(wait, hops));
     if !wait.is_zero() {
         let due = write_time(planning.now.checked_add(wait).unwrap_or_else(latest_time));
         if wait > hop {
@@ -229,7 +230,7 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     }
     let fits = into_budget(&mut copy, planning);
     if !fits && planning.facts.dead_letter.is_possible() {
-        return Settlement::Reject;
+        return Settlement::NativeDeadLetter;
     }
     Settlement::Reschedule { wait: hop, copy }
 }
@@ -248,12 +249,12 @@ fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
     let mut copy = failed_copy(delivery, failure, None, planning.now);
-    copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.handed_out()));
+    copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.broker_delivery_count()));
     let fits = into_budget(&mut copy, planning);
     if !fits && planning.facts.dead_letter.is_possible() {
-        return Settlement::Reject;
+        return Settlement::NativeDeadLetter;
     }
-    Settlement::Move { shelf, copy }
+    Settlement::Shelve { shelf, copy }
 }
 
 /// One hop further: every copy differs from the one before, so that a copy is never taken for its original.
@@ -270,12 +271,13 @@ fn next_copy(delivery: &Delivery) -> Message {
     if let Some(deadline) = delivery.deadline() {
         headers.insert_own(names::DEADLINE, write_time(deadline));
     }
-    headers.insert_own(names::HOP, i64::from(delivery.story().hop.saturating_add(1)));
+    headers.insert_own(names::HOP, i64::from(delivery.history().copy_number.saturating_add(1)));
     headers.remove(names::NOT_BEFORE);
     headers.remove(names::WAIT_LEFT);
     headers.remove(names::DUE_AT);
     // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
-    if let (Count::Known(failures), counted @ 1..) = (delivery.story().attempt, delivery.failures_in_place())
+    if let (Count::Known(failures), counted @ 1..) =
+        (delivery.history().attempt, delivery.failures_in_place())
     {
         headers.insert_own(names::ATTEMPT, i64::from(failures.saturating_add(counted)));
     }
@@ -284,11 +286,11 @@ fn next_copy(delivery: &Delivery) -> Message {
 }
 
 fn write_source(delivery: &Delivery, headers: &mut Headers) {
-    let story = delivery.story();
+    let history = delivery.history();
     headers.insert_own(names::SOURCE_QUEUE, delivery.queue());
     // On later hops the delivery shows redrive's own way back; where the message came from at first is written
-    // on it already. A story that another queue's consumer wrote says nothing of how it came to this one.
-    let written_here = story.source_queue.as_deref() == Some(delivery.queue());
+    // on it already. A history that another queue's consumer wrote says nothing of how it came to this one.
+    let written_here = history.source_queue.as_deref() == Some(delivery.queue());
     if !(written_here && headers.contains(names::SOURCE_ROUTING_KEY)) {
         headers.insert_own(names::SOURCE_EXCHANGE, &*cut(delivery.exchange(), MAX_NAME_BYTES));
         headers.insert_own(names::SOURCE_ROUTING_KEY, &*cut(delivery.routing_key(), MAX_NAME_BYTES));
@@ -299,15 +301,16 @@ fn write_source(delivery: &Delivery, headers: &mut Headers) {
 }
 
 fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, now: SystemTime) -> Message {
-    let story = delivery.story();
+    let history = delivery.history();
     let mut copy = next_copy(delivery);
     let headers = copy.headers_mut();
     // An unreadable count stays as it is, for people to look at.
-    if let Count::Known(_) = story.attempt {
+    if let Count::Known(_) = history.attempt {
         headers.insert_own(names::ATTEMPT, i64::from(delivery.attempt()));
     }
     let at = write_time(now);
-    headers.insert_own(names::FIRST_FAILED_AT, story.first_failed_at.map_or_else(|| at.clone(), write_time));
+    headers
+        .insert_own(names::FIRST_FAILED_AT, history.first_failed_at.map_or_else(|| at.clone(), write_time));
     headers.insert_own(names::REASON, failure.reason().as_str());
     headers.insert_own(names::ERROR, failure.text());
     headers.insert_own(names::FINGERPRINT, failure.fingerprint());
@@ -315,14 +318,14 @@ fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, n
         Some(error_type) => headers.insert_own(names::ERROR_TYPE, error_type),
         None => headers.remove(names::ERROR_TYPE),
     };
-    headers.insert_own(names::HISTORY, history(delivery, failure, wait, at.clone()));
+    headers.insert_own(names::HISTORY, past_failures(delivery, failure, wait, at.clone()));
     headers.insert_own(names::LAST_FAILED_AT, at);
     copy
 }
 
 /// The first failures and the last ones: how it began, and how it is going.
-fn history(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, at: Value) -> Value {
-    let past = &delivery.story().history;
+fn past_failures(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, at: Value) -> Value {
+    let past = &delivery.history().past;
     let first = past.len().min(FIRST_KEPT);
     // The failure at hand is the last one.
     let last = (past.len() + 1).saturating_sub(LAST_KEPT).max(first);

@@ -1,11 +1,11 @@
 //! What the plan decides.
 
 use super::*;
-use crate::Story;
+use crate::FailureHistory;
 
 fn failed(message: Message, in_place: u32) -> Delivery {
     Delivery::new(message.with_id("a"), "q", SystemTime::UNIX_EPOCH)
-        .handed_out_times(in_place + 1)
+        .with_broker_delivery_count(in_place + 1)
         .failed_in_place(in_place)
 }
 
@@ -32,7 +32,7 @@ fn a_retry_stays_in_place_as_long_as_the_broker_holds_it_long_enough() {
     {
         let wait = SECOND * wait;
         let settlement = retry(&facts, &failed(Message::new("").with_id("a"), failures), wait);
-        assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{failures}: {settlement:?}");
+        assert_eq!(settlement == Settlement::RetryInPlace { wait }, in_place, "{failures}: {settlement:?}");
     }
     let nameless = Delivery::new(Message::new(""), "q", SystemTime::UNIX_EPOCH);
     assert!(retry(&facts, &nameless, SECOND).stores_copy(), "only a copy carries its id");
@@ -52,12 +52,12 @@ fn every_copy_carries_the_failures_that_the_broker_counted() {
         (Disposition::DeadLetter(failure()), 6),
         (Disposition::Park(failure()), 6),
     ] {
-        let (Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. }) =
+        let (Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. }) =
             planned(&facts, &delivery, disposition)
         else {
             panic!("no copy")
         };
-        assert_eq!(crate::Story::read(&copy).attempt, Count::Known(failures));
+        assert_eq!(crate::FailureHistory::read(&copy).attempt, Count::Known(failures));
     }
 }
 
@@ -95,7 +95,7 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
 /// A wait of several hops, on hosts whose clocks differ: `ahead` of the one before when each hop is over.
 fn hops_of(wait: Duration, ahead: &[i64]) -> Vec<u64> {
     let mut facts = Facts::new("test");
-    facts.delays.hops = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
+    facts.delays.hop_durations = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
     let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let mut planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
@@ -133,7 +133,7 @@ fn the_time_that_a_message_lay_in_its_queue_is_not_waited_for_again() {
 #[test]
 fn what_was_left_of_another_wait_ends_none_early() {
     let mut facts = Facts::new("test");
-    facts.delays.hops = Some(vec![Duration::from_secs(10)]);
+    facts.delays.hop_durations = Some(vec![Duration::from_secs(10)]);
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
@@ -142,7 +142,7 @@ fn what_was_left_of_another_wait_ends_none_early() {
         panic!()
     };
     // A version that does not know what is left carries it on: over its last hop, and its next failure, for an hour.
-    let hop = Story::read(&copy).hop + 2;
+    let hop = FailureHistory::read(&copy).copy_number + 2;
     copy.headers_mut().insert_own(names::HOP, i64::from(hop));
     copy.headers_mut().insert_own(names::NOT_BEFORE, write_time(now + Duration::from_secs(3600)));
     let Some(Settlement::Reschedule { copy, .. }) =
@@ -150,20 +150,20 @@ fn what_was_left_of_another_wait_ends_none_early() {
     else {
         panic!("it is not due");
     };
-    assert_eq!(Story::read(&copy).not_before, Some(now + Duration::from_secs(3600)));
+    assert_eq!(FailureHistory::read(&copy).not_before, Some(now + Duration::from_secs(3600)));
 }
 
 #[test]
 fn what_is_left_of_a_wait_outlives_a_release_by_a_copy() {
     let mut facts = Facts::new("test");
-    facts.delays.hops = Some(vec![Duration::from_secs(10)]);
-    (facts.counting.releases, facts.counting.hand_outs) = (true, true);
+    facts.delays.hop_durations = Some(vec![Duration::from_secs(10)]);
+    (facts.counting.releases, facts.counting.deliveries) = (true, true);
     let first = failed(Message::new("").with_id("a"), 0);
     let wait = Disposition::Retry(Duration::from_secs(60), failure());
     let Settlement::Reschedule { copy, .. } = planned(&facts, &first, wait) else { panic!() };
     let early = failed(copy, 1);
-    assert_eq!(early.story().wait_left, Some(Duration::from_secs(50)));
+    assert_eq!(early.history().wait_left, Some(Duration::from_secs(50)));
     let released = planned(&facts, &early, Disposition::Release);
     let Settlement::Reschedule { copy, .. } = released else { panic!("{released:?}") };
-    assert_eq!(Story::read(&copy).wait_left, Some(Duration::from_secs(50)));
+    assert_eq!(FailureHistory::read(&copy).wait_left, Some(Duration::from_secs(50)));
 }

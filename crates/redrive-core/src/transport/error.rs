@@ -94,7 +94,7 @@ pub enum TransportErrorKind {
     /// The copy was not stored: target missing, or no confirmation in time. The consumer pauses its intake and tries
     /// again.
     NotStored,
-    /// The copy was not stored: its target has no room. Where it was to come back, the consumer keeps the delivery in hand,
+    /// The copy was not stored: its target has no room. Where it was to come back, the consumer keeps the delivery in flight,
     /// goes on with others, which makes room, and handles it again when its wait is over.
     Full,
     /// The copy will never be stored as it is: too large for the broker.
@@ -116,7 +116,7 @@ pub enum TransportErrorKind {
 pub struct SettleError<R> {
     /// What happened.
     pub error: TransportError,
-    /// The right to settle the delivery, when it is still in hand. Dropping it gives the delivery back.
+    /// The right to settle the delivery, when it is still in flight. Dropping it gives the delivery back.
     pub receipt: Option<R>,
     /// True when the copy is known to be stored, and only the removal of the original is in doubt. When the original
     /// comes again it must not be copied again.
@@ -124,19 +124,19 @@ pub struct SettleError<R> {
 }
 
 impl<R> SettleError<R> {
-    /// The delivery is no longer in hand.
+    /// The delivery is no longer in flight.
     #[must_use]
     pub fn lost(error: TransportError) -> Self {
         Self { error, receipt: None, copy_stored: false }
     }
 
-    /// The delivery is no longer in hand, but its copy is stored: only the removal of the original is in doubt.
+    /// The delivery is no longer in flight, but its copy is stored: only the removal of the original is in doubt.
     #[must_use]
     pub fn lost_after_copy(error: TransportError) -> Self {
         Self { error, receipt: None, copy_stored: true }
     }
 
-    /// The delivery is still in hand: its settlement can be tried again.
+    /// The delivery is still in flight: its settlement can be tried again.
     #[must_use]
     pub fn held(error: TransportError, receipt: R) -> Self {
         Self { error, receipt: Some(receipt), copy_stored: false }

@@ -32,7 +32,7 @@ pub struct Delays {
     pub longest: Option<Duration>,
     /// The waits of one hop, shortest first; a wait in between takes the next longer one. The plan of a settlement makes longer
     /// waits of several hops, so that none is cut short. `None`: any.
-    pub hops: Option<Vec<Duration>>,
+    pub hop_durations: Option<Vec<Duration>>,
     /// What the broker does about retries by itself, without copies; `None`: every retry is a copy. The plan of a settlement
     /// acts on it.
     pub in_place: Option<InPlace>,
@@ -46,8 +46,8 @@ pub struct Delays {
 #[non_exhaustive]
 pub struct Counting {
     /// Whether it counts how often it handed a message out. Without it the consumer finds no suspects by count.
-    pub hand_outs: bool,
-    /// Whether giving a delivery back raises that count. From the second hand-out on the plan of a settlement then gives back by
+    pub deliveries: bool,
+    /// Whether giving a delivery back raises that count. From the second delivery on the plan of a settlement then gives back by
     /// a copy that comes back at once; the first time it plans a release.
     pub releases: bool,
 }
@@ -56,22 +56,22 @@ pub struct Counting {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// After how many hand-outs the broker itself takes a message away; `None`: never, or not known. The layers turn a message
+    /// After how many deliveries the broker itself takes a message away; `None`: never, or not known. The layers turn a message
     /// away before that.
-    pub hand_outs: Option<u32>,
-    /// How many deliveries the transport may have in hand, where it takes more than [`Needs::prefetch`](crate::Needs::prefetch)
+    pub deliveries: Option<u32>,
+    /// How many deliveries the transport may have in flight, where it takes more than [`Needs::prefetch`](crate::Needs::prefetch)
     /// by itself; `None`: never more than that. The consumer remembers as many.
-    pub in_hand: Option<u32>,
+    pub in_flight: Option<u32>,
     /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known, or the transport asks
     /// for more time by itself. The consumer warns of handlers that may take longer.
     pub hold: Option<Duration>,
-    /// How large properties and headers of a copy may be; `None`: any size. The plan of a settlement leaves out of the story
+    /// How large properties and headers of a copy may be; `None`: any size. The plan of a settlement leaves out of the history
     /// what does not fit.
     pub headers: Option<HeaderLimit>,
 }
 
-/// Whether a broker moves messages onto the dead-letter shelf itself ([`Settlement::Reject`](crate::Settlement::Reject)),
-/// without a copy and hence without their story.
+/// Whether a broker moves messages onto the dead-letter shelf itself ([`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter)),
+/// without a copy and hence without their history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativeDeadLetter {
@@ -92,7 +92,7 @@ pub struct HeaderLimit {
 
 impl Facts {
     /// The facts of a broker without limits: a start to change from. It delays a copy for any time and does not lose it, counts
-    /// hand-outs and not releases, and dead-letters nothing by itself.
+    /// deliveries and not releases, and dead-letters nothing by itself.
     ///
     /// ```
     /// use redrive_core::Facts;
@@ -104,16 +104,16 @@ impl Facts {
     pub fn new(system: &'static str) -> Self {
         Self {
             system,
-            delays: Delays { longest: None, hops: None, in_place: None, survive_crashes: true },
-            counting: Counting { hand_outs: true, releases: false },
-            limits: Limits { hand_outs: None, in_hand: None, hold: None, headers: None },
+            delays: Delays { longest: None, hop_durations: None, in_place: None, survive_crashes: true },
+            counting: Counting { deliveries: true, releases: false },
+            limits: Limits { deliveries: None, in_flight: None, hold: None, headers: None },
             dead_letter: NativeDeadLetter::No,
         }
     }
 }
 
 impl NativeDeadLetter {
-    /// Whether [`Settlement::Reject`](crate::Settlement::Reject) reaches the dead-letter shelf.
+    /// Whether [`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter) reaches the dead-letter shelf.
     #[must_use]
     pub fn is_possible(self) -> bool {
         self != Self::No

@@ -33,7 +33,7 @@ pub use signals::{Signal, Signals};
 /// 3. [`close`](Self::close), at the end: the receiver has nothing more to give.
 ///
 /// A transport repairs an interruption (broker restarted, connection lost) itself, with backoff and jitter: `receive` waits
-/// until it is over. Deliveries in hand at that moment come again, and settling them answers
+/// until it is over. Deliveries in flight at that moment come again, and settling them answers
 /// [`TransportErrorKind::Lost`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Transport`",
@@ -71,7 +71,7 @@ pub trait Transport: Send + Sync + 'static {
     /// [`TransportErrorKind::Closed`] after [`close`](Self::close). Declares that queue at most, and what it cannot be without.
     fn publisher(&self) -> Publisher;
 
-    /// Ends the work: gives back to the broker what is in hand, and closes connections in order.
+    /// Ends the work: gives back to the broker what is in flight, and closes connections in order.
     /// [`Receiver::receive`] answers from here on that there is no more. Closing twice, and closing what was never opened,
     /// is harmless.
     fn close(&self) -> impl Future<Output = ()> + Send;
@@ -118,7 +118,7 @@ pub trait Receiver: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The delivery then counts as unsettled. Where it is still in hand the error carries its receipt, to try
+    /// The delivery then counts as unsettled. Where it is still in flight the error carries its receipt, to try
     /// again with; where it is lost the delivery comes again by itself.
     fn settle(
         &self,
@@ -140,7 +140,7 @@ pub trait Receiver: Send + Sync + 'static {
     /// as well, at the latest with that one.
     ///
     /// The consumer asks for 1 while it handles messages alone that may be the reason why processes die: whatever a
-    /// process that dies has in hand is counted against it by the broker.
+    /// process that dies has in flight is counted against it by the broker.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! What must hold for the pure parts, whatever they are given.
 
 mod arbitrary;
+mod history;
 mod redact;
 mod retry;
 mod settlement;
-mod story;

@@ -120,7 +120,7 @@ proptest! {
         let knobs = Knobs { deadline: Some(deadline), attempts: u32::MAX, ..knobs };
         let unlimited = Knobs { deadline: None, ..knobs.clone() };
         let failed = failed("order-1", attempt, failing_for);
-        let failing_for = failed.received_at().duration_since(failed.story().first_failed_at.unwrap()).unwrap();
+        let failing_for = failed.received_at().duration_since(failed.history().first_failed_at.unwrap()).unwrap();
         for (policy, unlimited) in knobs.policies().iter().zip(unlimited.policies()) {
             let wait = unlimited.next_retry(&failed).unwrap();
             let in_time = failing_for.checked_add(wait).is_some_and(|end| end <= deadline);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::arbitrary::{message, now};
 use proptest::prelude::*;
 use redrive_core::{
-    Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Facts, Failure, HeaderLimit, Headers, Message,
-    NativeDeadLetter, Planning, Reason, Settlement, Shelf, Story, Value, header_names as names, redriven,
+    Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Facts, Failure, FailureHistory, HeaderLimit,
+    Headers, Message, NativeDeadLetter, Planning, Reason, Settlement, Shelf, Value, header_names as names,
+    redriven,
 };
 
 fn durations() -> impl Strategy<Value = Duration> {
@@ -39,13 +40,13 @@ fn disposition() -> impl Strategy<Value = Disposition> {
 prop_compose! {
     fn facts()(
         hops in proptest::option::of(proptest::collection::btree_set(durations(), 0..5)), native_dead_letter in any::<bool>(),
-        counts_hand_outs in any::<bool>(), release_counts in any::<bool>(),
+        counts_deliveries in any::<bool>(), release_counts in any::<bool>(),
         max_header_bytes in proptest::option::of(2_000..100_000_usize),
     ) -> Facts {
         let mut facts = Facts::new("test");
-        facts.delays.hops = hops.map(|hops| hops.into_iter().collect());
+        facts.delays.hop_durations = hops.map(|hops| hops.into_iter().collect());
         facts.dead_letter = if native_dead_letter { NativeDeadLetter::LastResort } else { NativeDeadLetter::No };
-        facts.counting.hand_outs = counts_hand_outs;
+        facts.counting.deliveries = counts_deliveries;
         facts.counting.releases = release_counts;
         facts.limits.headers = max_header_bytes.map(HeaderLimit::bytes);
         facts
@@ -54,7 +55,7 @@ prop_compose! {
 
 prop_compose! {
     fn delivery()(message in message(), handed_out in 1..9_u32) -> Delivery {
-        Delivery::new(message, "orders", now()).published_to("shop", "orders.new").handed_out_times(handed_out)
+        Delivery::new(message, "orders", now()).published_to("shop", "orders.new").with_broker_delivery_count(handed_out)
     }
 }
 
@@ -64,7 +65,7 @@ fn planning(facts: &Facts) -> Planning<'_> {
 
 fn copy_of(settlement: &Settlement) -> Option<&Message> {
     match settlement {
-        Settlement::Reschedule { copy, .. } | Settlement::Move { copy, .. } => Some(copy),
+        Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } => Some(copy),
         _ => None,
     }
 }
@@ -97,10 +98,10 @@ proptest! {
             (Disposition::Release, Settlement::Release) => true,
             (Disposition::Release, Settlement::Reschedule { wait, .. }) => wait.is_zero(),
             (Disposition::Snooze(_) | Disposition::Retry(..), Settlement::Reschedule { .. }) => true,
-            (Disposition::DeadLetter(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::DeadLetter,
-            (Disposition::Park(_), Settlement::Move { shelf, .. }) => *shelf == Shelf::Parking,
-            (Disposition::Release, Settlement::Reject) => false,
-            (_, Settlement::Reject) => facts.dead_letter.is_possible() && facts.limits.headers.is_some(),
+            (Disposition::DeadLetter(_), Settlement::Shelve { shelf, .. }) => *shelf == Shelf::DeadLetter,
+            (Disposition::Park(_), Settlement::Shelve { shelf, .. }) => *shelf == Shelf::Parking,
+            (Disposition::Release, Settlement::NativeDeadLetter) => false,
+            (_, Settlement::NativeDeadLetter) => facts.dead_letter.is_possible() && facts.limits.headers.is_some(),
             _ => false,
         };
         prop_assert!(fits, "{disposition:?} became {plan:?}");
@@ -112,12 +113,12 @@ proptest! {
     ) {
         let plan = Settlement::plan(&delivery, disposition.clone(), &planning(&facts));
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
-        let expected = match (delivery.story().attempt, disposition.failure()) {
+        let expected = match (delivery.history().attempt, disposition.failure()) {
             (Count::Known(before), Some(_)) => Count::Known(before.saturating_add(1)),
             (before, _) => before,
         };
-        prop_assert_eq!(Story::read(copy).attempt, expected);
-        prop_assert_eq!(Story::read(copy).redrives, delivery.story().redrives);
+        prop_assert_eq!(FailureHistory::read(copy).attempt, expected);
+        prop_assert_eq!(FailureHistory::read(copy).redrives, delivery.history().redrives);
     }
 
     #[test]
@@ -126,8 +127,8 @@ proptest! {
     ) {
         let plan = Settlement::plan(&delivery, disposition, &planning(&facts));
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
-        prop_assert!(Story::read(copy).hop != delivery.story().hop);
-        prop_assert!(Story::read(&redriven(copy)).hop != Story::read(copy).hop);
+        prop_assert!(FailureHistory::read(copy).copy_number != delivery.history().copy_number);
+        prop_assert!(FailureHistory::read(&redriven(copy)).copy_number != FailureHistory::read(copy).copy_number);
     }
 
     #[test]
@@ -168,8 +169,8 @@ proptest! {
     ) {
         let plan = Settlement::plan(&delivery, Disposition::Snooze(wait), &planning(&facts));
         let Settlement::Reschedule { wait: hop, copy } = plan else { return Ok(()) };
-        let not_before = Story::read(&copy).not_before;
-        let hops = facts.delays.hops.clone().unwrap_or_default();
+        let not_before = FailureHistory::read(&copy).not_before;
+        let hops = facts.delays.hop_durations.clone().unwrap_or_default();
         prop_assert!(hop <= wait);
         match hop < wait {
             true => {
@@ -206,7 +207,7 @@ proptest! {
         let failure = Failure::new(Reason::RetryableError, &text);
         let plan = Settlement::plan(&again, Disposition::Retry(Duration::ZERO, failure), &planning);
         let Some(second) = copy_of(&plan) else { return Ok(()) };
-        let (before, after) = (Story::read(first), Story::read(second));
+        let (before, after) = (FailureHistory::read(first), FailureHistory::read(second));
         prop_assert_eq!(after.source_queue.as_deref(), Some("orders"));
         prop_assert_eq!(after.last_failed_at, Some(now()));
         prop_assert_eq!(after.error.as_deref().unwrap_or(&text), &text);
@@ -221,13 +222,13 @@ proptest! {
 
     #[test]
     fn a_redriven_message_begins_again(message in message()) {
-        let (before, after) = (Story::read(&message), redriven(&message));
-        let story = Story::read(&after);
-        prop_assert_eq!(story.attempt, Count::Known(0));
-        prop_assert_eq!(story.redrives, Count::Known(before.redrives.or_highest().saturating_add(1)));
-        prop_assert_eq!((story.snoozes, story.handed_out_before), (0, 0));
-        prop_assert_eq!((story.first_failed_at, story.not_before), (None, None));
-        prop_assert!(same(&story.history, &before.history));
+        let (before, after) = (FailureHistory::read(&message), redriven(&message));
+        let history = FailureHistory::read(&after);
+        prop_assert_eq!(history.attempt, Count::Known(0));
+        prop_assert_eq!(history.redrives, Count::Known(before.redrives.or_highest().saturating_add(1)));
+        prop_assert_eq!((history.snoozes, history.deliveries_before), (0, 0));
+        prop_assert_eq!((history.first_failed_at, history.not_before), (None, None));
+        prop_assert!(same(&history.past, &before.past));
         prop_assert_eq!(after.body(), message.body());
         prop_assert!(same(foreign(&after), foreign(&message)));
     }

@@ -22,7 +22,7 @@ fn later(wait: u64, id: &str) -> Settlement {
 }
 
 fn onto(shelf: Shelf, id: &str) -> Settlement {
-    Settlement::Move { shelf, copy: message(id) }
+    Settlement::Shelve { shelf, copy: message(id) }
 }
 
 /// The next one's tag, id and count; panics where there is none.
@@ -132,19 +132,19 @@ fn a_full_shelf_refuses_and_the_delivery_stays_in_hand() {
     assert_eq!(queue.settle(a, onto(Shelf::DeadLetter, "a"), now), Ok(()));
     let refused = Err(Refusal::ShelfFull(Shelf::DeadLetter));
     assert_eq!(queue.settle(b, onto(Shelf::DeadLetter, "b"), now), refused);
-    assert_eq!(queue.settle(b, Settlement::Reject, now), refused);
+    assert_eq!(queue.settle(b, Settlement::NativeDeadLetter, now), refused);
     assert_eq!(queue.settle(b, onto(Shelf::Parking, "b"), now), Ok(()), "the other shelf has room");
 }
 
 #[test]
 fn at_the_limit_the_broker_shelves_what_comes_back() {
     let now = Instant::now();
-    let mut queue = filled(MemoryOptions::new().hand_out_limit(2), &["a"]);
+    let mut queue = filled(MemoryOptions::new().delivery_limit(2), &["a"]);
     let (tag, ..) = next(&mut queue, ME, now);
     queue.give_back(tag, now);
     let (tag, ..) = next(&mut queue, ME, now);
     queue.release(tag);
-    assert_eq!(queue.shelf(Shelf::DeadLetter).len(), 0, "a release is no hand-out");
+    assert_eq!(queue.shelf(Shelf::DeadLetter).len(), 0, "a release is no delivery");
     let (tag, ..) = next(&mut queue, ME, now);
     queue.give_back(tag, now);
     assert_eq!((queue.depth(), queue.shelf(Shelf::DeadLetter).len()), (0, 1));
@@ -153,7 +153,7 @@ fn at_the_limit_the_broker_shelves_what_comes_back() {
 #[test]
 fn at_the_limit_a_full_shelf_loses_nothing() {
     let now = Instant::now();
-    let mut queue = filled(MemoryOptions::new().hand_out_limit(1).shelf_capacity(0), &["a"]);
+    let mut queue = filled(MemoryOptions::new().delivery_limit(1).shelf_capacity(0), &["a"]);
     for _ in 0..3 {
         let (tag, ..) = next(&mut queue, ME, now);
         queue.give_back(tag, now);
@@ -232,7 +232,7 @@ impl World {
             Step::Complete(n) => self.gone += usize::from(self.settle(n, &Settlement::Complete)),
             Step::Reschedule(n, wait) => drop(self.settle(n, &later(wait, "copy"))),
             Step::Move(n, shelf) => drop(self.settle(n, &onto(shelf, "copy"))),
-            Step::Reject(n) => drop(self.settle(n, &Settlement::Reject)),
+            Step::Reject(n) => drop(self.settle(n, &Settlement::NativeDeadLetter)),
             Step::Release(n) => drop(self.settle(n, &Settlement::Release)),
             Step::Drop(n) => {
                 if let Some(tag) = self.any_tag(n) {
@@ -276,9 +276,9 @@ proptest! {
         steps in proptest::collection::vec(step(), 0..200),
         queue_capacity in proptest::option::of(0..8_usize),
         shelf_capacity in proptest::option::of(0..4_usize),
-        hand_out_limit in proptest::option::of(1..4_u32),
+        delivery_limit in proptest::option::of(1..4_u32),
     ) {
-        let options = MemoryOptions { queue_capacity, shelf_capacity, hand_out_limit };
+        let options = MemoryOptions { queue_capacity, shelf_capacity, delivery_limit };
         let queue = Queue::new(options);
         let mut world = World { queue, now: Instant::now(), tags: Vec::new(), published: 0, gone: 0 };
         for step in &steps {

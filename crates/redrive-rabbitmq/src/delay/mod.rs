@@ -31,7 +31,7 @@ use staged::StagedStrategy;
 /// | mode | a retry | for |
 /// |---|---|---|
 /// | [`Ladder`](Self::Ladder) | a copy into the delay queue of its wait | everyone; the default |
-/// | [`Native`](Self::Native) | the broker holds the message itself back; no copy, no story | quorum queues of RabbitMQ 4.3 and newer |
+/// | [`Native`](Self::Native) | the broker holds the message itself back; no copy, no history | quorum queues of RabbitMQ 4.3 and newer |
 /// | [`SingleQueue`](Self::SingleQueue) | a copy with an expiration of its own into one queue for all waits | those who run this topology already |
 /// | [`Staged`](Self::Staged) | a copy into one of the delay queues that you name, back through your exchange | queues that another team owns |
 ///
@@ -72,7 +72,7 @@ impl From<Staged> for Delay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadLetters {
-    /// A copy with its story (what failed, when, how often) is stored on the shelf.
+    /// A copy with its history (what failed, when, how often) is stored on the shelf.
     #[default]
     Republish,
     /// The broker moves it, by the dead-letter exchange of the work queue (an argument or a policy). Nothing is published,

@@ -143,7 +143,7 @@ impl DelayStrategy for NativeStrategy {
 
     fn caveats(&self) -> Vec<String> {
         let kept = "retries are made by the broker, without a copy: what failed and when is not written on the message until \
-                    it is shelved; a crash of the process, or a lost connection, costs the messages in hand an attempt";
+                    it is shelved; a crash of the process, or a lost connection, costs the messages in flight an attempt";
         std::iter::once(kept.to_owned()).chain(self.mismatch.clone()).collect()
     }
 }

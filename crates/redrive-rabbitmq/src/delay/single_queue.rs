@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
-use redrive_core::{Count, Exponential, Facts, Message, Story, header_names};
+use redrive_core::{Count, Exponential, Facts, FailureHistory, Message, header_names};
 
 use super::{DelayStrategy, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
@@ -258,7 +258,7 @@ impl DelayStrategy for SingleQueueStrategy {
             return None;
         }
         copy.properties_mut().expiration = Some(ladder::whole_millis(wait.max(min)));
-        let failures = Story::read(copy).attempt;
+        let failures = FailureHistory::read(copy).attempt;
         if let Count::Known(failures @ 1..) = failures {
             copy.headers_mut().insert(RETRIES, i64::from(failures));
         }
@@ -288,7 +288,7 @@ impl DelayStrategy for SingleQueueStrategy {
     /// What another consumer wrote counts as our own count, where it is higher.
     fn arrived(&self, message: &mut Message) {
         let Some(theirs) = message.headers().get(RETRIES).cloned() else { return };
-        let ours = Story::read(message).attempt;
+        let ours = FailureHistory::read(message).attempt;
         let counted = theirs.to_integer().and_then(|count| u32::try_from(count).ok());
         let higher = match (ours, counted) {
             (Count::Known(ours), Some(counted)) => counted > ours,

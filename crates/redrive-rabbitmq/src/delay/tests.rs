@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use lapin::types::AMQPValue;
 use proptest::prelude::*;
 use redrive_core::{
-    DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, InPlace, Planning, Reason, Settlement, Story,
-    Value,
+    DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, FailureHistory, InPlace, Planning, Reason,
+    Settlement, Value,
 };
 
 use super::*;
@@ -53,7 +53,7 @@ fn copy() -> Message {
 /// strategy carries them out.
 fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     let mut facts = Facts::new("rabbitmq");
-    facts.delays.hops = Some(strategy.hops());
+    facts.delays.hop_durations = Some(strategy.hops());
     facts.delays.longest = Some(LONGEST);
     let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let (mut now, mut hops) = (begun, 0);
@@ -196,7 +196,7 @@ fn the_higher_of_both_counts_is_the_count() {
             message.headers_mut().insert(header_names::ATTEMPT, ours);
         }
         strategy.arrived(&mut message);
-        Story::read(&message).failures()
+        FailureHistory::read(&message).failures()
     };
     assert_eq!(read(None, Value::I64(3)), 3);
     assert_eq!(read(Some(5), Value::I64(3)), 5);

@@ -16,9 +16,9 @@ impl Options {
 
     /// Sizes the prefetch by the throughput: the deliveries of a twentieth of a second, from the consumer's own
     /// prefetch (default: twice its concurrency) up to this number. It grows within a second, and shrinks after ten
-    /// slow ones; each time the queue is subscribed to again, and deliveries stay in hand. It has no effect with
+    /// slow ones; each time the queue is subscribed to again, and deliveries stay in flight. It has no effect with
     /// [`single_active_consumer`](Self::single_active_consumer), whose subscription is not given up, and with a
-    /// prefetch of 1. When a process dies, the broker counts all deliveries that it had in hand: more prefetch,
+    /// prefetch of 1. When a process dies, the broker counts all deliveries that it had in flight: more prefetch,
     /// more suspects. Default: the prefetch stays as it is.
     pub fn prefetch_up_to(mut self, deliveries: u16) -> Self {
         self.prefetch_up_to = Some(deliveries);
@@ -32,7 +32,7 @@ impl Options {
         self
     }
 
-    /// How often waiting messages are counted while no delivery comes and none is in hand. Default: 30 s; zero:
+    /// How often waiting messages are counted while no delivery comes and none is in flight. Default: 30 s; zero:
     /// never. When messages wait twice in a row and none comes, the queue is subscribed to again: RabbitMQ 3.10 can
     /// forget a consumer whose quorum queue is deleted and declared again. A consumer that is not served for good
     /// reasons (its priority, another one that is active) subscribes less and less often.

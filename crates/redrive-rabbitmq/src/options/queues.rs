@@ -55,7 +55,7 @@ impl Options {
         self.delay(SingleQueue::durable())
     }
 
-    /// How a message is dead-lettered. Default: a copy with its story is stored. [`DeadLetters::Broker`] needs a
+    /// How a message is dead-lettered. Default: a copy with its history is stored. [`DeadLetters::Broker`] needs a
     /// work queue that dead-letters into the dead-letter queue. A declared queue does; of another queue say it with
     /// [`native_dead_letter`](Self::native_dead_letter).
     pub fn dead_letters(mut self, dead_letters: DeadLetters) -> Self {

@@ -124,7 +124,7 @@ fn delayed(
     // In a delay queue it would end the wait early.
     convert::expiration_as_header(&mut message);
     let mut facts = shared.facts.facts();
-    facts.delays.hops = Some(strategy.hops());
+    facts.delays.hop_durations = Some(strategy.hops());
     let planning = Planning { now: SystemTime::now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
     let Settlement::Reschedule { wait: hop, mut copy } = Settlement::moved(&message, wait, &planning) else {
         let message = "the headers leave no room for the time when the message is due";

@@ -42,7 +42,7 @@ impl IdleWatch {
         !self.period.is_zero() && self.quiet >= self.period * (1 << self.in_vain.min(DOUBLINGS))
     }
 
-    /// This many messages wait, and nothing is in hand. True when the queue is to be subscribed to again: messages waited twice in a
+    /// This many messages wait, and nothing is in flight. True when the queue is to be subscribed to again: messages waited twice in a
     /// row, and none came.
     pub(super) fn counted(&mut self, waiting: u32) -> bool {
         self.quiet = Duration::ZERO;
@@ -57,7 +57,7 @@ impl IdleWatch {
         self.in_vain = DOUBLINGS;
     }
 
-    /// Nothing can be concluded: a delivery is in hand, or the broker does not answer.
+    /// Nothing can be concluded: a delivery is in flight, or the broker does not answer.
     pub(super) fn unknown(&mut self) {
         self.begin();
     }

@@ -88,7 +88,7 @@ fn needs_a_person(failed: &TransportError) -> bool {
 /// Why a subscription ended, although it is still wanted.
 enum Ended {
     Cut(String),
-    /// Nothing was in hand, and nothing comes.
+    /// Nothing was in flight, and nothing comes.
     Blind(String),
 }
 
@@ -98,7 +98,7 @@ struct Intake<'a> {
     /// The prefetch of now, where it follows the throughput.
     sizing: Option<Sizing>,
     idle: IdleWatch,
-    /// True when the deliveries in hand were lost with the last subscription, and that was not signalled yet.
+    /// True when the deliveries in flight were lost with the last subscription, and that was not signalled yet.
     cut: bool,
     /// Number of interruptions when the last subscription began.
     interruptions: u64,
@@ -242,7 +242,7 @@ impl Intake<'_> {
         channel.end();
         let why = match ended {
             Ended::Blind(why) => {
-                // Nothing was in hand: nothing comes again.
+                // Nothing was in flight: nothing comes again.
                 channel.count_interruption();
                 why
             }

@@ -54,7 +54,7 @@ impl RabbitMqReceiver {
             broker_delivery_count::count(message.headers(), redelivered, queue_type, receipt.version());
         let failures = if self.shared.options.delay.retries_in_place() { times - 1 } else { 0 };
         let delivery = Delivery::from_origin(message, &origin, SystemTime::now())
-            .handed_out_times(times)
+            .with_broker_delivery_count(times)
             .failed_in_place(failures)
             .marked_redelivered(redelivered)
             .after_interruptions(receipt.channel().interruptions());

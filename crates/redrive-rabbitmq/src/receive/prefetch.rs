@@ -1,10 +1,10 @@
 //! Sizes the prefetch by the throughput. Pure.
 //!
-//! With too few deliveries in hand, handlers wait for the broker. With too many, deliveries wait here while another consumer has
+//! With too few deliveries in flight, handlers wait for the broker. With too many, deliveries wait here while another consumer has
 //! none. So the prefetch is the number of deliveries of a twentieth of a second, which is longer than a round trip and the wait of
 //! an acknowledgement for others.
 
-/// How often in a second the deliveries in hand are replaced.
+/// How often in a second the deliveries in flight are replaced.
 const TURNS: usize = 20;
 /// The prefetch shrinks after this many seconds in a row that ask for a quarter or less.
 const SLOW_SECONDS: u32 = 10;

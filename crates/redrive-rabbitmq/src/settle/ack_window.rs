@@ -2,7 +2,7 @@
 //!
 //! RabbitMQ numbers the deliveries of a channel 1, 2, 3, …, and one `basic.ack` with `multiple` settles all that are in
 //! hand up to its number. So it may be sent only when every number up to it is settled; and its own number must still
-//! be in hand, or the broker closes the channel.
+//! be in flight, or the broker closes the channel.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;

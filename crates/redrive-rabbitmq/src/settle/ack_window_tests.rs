@@ -21,7 +21,7 @@ impl Channel {
     fn take(&mut self, ack: Ack) {
         assert!(
             self.in_hand.contains(&ack.tag),
-            "{ack:?} is of no delivery in hand: the broker closes the channel"
+            "{ack:?} is of no delivery in flight: the broker closes the channel"
         );
         let settled: Vec<_> = match ack.multiple {
             true => self.in_hand.range(..=ack.tag).copied().collect(),
@@ -138,7 +138,7 @@ fn a_very_slow_one_does_not_make_the_window_grow() {
 #[derive(Clone, Debug)]
 enum Step {
     HandOut,
-    /// Which of those in hand.
+    /// Which of those in flight.
     Settle(prop::sample::Index),
     GiveBack(prop::sample::Index),
     Timer,

@@ -36,23 +36,23 @@ pub(crate) async fn settle(
     let (route, copy) = match settlement {
         Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
         Settlement::Release => return receipt.release().await.map_err(SettleError::lost),
-        Settlement::Reject if shared.options.broker_dead_letters() => {
+        Settlement::NativeDeadLetter if shared.options.broker_dead_letters() => {
             return receipt.dead_letter().await.map_err(SettleError::lost);
         }
-        Settlement::Reject => {
+        Settlement::NativeDeadLetter => {
             let message = "the work queue is not known to have a dead-letter exchange: rejected, the message would be gone; \
                            say `native_dead_letter(true)` if it has one";
             return Err(unsupported(message.to_owned(), receipt));
         }
         // An older broker would deliver it again immediately, in a loop.
-        Settlement::HoldBack { .. } => match shared.options.delay.refused_by(receipt.version()) {
+        Settlement::RetryInPlace { .. } => match shared.options.delay.refused_by(receipt.version()) {
             None => return receipt.fail().await.map_err(SettleError::lost),
             Some(refused) => return Err(unsupported(refused, receipt)),
         },
         Settlement::Reschedule { wait, mut copy } => {
             (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy)
         }
-        Settlement::Move { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
+        Settlement::Shelve { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
     };
     // Boxed: most deliveries are completed, and need not carry the room for this.
     Box::pin(settle_by_copy(shared, receipt, route, copy)).await
@@ -72,7 +72,7 @@ async fn settle_by_copy(
         // The copy is stored: when the original comes again it must not be copied a second time.
         Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
         Err(error) => {
-            debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in hand");
+            debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in flight");
             Err(SettleError::held(error, receipt))
         }
     }

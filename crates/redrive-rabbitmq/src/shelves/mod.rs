@@ -208,7 +208,7 @@ impl RabbitMqShelves {
 
     /// The queue whose consumer failed: this one, or one of those that share the shelves.
     fn way_back(&self, shelved: &Shelved) -> &str {
-        let (own, named) = (self.shared.queue(), shelved.story.source_queue.as_deref());
+        let (own, named) = (self.shared.queue(), shelved.history.source_queue.as_deref());
         let chosen = chosen(own, &self.shared.options.shelves_shared_with, named);
         if let Some(named) = named.filter(|named| *named != chosen) {
             let id = shelved.message.id();

@@ -19,7 +19,7 @@ use crate::settle::channel::DeliveryChannel;
 /// The most messages that are requested together.
 const REQUESTED_TOGETHER: u32 = 64;
 
-/// A message of the shelf, in hand.
+/// A message of the shelf, in flight.
 pub(super) struct Found {
     pub(super) name: Name,
     pub(super) shelved: Shelved,

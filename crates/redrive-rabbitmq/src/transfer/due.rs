@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{Message, Story};
+use redrive_core::{FailureHistory, Message};
 
 /// How much of its wait is left, and whether that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Remaining {
 
 /// `ttl` is how long the queue that it waits in holds a message.
 pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTime) -> Remaining {
-    let story = Story::read(waiting);
+    let history = FailureHistory::read(waiting);
     let expiration = waiting.properties().expiration;
     let whole = match (ttl, expiration) {
         // The broker's rule: the shorter one.
@@ -31,19 +31,19 @@ pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTim
         (ttl, expiration) => ttl.or(expiration).unwrap_or_default(),
     };
     // A wait of several hops goes on after this one; all others are over when the queue lets go of it, at the latest.
-    if let Some(not_before) = story.not_before {
+    if let Some(not_before) = history.not_before {
         return Remaining::Told(until(not_before, now));
     }
-    match story.due_at.or_else(|| due_by_last_failure(&story)) {
+    match history.due_at.or_else(|| due_by_last_failure(&history)) {
         Some(due) if until(due, now) <= whole => Remaining::Told(until(due, now)),
         _ => Remaining::AllOfIt(whole),
     }
 }
 
 /// On a message of a version that did not write it down. A snooze since that failure would not be seen.
-fn due_by_last_failure(story: &Story) -> Option<SystemTime> {
-    let wait = story.history.last()?.wait_ms.filter(|_| story.snoozes == 0)?;
-    story.last_failed_at?.checked_add(Duration::from_millis(wait))
+fn due_by_last_failure(history: &FailureHistory) -> Option<SystemTime> {
+    let wait = history.past.last()?.wait_ms.filter(|_| history.snoozes == 0)?;
+    history.last_failed_at?.checked_add(Duration::from_millis(wait))
 }
 
 fn until(due: SystemTime, now: SystemTime) -> Duration {

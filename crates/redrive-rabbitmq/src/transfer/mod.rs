@@ -55,7 +55,7 @@ const TOGETHER: usize = 32;
 /// them, or in both, never in none. What is left is moved by the next run. Where both copies are left, they are the same
 /// attempt of the same message, and both are handled.
 ///
-/// A message keeps its story, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
+/// A message keeps its history, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
 /// one that another program stored, or an older version of this one after a snooze, nothing tells: it waits all of its wait
 /// again, so that it is never early.
 #[derive(Debug)]
@@ -289,7 +289,7 @@ impl Transfer {
     }
 }
 
-/// A message in hand.
+/// A message in flight.
 struct Taken {
     message: Message,
     tag: u64,

@@ -32,7 +32,7 @@ pub(crate) const SHELF: &str = "x-servicebus-shelf";
 const SHELF_OF: &str = "x-servicebus-shelf-of";
 /// The mark of parked messages.
 pub(crate) const PARKED: &str = "parking";
-/// On a message of a session that was given back with its story: its sequence number, and how often it had come back by then.
+/// On a message of a session that was given back with its history: its sequence number, and how often it had come back by then.
 pub(crate) const COUNTED: &str = "x-servicebus-counted";
 /// The annotation that says when a message is to be enqueued.
 pub(crate) const SCHEDULED_AT: &str = "x-opt-scheduled-enqueue-time";
@@ -118,20 +118,20 @@ pub(crate) struct Incoming {
     /// Its mark, in a dead-letter queue. Anybody may have written it: see [`Incoming::is_parked`].
     pub(crate) shelf: Option<String>,
     pub(crate) shelf_of: Option<String>,
-    /// How often it had come back when its story was last written on it, and on which message that was.
+    /// How often it had come back when its history was last written on it, and on which message that was.
     pub(crate) counted: Option<String>,
 }
 
 impl Incoming {
     /// Whether redrive parked it in the dead-letter queue where it lies. A mark is believed that names this very message, or
-    /// where redrive itself dead-lettered it: then the reason is that of its story, as on what older versions parked.
+    /// where redrive itself dead-lettered it: then the reason is that of its history, as on what older versions parked.
     pub(crate) fn is_parked(&self) -> bool {
         let number = self.shelf_of.as_deref().and_then(|number| number.parse().ok());
         let is_believed = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
         self.shelf.as_deref() == Some(PARKED) && is_believed
     }
 
-    /// Whether the reason of its dead-lettering is that of its story.
+    /// Whether the reason of its dead-lettering is that of its history.
     pub(crate) fn is_dead_lettered_by_redrive(&self) -> bool {
         let of_story = self.message.headers().get(names::REASON).and_then(Value::as_str).map(cut);
         of_story.is_some() && of_story == self.dead_letter_reason

@@ -276,10 +276,10 @@ fn no_header_schedules_a_copy_or_replaces_what_is_there() {
 
 #[test]
 fn a_mark_is_believed_where_redrive_wrote_it() {
-    let parked = |shelf_of: Option<&str>, reason: Option<&str>, story: Option<&str>| {
+    let parked = |shelf_of: Option<&str>, reason: Option<&str>, history: Option<&str>| {
         let mut message = Message::new("");
-        if let Some(story) = story {
-            message.headers_mut().insert(names::REASON, story);
+        if let Some(history) = history {
+            message.headers_mut().insert(names::REASON, history);
         }
         let found = Incoming {
             message,

@@ -138,7 +138,7 @@ impl Options {
         self
     }
 
-    /// The entity's `MaxDeliveryCount`: after so many hand-outs the broker itself dead-letters a message. 10 unless said
+    /// The entity's `MaxDeliveryCount`: after so many deliveries the broker itself dead-letters a message. 10 unless said
     /// otherwise, as in Azure. It cannot be asked for with the rights to listen and send, so it is said here, and the limits
     /// of the layers are compared with it when the transport is opened.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
@@ -174,7 +174,7 @@ impl Options {
     }
 
     /// For an entity that requires sessions (and for its retry queue, which then requires them too): how many are consumed at
-    /// a time. A retry keeps its place in its session: the message is given back with its story written on it, and its session
+    /// a time. A retry keeps its place in its session: the message is given back with its history written on it, and its session
     /// rests until the wait is over. For how long at most says [`hold_lock_up_to`](Self::hold_lock_up_to), and else
     /// [`max_lock_renewal`](Self::max_lock_renewal): a transport whose layers ask for longer waits does not open.
     pub fn sessions(mut self, sessions: Sessions) -> Self {
@@ -217,7 +217,7 @@ impl Options {
         self.hold_lock_up_to.unwrap_or(self.max_lock_renewal)
     }
 
-    /// How many deliveries each source may have in hand at most, for a consumer that asks for this many; 0: any number.
+    /// How many deliveries each source may have in flight at most, for a consumer that asks for this many; 0: any number.
     pub(crate) fn most_in_hand(&self, prefetch: u32) -> u32 {
         let asked = if prefetch == 0 { u32::MAX } else { prefetch };
         asked.min(self.prefetch_count.unwrap_or(1000))

@@ -10,7 +10,7 @@ use crate::entity::Entity;
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 
-/// The fewest hand-outs with which the death of a process costs no other message its handler: the layers stay one below the
+/// The fewest deliveries with which the death of a process costs no other message its handler: the layers stay one below the
 /// broker's limit, and turn away what is handed out once more.
 const LEAST_DELIVERY_COUNT: u32 = 3;
 
@@ -51,7 +51,7 @@ impl Options {
         {
             return Err(refused(format!(
                 "`{entity}` is to be consumed by {} sessions at a time with one message each, and `prefetch_count` allows \
-                 {count} messages in hand: leave `prefetch_count` away, or say `Sessions::concurrent({count})`",
+                 {count} messages in flight: leave `prefetch_count` away, or say `Sessions::concurrent({count})`",
                 sessions.concurrent
             )));
         }
@@ -89,7 +89,7 @@ impl Options {
         if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
-    /// In a session each attempt is a hand-out of the same message, and one must be left for the death of a process.
+    /// In a session each attempt is a delivery of the same message, and one must be left for the death of a process.
     fn unmet_in_sessions(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
         let attempts = needs.attempts.filter(|&attempts| self.sessions.is_some() && attempts >= limit)?;
@@ -104,15 +104,15 @@ impl Options {
         ))
     }
 
-    /// Where nobody chose how many hand-outs are allowed: of two, one would be for the handler, and everything that a dead
-    /// process had in hand would be turned away unhandled.
+    /// Where nobody chose how many deliveries are allowed: of two, one would be for the handler, and everything that a dead
+    /// process had in flight would be turned away unhandled.
     fn unmet_by_delivery_count(&self, needs: &Needs) -> Option<String> {
         let (entity, limit) = (&self.entity, self.max_delivery_count);
-        let gives_way = needs.hand_outs.is_some() && needs.hand_outs_give_way;
+        let gives_way = needs.deliveries.is_some() && needs.deliveries_give_way;
         (gives_way && limit < LEAST_DELIVERY_COUNT).then(|| {
             format!(
                 "the MaxDeliveryCount of `{entity}` is {limit} (`Options::max_delivery_count`): everything that a dead process \
-                 had in hand would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
+                 had in flight would be dead-lettered as its killer, unhandled; raise it to {LEAST_DELIVERY_COUNT} or more"
             )
         })
     }
@@ -122,7 +122,7 @@ impl Options {
         let limit = self.max_delivery_count;
         (limit < LEAST_DELIVERY_COUNT).then(|| {
             format!(
-                "MaxDeliveryCount is {limit}: what a dead process had in hand may be dead-lettered with its killer; raise it to \
+                "MaxDeliveryCount is {limit}: what a dead process had in flight may be dead-lettered with its killer; raise it to \
                  {LEAST_DELIVERY_COUNT} or more"
             )
         })
@@ -130,7 +130,7 @@ impl Options {
 
     pub(crate) fn facts(&self) -> Facts {
         let mut facts = Facts::new("servicebus");
-        facts.limits.hand_outs = Some(self.max_delivery_count);
+        facts.limits.deliveries = Some(self.max_delivery_count);
         facts.limits.hold = Some(self.max_lock_renewal);
         facts.dead_letter = NativeDeadLetter::LastResort;
         facts.limits.headers = Some(HeaderLimit::bytes(MAX_HEADER_BYTES));
@@ -140,7 +140,7 @@ impl Options {
         if self.sessions.is_some() {
             facts.delays.longest = Some(self.longest_rest());
             // A session that ends with its connection, as with that of a dead process, counts nothing.
-            facts.counting.hand_outs = false;
+            facts.counting.deliveries = false;
         }
         #[cfg(feature = "rest")]
         self.limit_to_rest(&mut facts);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn hand_outs_must_stay_below_the_brokers_limit() {
         let mut needs = Needs::none();
-        needs.hand_outs = Some(10);
+        needs.deliveries = Some(10);
         assert!(Options::new("orders").check_needs(&needs).is_err());
         assert!(Options::new("orders").max_delivery_count(11).check_needs(&needs).is_ok());
     }
@@ -204,13 +204,13 @@ mod tests {
     #[test]
     fn a_delivery_count_below_three_is_refused_where_nobody_chose_a_limit() {
         let mut needs = Needs::none();
-        needs.hand_outs = Some(10);
-        needs.hand_outs_give_way = true;
+        needs.deliveries = Some(10);
+        needs.deliveries_give_way = true;
         let with = |count| Options::new("orders").max_delivery_count(count);
         let error = with(2).check_needs(&needs).expect_err("innocents would be shelved").to_string();
         assert!(error.contains("raise it to 3"), "{error}");
         assert!(with(3).check_needs(&needs).is_ok() && with(3).warning().is_none());
-        (needs.hand_outs, needs.hand_outs_give_way) = (Some(1), false);
+        (needs.deliveries, needs.deliveries_give_way) = (Some(1), false);
         assert!(with(2).check_needs(&needs).is_ok() && with(2).warning().is_some());
     }
 

@@ -22,7 +22,7 @@ pub struct Sessions {
 const WAIT: Duration = Duration::from_secs(60);
 
 impl Sessions {
-    /// Up to so many sessions are held at a time. Of each, one message is in hand: messages are handled at once across
+    /// Up to so many sessions are held at a time. Of each, one message is in flight: messages are handled at once across
     /// sessions, never within one. A session whose first message waits for its next attempt is held meanwhile, and counts.
     #[must_use]
     pub fn concurrent(count: u32) -> Self {

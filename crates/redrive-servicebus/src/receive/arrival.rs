@@ -83,7 +83,7 @@ impl Origin {
             .enqueued_at(incoming.enqueued_at)
             .with_broker_number(incoming.sequence_number.cast_unsigned())
             .published_to(topic, Arc::clone(&self.path))
-            .handed_out_times(counts.handed_out)
+            .with_broker_delivery_count(counts.handed_out)
             .failed_in_place(counts.failed_in_place)
     }
 

@@ -36,7 +36,7 @@ impl Intake {
         Self { origin, source, backoff: Backoff::up_to(LONGEST_BACKOFF), retired: Vec::new() }
     }
 
-    /// Takes deliveries until the transport is closed. Answers the links of deliveries that are still in hand: these can be given
+    /// Takes deliveries until the transport is closed. Answers the links of deliveries that are still in flight: these can be given
     /// back until the links are closed.
     pub(crate) async fn run(mut self) -> Vec<Retired> {
         while let Some(limit) = self.source.wanted().await {
@@ -167,14 +167,14 @@ impl Intake {
         let in_flight = Arc::clone(in_flight);
         let taken = Taken { lock, tag, handle, lost, in_flight, session: None, counts };
         if count > 0 {
-            // An earlier delivery of it, if it is still in hand, is lost.
+            // An earlier delivery of it, if it is still in flight, is lost.
             locks.lose_earlier(&self.origin.path, incoming.sequence_number);
         }
         locks.enter(lock, held);
         self.origin.hand_on(incoming, taken, &self.source);
     }
 
-    /// Closes links of which nothing is in hand any more.
+    /// Closes links of which nothing is in flight any more.
     async fn close_emptied(&mut self) {
         let is_emptied = |(in_flight, _): &Retired| in_flight.count() == 0;
         let (emptied, rest) =

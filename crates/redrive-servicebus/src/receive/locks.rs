@@ -1,4 +1,4 @@
-//! The locks of all deliveries in hand, renewed until they are settled.
+//! The locks of all deliveries in flight, renewed until they are settled.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,7 +27,7 @@ const LEAST: Duration = Duration::from_secs(1);
 /// When to try again where the broker could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// All locks in hand.
+/// All locks in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
@@ -92,7 +92,7 @@ impl Locks {
         let _ = self.signals.set(signals);
     }
 
-    /// Tells that deliveries in hand were lost, and come again. They have numbers of the broker: nobody needs to know which of
+    /// Tells that deliveries in flight were lost, and come again. They have numbers of the broker: nobody needs to know which of
     /// them were never received.
     pub(crate) fn tell_interruption(&self) {
         if let Some(signals) = self.signals.get() {
@@ -105,7 +105,7 @@ impl Locks {
         self.changed.notify_one();
     }
 
-    /// No longer in hand.
+    /// No longer in flight.
     pub(crate) fn leave(&self, lock: &Uuid) {
         self.held().remove(lock);
     }
@@ -119,7 +119,7 @@ impl Locks {
         all
     }
 
-    /// The message was handed out again: what was in hand of it before is lost.
+    /// The message was handed out again: what was in flight of it before is lost.
     pub(crate) fn lose_earlier(&self, entity: &str, sequence_number: i64) {
         let is_it = |held: &Held| held.sequence_number == sequence_number && &*held.entity == entity;
         let earlier: Vec<_> = {

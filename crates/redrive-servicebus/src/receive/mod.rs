@@ -23,7 +23,7 @@ use crate::settle;
 #[derive(Debug)]
 pub struct ServiceBusReceiver {
     inbox: Inbox,
-    /// The most deliveries that each source may have in hand.
+    /// The most deliveries that each source may have in flight.
     most: u32,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::Story;
+use redrive_core::FailureHistory;
 use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -20,7 +20,7 @@ use crate::wire::{InSession, Wire};
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// So much longer than by our clock a lock may hold by the broker's. The broker itself says when it ran out, by ending the
-/// link, and counts what was in hand then; a session that we let go before is not counted, and a message that takes too long
+/// link, and counts what was in flight then; a session that we let go before is not counted, and a message that takes too long
 /// each time would come again for ever.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -34,7 +34,7 @@ pub(crate) struct Session {
     freed: Notify,
 }
 
-/// The one message that may be in hand, and what it left behind.
+/// The one message that may be in flight, and what it left behind.
 #[derive(Debug, Default)]
 struct Hand {
     since: Option<Instant>,
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// A message of it is in hand.
+    /// A message of it is in flight.
     pub(crate) fn take(&self) {
         *self.hand() = Hand { since: Some(Instant::now()), left: Left::default() };
     }
@@ -86,7 +86,7 @@ impl Session {
         std::mem::take(&mut self.hand().left)
     }
 
-    /// Neither it nor what is in hand of it is ours any more.
+    /// Neither it nor what is in flight of it is ours any more.
     pub(crate) fn lose(&self) {
         self.lost.send();
         self.gone.notify_one();
@@ -97,7 +97,7 @@ impl Session {
         self.gone.notified().await;
     }
 
-    /// Renews the lock until it is lost. Not while one message is in hand for longer than `longest`: its lock then runs out.
+    /// Renews the lock until it is lost. Not while one message is in flight for longer than `longest`: its lock then runs out.
     pub(crate) async fn keep(
         self: Arc<Self>,
         wire: Arc<dyn Wire>,
@@ -173,7 +173,7 @@ pub(crate) fn early(incoming: &Incoming, now: SystemTime) -> Option<Duration> {
     if incoming.counted_before() == 0 {
         return None;
     }
-    Story::read(&incoming.message).due_at?.duration_since(now).ok()
+    FailureHistory::read(&incoming.message).due_at?.duration_since(now).ok()
 }
 
 struct Lock {

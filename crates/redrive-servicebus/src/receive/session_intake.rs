@@ -27,7 +27,7 @@ const FIRST_MESSAGE_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct SessionIntake {
     origin: Origin,
     source: Source,
-    /// Its number among the intakes of its entity: those beyond the limit of deliveries in hand do nothing.
+    /// Its number among the intakes of its entity: those beyond the limit of deliveries in flight do nothing.
     number: u32,
     sessions: Sessions,
     /// Bounds how many intakes wait for a session.
@@ -40,7 +40,7 @@ pub(crate) struct SessionIntake {
 enum Now {
     /// One message was asked for; if none comes until then, the session is released.
     Asking(Instant),
-    /// A message is in hand.
+    /// A message is in flight.
     Handing,
     /// The first message waits for its next attempt, and all that follow with it.
     Resting(Instant),
@@ -142,7 +142,7 @@ impl SessionIntake {
             self.origin.shared.locks.tell_interruption();
         }
         debug!(entity = %self.origin.path, session = %held.session.place.id, "released a session");
-        // Before the link ends: what is in hand is not ours any more.
+        // Before the link ends: what is in flight is not ours any more.
         drop(held);
         receiver.close().await;
         served

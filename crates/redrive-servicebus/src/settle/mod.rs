@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    Message, SettleError, Settlement, Shelf, Story, TransportError, TransportErrorKind, header_names as names,
+    FailureHistory, Message, SettleError, Settlement, Shelf, TransportError, TransportErrorKind,
+    header_names as names,
 };
 use tracing::debug;
 
@@ -36,17 +37,17 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
     match settlement {
         Settlement::Complete => complete(receipt).await,
         Settlement::Release => release(receipt).await,
-        Settlement::Reject => {
+        Settlement::NativeDeadLetter => {
             let description = "redrive had it dead-lettered as it is: what belongs on it would not fit";
             let mut text = DeadLetterText::new(REJECTED, description);
             text.properties.extend(receipt.locked.marked.then(convert::unmarked));
             dead_letter(receipt, text).await
         }
-        Settlement::HoldBack { wait } if receipt.locked.shared.options.holds_locks() => {
+        Settlement::RetryInPlace { wait } if receipt.locked.shared.options.holds_locks() => {
             hold_back(receipt, wait);
             Ok(())
         }
-        Settlement::HoldBack { .. } => {
+        Settlement::RetryInPlace { .. } => {
             let message = "locks are not held for a wait here: say `Options::hold_lock_up_to`";
             Err(SettleError::held(TransportError::new(TransportErrorKind::Unsupported, message), receipt))
         }
@@ -68,7 +69,7 @@ pub(crate) async fn settle(receipt: Receipt, settlement: Settlement) -> Settled 
             let enqueue_at = (!wait.is_zero()).then(|| enqueue_time(SystemTime::now(), wait));
             replace(receipt, target, &copy, enqueue_at).await
         }
-        Settlement::Move { shelf, copy } => {
+        Settlement::Shelve { shelf, copy } => {
             match (shelf, receipt.locked.shared.options.parking_queue.clone()) {
                 (Shelf::Parking, Some(queue)) => replace(receipt, queue, &copy, None).await,
                 (shelf, _) => match receipt.locked.shared.options.dead_letter_target().map(str::to_owned) {
@@ -187,7 +188,7 @@ async fn replace(
     copy: &Message,
     enqueue_at: Option<SystemTime>,
 ) -> Settled {
-    let hop = Story::read(copy).hop;
+    let hop = FailureHistory::read(copy).copy_number;
     let copy_id = copy.id().map(|id| copy_id(id, hop, &receipt.locked.source()));
     let op = ReplaceOp {
         message: convert::outgoing(copy, Outgoing { copy_id, enqueue_at }),
@@ -224,7 +225,7 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
         }
         Err(error) if error.is_lock_lost() => {
             match &receipt.locked.session {
-                // It takes along what is in hand of it.
+                // It takes along what is in flight of it.
                 Some(session) => session.lose(),
                 // Off the link's books, and not as accepted: where its lock is held all the same, that would remove it.
                 None => {

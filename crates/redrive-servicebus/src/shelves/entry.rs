@@ -17,7 +17,7 @@ impl SeenEntry {
         shelved.shelved_at = match place.marks {
             Marks::Needless | Marks::Ours => incoming.enqueued_at,
             // Of a message in a dead-letter queue the broker tells when it came into the queue before.
-            Marks::ToBeProven => shelved.story.last_failed_at.filter(|_| by_redrive),
+            Marks::ToBeProven => shelved.history.last_failed_at.filter(|_| by_redrive),
         };
         shelved.broker_reason = incoming.dead_letter_reason.clone().filter(|_| !by_redrive);
         shelved.broker_description = incoming.dead_letter_description.clone().filter(|_| !by_redrive);
@@ -61,7 +61,7 @@ mod tests {
             .with_header(names::REASON, "RetryableError")
             .with_header(names::LAST_FAILED_AT, FAILED);
         let looked = looked(message, Marks::ToBeProven, "MaxDeliveryCountExceeded");
-        assert_eq!(looked.story.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
+        assert_eq!(looked.history.reason.as_ref().map(Reason::as_str), Some("RetryableError"));
         assert_eq!(looked.broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));
         assert_eq!(looked.shelved_at, None, "it failed before, and nothing tells when it was dead-lettered");
     }
@@ -72,7 +72,7 @@ mod tests {
             Message::new("").with_header(names::REASON, "Broken").with_header(names::LAST_FAILED_AT, FAILED);
         let shown = looked(message.clone(), Marks::ToBeProven, "Broken");
         assert_eq!((&shown.broker_reason, &shown.broker_description), (&None, &None));
-        assert_eq!(shown.shelved_at, shown.story.last_failed_at);
+        assert_eq!(shown.shelved_at, shown.history.last_failed_at);
         assert_ne!(looked(message, Marks::Ours, "Broken").shelved_at, shown.shelved_at, "the queue tells");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfReport, Story, TransportError, edited,
-    redriven,
+    EntryHandle, EntryOutcome, FailureHistory, Message, Selection, Shelf, ShelfReport, TransportError,
+    edited, redriven,
 };
 use tracing::debug;
 
@@ -284,7 +284,7 @@ impl ServiceBusShelves {
             })
         };
         let send_on = async |target: &str, copy: Message| {
-            let (hop, source) = (Story::read(&copy).hop, incoming.source(place));
+            let (hop, source) = (FailureHistory::read(&copy).copy_number, incoming.source(place));
             let copy_id = copy.id().map(|id| match work {
                 Work::SendEdited(..) | Work::Replace(_) => edited_copy_id(id, hop, &source, &copy),
                 Work::SendTo(_) | Work::Park | Work::Discard => copy_id(id, hop, &source),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::namespace::Place;
 use crate::raw::PATIENCE;
 
-/// A retry is an abandonment that writes the story on the message, by request, while the link of the session is open.
+/// A retry is an abandonment that writes the history on the message, by request, while the link of the session is open.
 #[tokio::test]
 async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), BoxError> {
     let place = Place::with_sessions("retry").await?;
@@ -23,8 +23,8 @@ async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), B
     for attempt in 1..3 {
         let received = next(&transport).await?;
         let delivery = &received.delivery;
-        assert_eq!((delivery.id(), delivery.attempt(), delivery.handed_out()), ("a1", attempt, 1));
-        assert_eq!(delivery.story().history.len(), attempt as usize - 1);
+        assert_eq!((delivery.id(), delivery.attempt(), delivery.broker_delivery_count()), ("a1", attempt, 1));
+        assert_eq!(delivery.history().past.len(), attempt as usize - 1);
         let facts = transport.facts();
         let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
         let retry = Disposition::Retry(Duration::from_millis(100), Failure::custom("Broken", "it fails"));
@@ -51,7 +51,7 @@ async fn a_close_lets_a_session_go() -> Result<(), BoxError> {
     drop(held);
     let second = started(&place).await?;
     let again = next(&second).await?;
-    assert_eq!((again.delivery.id(), again.delivery.handed_out()), ("a1", 1));
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a1", 1));
     settle(&second, again.receipt, Settlement::Complete).await?;
     end(&place, &[second]).await;
     Ok(())
@@ -72,9 +72,9 @@ async fn a_session_of_a_dead_process_comes_again() -> Result<(), BoxError> {
     assert_eq!(again.delivery.id(), "a1");
     if place.namespace.on_azure {
         report(&format!(
-            "Azure Service Bus: what a dead process had in hand of a session came again after {:?}, as hand-out {}",
+            "Azure Service Bus: what a dead process had in flight of a session came again after {:?}, as delivery {}",
             begun.elapsed(),
-            again.delivery.handed_out()
+            again.delivery.broker_delivery_count()
         ));
     }
     settle(&second, again.receipt, Settlement::Complete).await?;

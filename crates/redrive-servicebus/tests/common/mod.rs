@@ -69,7 +69,7 @@ fn options(kind: Kind, name: &str) -> Options {
         Kind::Subscription => {
             ServiceBus::options(Entity::subscription("topic", name)).retry_queue(retry_queue(name))
         }
-        // As many as any clause has in hand, and one after the other, so that they come in the order of their messages.
+        // As many as any clause has in flight, and one after the other, so that they come in the order of their messages.
         Kind::Sessions => ServiceBus::options(name)
             .sessions(Sessions::concurrent(220).accepting(1).idle(Duration::from_millis(50))),
     };
@@ -140,7 +140,7 @@ impl Harness for OnEmulator {
                 if self.0 == Kind::Sessions =>
             {
                 Some(
-                    "a session that ends with the connection of a dead process counts no hand-out".to_owned(),
+                    "a session that ends with the connection of a dead process counts no delivery".to_owned(),
                 )
             }
             "publishing_to_another_queue_reaches_only_that" if self.0 == Kind::Subscription => {

@@ -124,7 +124,7 @@ impl Harness for ByRest {
                 Some("Service Bus itself gives an id to a message that was sent without one".to_owned())
             }
             "process_death_counts_as_declared" => Some(
-                "a request that waits when its process dies may lock the message once more: one hand-out too many".to_owned(),
+                "a request that waits when its process dies may lock the message once more: one delivery too many".to_owned(),
             ),
             "a_shorter_wait_is_not_held_up_by_a_longer_one" => Some(
                 "the REST API tells times in whole seconds: the waits of this clause end in the same one"

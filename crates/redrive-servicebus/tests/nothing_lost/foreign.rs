@@ -108,7 +108,7 @@ async fn a_forged_mark_hides_no_dead_letter_from_its_shelf() -> Result<(), BoxEr
         send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
         let received = next(&transport).await;
         let settlement = match native {
-            true => Settlement::Reject,
+            true => Settlement::NativeDeadLetter,
             false => plan(&transport, &received.delivery, dead_letter.clone()),
         };
         transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;

@@ -25,7 +25,7 @@ async fn refused_retry(address: &str, options: Options) -> Result<(), BoxError> 
     let Received { delivery, receipt, .. } = next(&transport).await;
     let settlement = plan(&transport, &delivery, Disposition::Retry(Duration::from_secs(1), broken()));
     let refused = transport.settle(receipt, settlement).await.expect_err("there is no room");
-    assert!(refused.receipt.is_some(), "it is still in hand");
+    assert!(refused.receipt.is_some(), "it is still in flight");
     assert_eq!(refused.error.kind(), TransportErrorKind::Full);
     let said = refused.error.to_string();
     assert!(said.contains("quota") && said.contains("`orders`"), "{said}");
@@ -146,7 +146,7 @@ async fn what_fits_no_longer_is_said_shorter() -> Result<(), BoxError> {
     let mut copy = delivery.message().clone();
     copy.headers_mut().insert(redrive_core::header_names::REASON, "Broken");
     copy.headers_mut().insert(redrive_core::header_names::ERROR, "it does not work; ".repeat(300));
-    let shelve = Settlement::Move { shelf: Shelf::DeadLetter, copy };
+    let shelve = Settlement::Shelve { shelf: Shelf::DeadLetter, copy };
     transport.settle(receipt, shelve).await.map_err(|refused| refused.error)?;
     let dead = &emulator.entity(DEAD_LETTERS)?.messages()[0];
     let reason =

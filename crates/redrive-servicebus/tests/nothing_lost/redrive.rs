@@ -140,7 +140,7 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let rejected = transport.settle(next(&transport).await.receipt, Settlement::Reject).await;
+    let rejected = transport.settle(next(&transport).await.receipt, Settlement::NativeDeadLetter).await;
     rejected.map_err(|refused| refused.error)?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     let said = shelved[0].broker_description.as_deref().unwrap_or_default();
@@ -148,7 +148,7 @@ async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), B
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("Rejected"));
     assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
     let again = next(&transport).await;
-    assert_eq!(again.delivery.story().error, None, "it is shown, not written on the message");
+    assert_eq!(again.delivery.history().error, None, "it is shown, not written on the message");
     Ok(())
 }
 

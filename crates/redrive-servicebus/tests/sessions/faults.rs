@@ -25,7 +25,7 @@ async fn a_lost_session_takes_along_what_is_in_hand_of_it() -> Result<(), BoxErr
         };
         settle_is_lost(&transport, held.receipt, settlement).await;
         let again = next_is(&transport, "a1", 1).await;
-        assert_eq!(again.delivery.handed_out(), 2, "{way}: the end of a lock is counted");
+        assert_eq!(again.delivery.broker_delivery_count(), 2, "{way}: the end of a lock is counted");
         complete(&transport, again).await?;
         complete_is(&transport, "a2", 1).await?;
         assert!(view(&emulator).messages().is_empty(), "{way}: a copy was left");
@@ -94,7 +94,7 @@ async fn the_lock_of_a_session_is_renewed_for_as_long_as_it_takes() -> Result<()
         let (a, b) = (until("a"), until("b"));
         eventually("both are renewed", || until("a") > a && until("b") > b).await;
     }
-    assert_eq!(held.delivery.handed_out(), 1);
+    assert_eq!(held.delivery.broker_delivery_count(), 1);
     complete(&transport, held).await
 }
 
@@ -108,7 +108,7 @@ async fn a_session_is_renewed_no_longer_than_a_message_may_be_in_hand() -> Resul
     publish(&transport, &["a1"]).await?;
     let held = next_is(&transport, "a1", 1).await;
     let again = next_is(&transport, "a1", 1).await;
-    assert!(again.delivery.handed_out() > 1);
+    assert!(again.delivery.broker_delivery_count() > 1);
     settle_is_lost(&transport, held.receipt, Settlement::Complete).await;
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn a_retry_that_is_refused_leaves_the_delivery_in_hand() -> Result<(), Box
     emulator.inject(Fault::new(Step::Request, Effect::server_busy()));
     let refused = transport.settle(held.receipt, settlement.clone()).await.expect_err("it was refused");
     assert_eq!(refused.error.kind(), TransportErrorKind::NotStored, "{}", refused.error);
-    let receipt = refused.receipt.expect("it is still in hand");
+    let receipt = refused.receipt.expect("it is still in flight");
     transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
     complete_is(&transport, "a1", 2).await?;
     Ok(())
@@ -144,7 +144,7 @@ async fn a_retry_that_is_not_answered_is_counted_once() -> Result<(), BoxError> 
     }
     let again = next(&transport).await;
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a1", 2), "it was done");
-    assert_eq!(again.delivery.handed_out(), 1);
+    assert_eq!(again.delivery.broker_delivery_count(), 1);
     complete(&transport, again).await?;
     complete_is(&transport, "a2", 1).await?;
     Ok(())

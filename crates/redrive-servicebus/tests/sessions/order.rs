@@ -33,11 +33,15 @@ async fn a_retried_message_comes_before_what_follows_it() -> Result<(), BoxError
     publish(&transport, &["a1", "a2"]).await?;
     for (attempt, wait) in [(1, 0), (2, 20), (3, 0)] {
         let received = next_is(&transport, "a1", attempt).await;
-        assert_eq!(received.delivery.handed_out(), 1, "hand-outs are counted from the last failure on");
+        assert_eq!(
+            received.delivery.broker_delivery_count(),
+            1,
+            "deliveries are counted from the last failure on"
+        );
         retry(&transport, received, Duration::from_millis(wait)).await?;
     }
     let received = next_is(&transport, "a1", 4).await;
-    assert_eq!(received.delivery.story().history.len(), 3, "the story is on the message itself");
+    assert_eq!(received.delivery.history().past.len(), 3, "the history is on the message itself");
     let messages = view(&emulator).messages();
     assert_eq!(messages.len(), 2, "nothing was copied");
     assert_eq!((messages[0].delivery_count, messages[0].sequence_number), (3, 1));
@@ -66,15 +70,15 @@ async fn what_is_given_back_comes_first_again() -> Result<(), BoxError> {
     let received = next_is(&transport, "a1", 1).await;
     settle(&transport, received.receipt, Settlement::Release).await?;
     let received = next_is(&transport, "a1", 1).await;
-    assert_eq!(received.delivery.handed_out(), 1, "giving back is not counted");
+    assert_eq!(received.delivery.broker_delivery_count(), 1, "giving back is not counted");
     // Dropped by a thread that knows no runtime.
     std::thread::spawn(move || drop(received)).join().expect("dropping does not panic");
     let received = next_is(&transport, "a1", 1).await;
-    assert_eq!(received.delivery.handed_out(), 2, "a dropped receipt is");
+    assert_eq!(received.delivery.broker_delivery_count(), 2, "a dropped receipt is");
     let settlement = plan(&transport, &received.delivery, Disposition::snooze(Duration::ZERO));
     settle(&transport, received.receipt, settlement).await?;
     let received = next_is(&transport, "a1", 1).await;
-    assert_eq!(received.delivery.story().snoozes, 1);
+    assert_eq!(received.delivery.history().snoozes, 1);
     let dead = plan(&transport, &received.delivery, Disposition::DeadLetter(failure()));
     settle(&transport, received.receipt, dead).await?;
     complete_is(&transport, "a2", 1).await?;
@@ -96,7 +100,7 @@ async fn what_never_comes_to_its_end_is_dead_lettered_by_the_broker_with_its_sto
     complete_is(&transport, "a2", 1).await?;
     let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert_eq!(shelved[0].message.id(), Some("a1"));
-    assert_eq!(shelved[0].story.history.len(), 1);
+    assert_eq!(shelved[0].history.past.len(), 1);
     Ok(())
 }
 

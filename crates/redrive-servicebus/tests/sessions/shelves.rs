@@ -33,7 +33,7 @@ async fn a_redriven_message_is_in_its_session_again() -> Result<(), BoxError> {
     }
     for id in ["a1", "a2"] {
         let received = next_is(&transport, id, 1).await;
-        assert_eq!(received.delivery.handed_out(), 1);
+        assert_eq!(received.delivery.broker_delivery_count(), 1);
         assert_eq!(received.delivery.message().properties().session_id.as_deref(), Some("a"));
         complete(&transport, received).await?;
     }

@@ -101,7 +101,7 @@ pub(crate) async fn settle(
     Ok(transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?)
 }
 
-/// Waits until the transport tells that this is no longer in hand.
+/// Waits until the transport tells that this is no longer in flight.
 pub(crate) async fn until_lost(transport: &Started<ServiceBus>, receipt: &Receipt) {
     timeout(PATIENCE, transport.lost(receipt)).await.expect("the loss is told in time");
 }

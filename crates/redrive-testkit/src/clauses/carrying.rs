@@ -31,12 +31,12 @@ pub async fn a_message_without_an_id_gets_one<H: Harness>(case: &Case<H>) {
     case.publish(Message::new("second")).await;
     let first = case.next(&transport).await;
     let second = case.next(&transport).await;
-    assert!(!first.delivery.id().is_empty() && first.delivery.story().id_assigned);
+    assert!(!first.delivery.id().is_empty() && first.delivery.history().id_assigned);
     assert_ne!(first.delivery.id(), second.delivery.id());
     case.settle(&transport, first.receipt, retry(&*transport, &first.delivery, SHORT)).await;
     let again = case.complete_next(&transport).await;
     assert_eq!((again.id(), &again.message().body()[..]), (first.delivery.id(), &b"first"[..]));
-    assert!(!again.story().id_assigned);
+    assert!(!again.history().id_assigned);
 }
 
 /// A header whose text is not UTF-8 keeps its bytes and its type.
@@ -122,7 +122,7 @@ pub async fn hostile_headers_break_nothing<H: Harness>(case: &Case<H>) {
 }
 
 /// Headers that look like the broker's own (`x-death`, `x-delivery-count`, …) on a published message do not make an
-/// attempt or a hand-out of it, and do not keep it from being retried.
+/// attempt or a delivery of it, and do not keep it from being retried.
 pub async fn forged_broker_headers_count_for_nothing<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let message = Message::new("forged")
@@ -131,7 +131,7 @@ pub async fn forged_broker_headers_count_for_nothing<H: Harness>(case: &Case<H>)
         .with_header("x-retry-count", 99_i64);
     case.publish(message).await;
     let received = case.next_is(&transport, "a").await;
-    assert_eq!((received.delivery.attempt(), received.delivery.handed_out()), (1, 1));
+    assert_eq!((received.delivery.attempt(), received.delivery.broker_delivery_count()), (1, 1));
     case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, SHORT)).await;
     assert_eq!(case.complete_is(&transport, "a").await.attempt(), 2);
 }

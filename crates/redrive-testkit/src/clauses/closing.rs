@@ -9,7 +9,7 @@ use crate::case::{ARRIVAL, Case};
 use crate::harness::Harness;
 use crate::planning::{LONG, SHORT, retry};
 
-/// What is in hand when the transport is closed goes back to the broker.
+/// What is in flight when the transport is closed goes back to the broker.
 pub async fn close_gives_back_what_is_in_hand<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     let ids = case.publish_many(3).await;

@@ -13,9 +13,9 @@ pub async fn the_first_arrival_is_the_first<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let delivery = case.complete_next(&transport).await;
-    assert_eq!((delivery.attempt(), delivery.handed_out()), (1, 1));
+    assert_eq!((delivery.attempt(), delivery.broker_delivery_count()), (1, 1));
     assert!(!delivery.redelivered());
-    assert_eq!(delivery.story().hop, 0);
+    assert_eq!(delivery.history().copy_number, 0);
 }
 
 /// The attempt grows by one with every retry, and so does the number of hops where the retry is a copy.
@@ -25,7 +25,7 @@ pub async fn attempt_and_hop_grow_with_every_retry<H: Harness>(case: &Case<H>) {
     let mut hops = 0;
     for attempt in 1..=4 {
         let received = case.next_is(&transport, "a").await;
-        assert_eq!((received.delivery.attempt(), received.delivery.story().hop), (attempt, hops));
+        assert_eq!((received.delivery.attempt(), received.delivery.history().copy_number), (attempt, hops));
         let wait = if attempt % 2 == 0 { SHORT } else { Duration::ZERO };
         let settlement = retry(&*transport, &received.delivery, wait);
         hops += u32::from(settlement.stores_copy());
@@ -51,7 +51,7 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
         let received = case.next_is(&transport, "a").await;
         assert_eq!(received.delivery.attempt(), attempt, "giving back is not a failure");
         let settlement = retry(&*transport, &received.delivery, wait);
-        assert_eq!(settlement == Settlement::HoldBack { wait }, in_place, "{settlement:?}");
+        assert_eq!(settlement == Settlement::RetryInPlace { wait }, in_place, "{settlement:?}");
         case.settle(&transport, received.receipt, settlement).await;
     }
     let received = case.next_is(&transport, "a").await;
@@ -61,11 +61,11 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
     assert_eq!((received.delivery.attempt(), received.delivery.failures_in_place()), (6, 0));
     let settlement = plan(&*transport, &received.delivery, Disposition::DeadLetter(failure()));
     case.settle(&transport, received.receipt, settlement).await;
-    let shelved = redrive_core::Story::read(&case.on_shelf(Shelf::DeadLetter, 1).await[0]);
+    let shelved = redrive_core::FailureHistory::read(&case.on_shelf(Shelf::DeadLetter, 1).await[0]);
     assert_eq!(shelved.attempt, redrive_core::Count::Known(6), "the shelf tells of all attempts");
 }
 
-/// A rescheduled copy is handed out for the first time again: the count is of hand-outs since the last failure.
+/// A rescheduled copy is handed out for the first time again: the count is of deliveries since the last failure.
 pub async fn hand_outs_start_anew_with_a_copy<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
@@ -76,7 +76,7 @@ pub async fn hand_outs_start_anew_with_a_copy<H: Harness>(case: &Case<H>) {
         let received = case.next_is(&transport, "a").await;
         case.settle(&transport, received.receipt, retry(&*transport, &received.delivery, wait)).await;
         let copy = case.next_is(&transport, "a").await;
-        assert_eq!(copy.delivery.handed_out(), 1);
+        assert_eq!(copy.delivery.broker_delivery_count(), 1);
         case.settle(&transport, copy.receipt, retry(&*transport, &copy.delivery, none)).await;
     }
 }
@@ -89,20 +89,20 @@ pub async fn a_snooze_costs_no_attempt<H: Harness>(case: &Case<H>) {
     let settlement = plan(&*transport, &received.delivery, Disposition::snooze(SHORT));
     case.settle(&transport, received.receipt, settlement).await;
     let again = case.complete_next(&transport).await;
-    assert_eq!((again.attempt(), again.story().snoozes), (1, 1));
+    assert_eq!((again.attempt(), again.history().snoozes), (1, 1));
 }
 
-/// The story that is written on a copy is read back from it: reason, text, times, source and history.
+/// The history that is written on a copy is read back from it: reason, text, times, source and history.
 pub async fn the_story_survives_the_hop<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;
     let settlement = retry(&*transport, &received.delivery, copied(&*transport));
     let Settlement::Reschedule { copy, .. } = &settlement else { panic!("{settlement:?} is no retry") };
-    let mut told = redrive_core::Story::read(copy);
+    let mut told = redrive_core::FailureHistory::read(copy);
     case.settle(&transport, received.receipt, settlement).await;
     let again = case.complete_next(&transport).await;
-    told.id_assigned = again.story().id_assigned;
-    assert_eq!(again.story(), &told);
+    told.id_assigned = again.history().id_assigned;
+    assert_eq!(again.history(), &told);
     assert_eq!(told.source_queue.as_deref(), Some(again.queue()));
 }

@@ -24,20 +24,20 @@ pub async fn process_death_brings_messages_back<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&second).await;
 }
 
-/// Where the facts say that the broker counts hand-outs, each death of a process that held a message counts
+/// Where the facts say that the broker counts deliveries, each death of a process that held a message counts
 /// as one; where it does not count, the message is marked as handed out before.
 pub async fn process_death_counts_as_declared<H: Harness>(case: &Case<H>) {
     let mut transport = case.started().await;
     case.publish_ids(&["a"]).await;
     for deaths in 0..3 {
         let received = case.next_is(&transport, "a").await;
-        let handed_out = received.delivery.handed_out();
+        let handed_out = received.delivery.broker_delivery_count();
         assert_eq!(
             received.delivery.redelivered(),
             deaths > 0,
             "marked as handed out before, after {deaths} deaths"
         );
-        if transport.facts().counting.hand_outs {
+        if transport.facts().counting.deliveries {
             assert_eq!(handed_out, deaths + 1, "after {deaths} deaths");
         } else {
             assert_eq!(handed_out, (deaths + 1).min(2), "after {deaths} deaths");
@@ -87,7 +87,7 @@ pub async fn settling_after_death_answers_lost<H: Harness>(case: &Case<H>) {
     let mut originals = Vec::new();
     while originals.len() < 4 {
         let delivery = case.complete_next(&second).await;
-        if delivery.story().hop == 0 {
+        if delivery.history().copy_number == 0 {
             originals.push(delivery.id().to_owned());
         }
     }
@@ -111,13 +111,13 @@ pub async fn a_dead_receipt_harms_no_other<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&third).await;
 }
 
-/// Where the broker limits hand-outs, a message that reaches the limit rests on the dead-letter shelf and is handed
+/// Where the broker limits deliveries, a message that reaches the limit rests on the dead-letter shelf and is handed
 /// out no more; it is not lost.
 pub async fn a_message_at_the_hand_out_limit_is_shelved<H: Harness>(case: &Case<H>) {
     const MOST: u32 = 50;
     let mut transport = case.started().await;
-    let Some(limit) = transport.facts().limits.hand_outs.filter(|&limit| limit <= MOST) else {
-        return case.does_not_apply(format!("the facts name no `limits.hand_outs` of at most {MOST}"));
+    let Some(limit) = transport.facts().limits.deliveries.filter(|&limit| limit <= MOST) else {
+        return case.does_not_apply(format!("the facts name no `limits.deliveries` of at most {MOST}"));
     };
     case.publish_ids(&["killer"]).await;
     // Brokers differ by one in whether the limit itself is still handed out.

@@ -255,7 +255,7 @@ pub async fn the_oldest_entry_tells_since_when_it_rests<H: Harness>(case: &Case<
     assert_eq!(oldest().await, times.into_iter().min());
 }
 
-/// An edited message takes the place of exactly its entry, with the story of that one, and can be redriven by its own handle.
+/// An edited message takes the place of exactly its entry, with the history of that one, and can be redriven by its own handle.
 pub async fn replace_removes_exactly_its_entry<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     for id in ["a", "a", "b"] {
@@ -271,7 +271,7 @@ pub async fn replace_removes_exactly_its_entry<H: Harness>(case: &Case<H>) {
     assert_eq!(all, ["body of a", "body of b", "edited"], "exactly the entry is replaced");
     let stored = entries.iter().find(|entry| &entry.message.body()[..] == b"edited").expect("it is there");
     assert!(replaced.is_none_or(|handle| handle == stored.handle), "the handle is that of another entry");
-    assert_eq!(stored.story.reason.as_ref().map(Reason::as_str), Some("Broken"), "its story is kept");
+    assert_eq!(stored.history.reason.as_ref().map(Reason::as_str), Some("Broken"), "its history is kept");
     let error = shelves.replace(&entry, edited).await.expect_err("it is gone");
     assert_eq!(error.kind(), TransportErrorKind::NotFound, "{error}");
     counts(case, &*shelves, 3, 0).await;
@@ -304,8 +304,8 @@ async fn is_sent_back_as_edited<H: Harness>(case: &Case<H>, transport: &StartedO
     let received = case.complete_is(transport, "a").await;
     assert_eq!(&received.message().body()[..], b"edited");
     assert!(received.message().headers().contains("edited-by"));
-    assert_eq!((received.attempt(), received.story().redrives), (1, Count::Known(1)));
-    assert_eq!(received.story().history.len(), 1, "what happened before is told");
+    assert_eq!((received.attempt(), received.history().redrives), (1, Count::Known(1)));
+    assert_eq!(received.history().past.len(), 1, "what happened before is told");
     case.nothing_is_left(transport).await;
 }
 
@@ -316,7 +316,7 @@ async fn set_aside_as_they_are<H: Harness>(case: &Case<H>, transport: &StartedOf
         let message = case.harness.as_published(Message::new(body.to_string()));
         case.publish(message.clone()).await;
         let received = case.next(transport).await;
-        let settlement = Settlement::Move { shelf: Shelf::DeadLetter, copy: message };
+        let settlement = Settlement::Shelve { shelf: Shelf::DeadLetter, copy: message };
         case.settle(transport, received.receipt, settlement).await;
     }
     case.on_shelf(Shelf::DeadLetter, before + bodies.len()).await;

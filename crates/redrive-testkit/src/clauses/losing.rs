@@ -36,7 +36,7 @@ pub async fn losing_one_leaves_the_others<H: Harness>(case: &Case<H>) {
             .does_not_apply("the harness cannot take a delivery out of the hand of a living transport");
     }
     assert!(timeout(ARRIVAL, a_lost).await.is_ok(), "a delivery was lost, and `lost` does not say so");
-    assert!(timeout(QUIET, b_lost).await.is_err(), "`lost` says so of a delivery that is in hand");
+    assert!(timeout(QUIET, b_lost).await.is_err(), "`lost` says so of a delivery that is in flight");
     case.settle(&transport, b.receipt, Settlement::Complete).await;
     drop(a);
     case.complete_is(&transport, "a").await;

@@ -32,7 +32,7 @@ pub async fn browsing_leaves_everything<H: Harness>(case: &Case<H>) {
         assert_eq!(ids, ["a", "b", "c"]);
     }
     let shown = browse(&*shelves, Shelf::DeadLetter, 1).await;
-    assert_eq!(shown[0].story.reason, Some(Reason::Custom("Broken".into())));
+    assert_eq!(shown[0].history.reason, Some(Reason::Custom("Broken".into())));
     assert_eq!(shown[0].broker_reason, None, "redrive put it there, and not the broker");
     counts(case, &*shelves, 3, 0).await;
 }
@@ -91,10 +91,10 @@ pub async fn redrive_starts_the_attempts_anew<H: Harness>(case: &Case<H>) {
     for redrives in 1..=2 {
         assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &Selection::All).await, 1);
         let received = case.next_is(&transport, "a").await;
-        let story = received.delivery.story();
-        assert_eq!((received.delivery.attempt(), received.delivery.handed_out()), (1, 1));
-        assert_eq!(story.redrives, Count::Known(redrives));
-        assert_eq!(story.history.len() as u32, redrives);
+        let history = received.delivery.history();
+        assert_eq!((received.delivery.attempt(), received.delivery.broker_delivery_count()), (1, 1));
+        assert_eq!(history.redrives, Count::Known(redrives));
+        assert_eq!(history.past.len() as u32, redrives);
         move_to(case, &transport, received, Shelf::DeadLetter, "Broken").await;
         case.on_shelf(Shelf::DeadLetter, 1).await;
     }
@@ -125,7 +125,7 @@ pub async fn redrive_reaches_nobody_else<H: Harness>(case: &Case<H>) {
     while let Ok(received) = timeout(QUIET, neighbour.transport.receive()).await {
         let received = received.unwrap_or_else(|error| panic!("`receive` fails: {error}"));
         let received = received.unwrap_or_else(|| panic!("`receive` answers that there is no more"));
-        let redrives = received.delivery.story().redrives;
+        let redrives = received.delivery.history().redrives;
         assert_eq!(redrives, Count::Known(0), "the redrive reached the neighbour too");
         case.settle(&neighbour.transport, received.receipt, Settlement::Complete).await;
     }

@@ -122,8 +122,8 @@ pub async fn of_two_limits_at_once_the_later_holds<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// With a limit of 1 a transport has one in hand, and with a higher one more from then on, whether it was paused in between
-/// or not. What was in hand before can still be settled.
+/// With a limit of 1 a transport has one in flight, and with a higher one more from then on, whether it was paused in between
+/// or not. What was in flight before can still be settled.
 pub async fn a_higher_limit_holds_more<H: Harness>(case: &Case<H>) {
     for paused in [true, false] {
         let mut few = needs();
@@ -137,7 +137,7 @@ pub async fn a_higher_limit_holds_more<H: Harness>(case: &Case<H>) {
             case.pause(&transport).await;
             assert!(
                 case.drain(&transport).await.is_empty(),
-                "with a limit of 1, it had a second one in hand"
+                "with a limit of 1, it had a second one in flight"
             );
         }
         case.set_limit(&transport, 3).await;

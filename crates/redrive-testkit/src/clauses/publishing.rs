@@ -31,7 +31,7 @@ pub async fn publishing_gives_an_id_where_there_is_none<H: Harness>(case: &Case<
     let (first, second) = (case.complete_next(&transport).await, case.complete_next(&transport).await);
     assert!(!first.id().is_empty() && !second.id().is_empty());
     assert_ne!(first.id(), second.id());
-    assert!(!first.story().id_assigned, "the id is another with every arrival");
+    assert!(!first.history().id_assigned, "the id is another with every arrival");
     published(&transport.publisher(), case.harness.as_published(Message::new("third").with_id("mine"))).await;
     case.complete_is(&transport, "mine").await;
 }

@@ -122,7 +122,7 @@ pub async fn receive_may_be_called_concurrently<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// A transport has no more deliveries in hand than `Needs::prefetch` says; the others are free for other consumers.
+/// A transport has no more deliveries in flight than `Needs::prefetch` says; the others are free for other consumers.
 pub async fn prefetch_bounds_what_is_in_hand<H: Harness>(case: &Case<H>) {
     let mut few = needs();
     few.prefetch = 2;

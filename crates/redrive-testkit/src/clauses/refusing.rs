@@ -9,7 +9,7 @@ use crate::planning::shelve;
 const CANNOT: &str = "the harness cannot make a shelf unwritable";
 
 /// A move to a shelf that cannot be written is refused as [`NotStored`](TransportErrorKind::NotStored) or
-/// [`Full`](TransportErrorKind::Full), and gives the receipt back: the delivery is still in hand.
+/// [`Full`](TransportErrorKind::Full), and gives the receipt back: the delivery is still in flight.
 pub async fn an_unwritable_shelf_refuses_the_move<H: Harness>(case: &Case<H>) {
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let transport = case.started().await;

@@ -16,7 +16,7 @@ pub async fn complete_removes<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&second).await;
 }
 
-/// Completing a message, in any order, touches no other that is in hand.
+/// Completing a message, in any order, touches no other that is in flight.
 pub async fn completing_one_leaves_the_others<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     case.publish_ids(&["a", "b", "c"]).await;

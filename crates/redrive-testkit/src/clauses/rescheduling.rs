@@ -30,7 +30,11 @@ pub async fn reschedule_removes_the_original<H: Harness>(case: &Case<H>) {
     let hops = u32::from(settlement.stores_copy());
     case.settle(&transport, first.receipt, settlement).await;
     let second = case.complete_next(&transport).await;
-    assert_eq!((second.attempt(), second.story().hop), (2, hops), "the original came, not the copy");
+    assert_eq!(
+        (second.attempt(), second.history().copy_number),
+        (2, hops),
+        "the original came, not the copy"
+    );
     case.nothing_is_left(&transport).await;
 }
 

@@ -20,18 +20,18 @@ pub async fn release_gives_back<H: Harness>(case: &Case<H>) {
     case.nothing_is_left(&transport).await;
 }
 
-/// Releasing a message raises the broker's count of hand-outs only where the facts say so.
+/// Releasing a message raises the broker's count of deliveries only where the facts say so.
 pub async fn release_counts_as_declared<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let facts = transport.facts();
-    if !facts.counting.hand_outs {
-        return case.does_not_apply("the facts say `counting.hand_outs: false`");
+    if !facts.counting.deliveries {
+        return case.does_not_apply("the facts say `counting.deliveries: false`");
     }
     case.publish_ids(&["a"]).await;
     for released_before in 0..3 {
         let received = case.next_is(&transport, "a").await;
         let expected = if facts.counting.releases { released_before + 1 } else { 1 };
-        assert_eq!(received.delivery.handed_out(), expected, "after {released_before} releases");
+        assert_eq!(received.delivery.broker_delivery_count(), expected, "after {released_before} releases");
         case.settle(&transport, received.receipt, Settlement::Release).await;
     }
 }
@@ -46,7 +46,7 @@ pub async fn release_costs_no_attempt<H: Harness>(case: &Case<H>) {
     case.settle(&transport, received.receipt, settlement).await;
     for _ in 0..3 {
         let received = case.next(&transport).await;
-        assert_eq!((received.delivery.attempt(), received.delivery.story().hop), (2, hops));
+        assert_eq!((received.delivery.attempt(), received.delivery.history().copy_number), (2, hops));
         case.settle(&transport, received.receipt, Settlement::Release).await;
     }
 }
@@ -79,8 +79,8 @@ pub async fn a_dropped_receipt_is_a_redelivery<H: Harness>(case: &Case<H>) {
     drop(case.next_is(&transport, "a").await);
     let again = case.complete_is(&transport, "a").await;
     assert!(again.redelivered(), "a message that comes again is not marked as redelivered");
-    // Whether it counts as a hand-out differs between brokers; it cannot be more than this one.
-    assert!(again.handed_out() <= 2, "handed out {} times", again.handed_out());
+    // Whether it counts as a delivery differs between brokers; it cannot be more than this one.
+    assert!(again.broker_delivery_count() <= 2, "handed out {} times", again.broker_delivery_count());
     assert_eq!(again.attempt(), 1, "giving back is not a failure");
 }
 

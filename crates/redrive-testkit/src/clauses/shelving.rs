@@ -47,7 +47,7 @@ pub async fn move_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
         case.publish(samples::full(&case.harness)).await;
         let received = case.next(&transport).await;
         let settlement = shelve(&*transport, &received.delivery, shelf);
-        let Settlement::Move { copy, .. } = &settlement else { panic!("{settlement:?} is no move") };
+        let Settlement::Shelve { copy, .. } = &settlement else { panic!("{settlement:?} is no move") };
         let copy = copy.clone();
         case.settle(&transport, received.receipt, settlement).await;
         samples::assert_same(&case.on_shelf(shelf, 1).await[0], &copy);
@@ -77,7 +77,7 @@ pub async fn reject_reaches_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
     }
     case.publish(samples::full(&case.harness)).await;
     let received = case.next(&transport).await;
-    case.settle(&transport, received.receipt, Settlement::Reject).await;
+    case.settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
     let shelved = case.on_shelf(Shelf::DeadLetter, 1).await;
     samples::assert_same(&shelved[0], received.delivery.message());
     case.nothing_is_left(&transport).await;

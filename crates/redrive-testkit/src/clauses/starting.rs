@@ -49,9 +49,9 @@ pub async fn open_refuses_needs_that_it_cannot_meet<H: Harness>(case: &Case<H>) 
         needs.waits.insert(longest.saturating_add(Duration::from_secs(1)));
         impossible.push(needs);
     }
-    if let Some(limit) = facts.limits.hand_outs {
+    if let Some(limit) = facts.limits.deliveries {
         let mut needs = Needs::none();
-        needs.hand_outs = Some(limit);
+        needs.deliveries = Some(limit);
         impossible.push(needs);
     }
     if impossible.is_empty() {
@@ -106,7 +106,7 @@ pub async fn nothing_comes_before_the_first_limit<H: Harness>(case: &Case<H>) {
 pub async fn the_longest_hop_covers_the_waits_asked_for<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     let facts = transport.facts();
-    let Some(hops) = facts.delays.hops else { return };
+    let Some(hops) = facts.delays.hop_durations else { return };
     assert!(hops.is_sorted(), "{hops:?}");
     let hop = hops.last().copied().unwrap_or_default();
     let asked = needs().waits.last().copied().unwrap_or_default();

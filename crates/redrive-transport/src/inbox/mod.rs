@@ -32,7 +32,7 @@ pub trait Arrival: Send + 'static {
 /// What the consumer wants of the tasks that take deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// This many deliveries in hand at most; 1 or more.
+    /// This many deliveries in flight at most; 1 or more.
     Deliveries(u32),
     /// No deliveries for now.
     Nothing,
@@ -44,7 +44,7 @@ pub enum Wish {
 /// inbox; when the last of them is dropped, its sources are told the [end](Wish::End).
 ///
 /// The broker bounds how much waits in it, by the limit that the sources ask it for. Where a source asks the broker for a number
-/// of deliveries each time, it counts itself: what is in hand, received or not, and what it has asked for are never more than the
+/// of deliveries each time, it counts itself: what is in flight, received or not, and what it has asked for are never more than the
 /// limit.
 ///
 /// ```
@@ -110,7 +110,7 @@ impl<T: Arrival> Inbox<T> {
         Source::new(Arc::clone(&self.shared), number, self.wishes())
     }
 
-    /// For a task that takes no deliveries itself and that those in hand depend on.
+    /// For a task that takes no deliveries itself and that those in flight depend on.
     #[must_use]
     pub fn panic_guard(&self) -> PanicGuard<T> {
         PanicGuard::new(Arc::clone(&self.shared))

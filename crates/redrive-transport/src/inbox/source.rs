@@ -25,7 +25,7 @@ impl<T: Arrival> Source<T> {
         Self { shared, number, wishes }
     }
 
-    /// Waits until deliveries are wanted, and answers how many in hand at most; `None` at the end. Until then it says that nothing
+    /// Waits until deliveries are wanted, and answers how many in flight at most; `None` at the end. Until then it says that nothing
     /// comes from here: call it only when everything that the broker handed out is [pushed](Self::push).
     ///
     /// Cancel safe.
@@ -146,7 +146,7 @@ impl<T: Arrival> Drop for Source<T> {
     }
 }
 
-/// Held by a task that takes no deliveries itself and that those in hand depend on, for example one that renews their locks.
+/// Held by a task that takes no deliveries itself and that those in flight depend on, for example one that renews their locks.
 /// Dropped in a panic, it has the consumer told so.
 pub struct PanicGuard<T: Arrival>(Arc<Shared<T>>);
 

@@ -238,7 +238,7 @@ fn began(delivery: &Delivery) -> Line {
     Line::Began {
         id: delivery.id().to_owned(),
         attempt: delivery.attempt(),
-        handed_out: delivery.handed_out(),
+        handed_out: delivery.broker_delivery_count(),
     }
 }
 

@@ -11,12 +11,12 @@ use redrive_servicebus_emulator::{Builder, Emulator, Settings};
 pub const QUEUE: &str = "orders";
 /// Where parked messages are moved to, in setups that have such a queue.
 pub const PARKING_QUEUE: &str = "orders-parking";
-/// After so many hand-outs the broker itself dead-letters: more than any test comes to.
+/// After so many deliveries the broker itself dead-letters: more than any test comes to.
 const MAX_DELIVERY_COUNT: u32 = 2000;
 /// An operator who waits in vain believes that somebody else has the message. It comes at once, but for a machine that stands
 /// still.
 const MAX_WAIT_TIME: Duration = Duration::from_secs(100);
-/// What is in hand stays there when a test puts the clock forward.
+/// What is in flight stays there when a test puts the clock forward.
 const LOCK: Duration = Duration::from_secs(300);
 
 /// Whether there are transactions, and where parked messages go.

@@ -114,7 +114,7 @@ fn a_large_message_is_split_by_the_clients_frames_and_waits_for_its_window() {
 fn what_a_client_sends_in_parts_is_put_together() {
     let mut client = Client::connect(&shared());
     client.attach_sender(0, "orders");
-    let bytes = message("a long story").to_bytes();
+    let bytes = message("a long history").to_bytes();
     let (front, back) = bytes.split_at(7);
     let first = Transfer { delivery_id: Some(0), more: true, ..Transfer::default() };
     assert!(client.say_with(&Performative::Transfer(first), front).is_empty());

@@ -7,21 +7,21 @@ use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
 use crate::message::Message;
 
-/// The story of a message's failures so far. Reading never fails and never panics, whatever stands in the
+/// The history of a message's failures so far. Reading never fails and never panics, whatever stands in the
 /// headers; a count that is there and cannot be read is [`Count::Unreadable`], never silently zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Story {
+pub struct FailureHistory {
     /// How often handling failed since the message was published or redriven.
     pub attempt: Count,
     /// How many copies lie between the message as published and this one.
-    pub hop: u32,
+    pub copy_number: u32,
     /// How often an operator sent it back.
     pub redrives: Count,
     /// How often a handler asked for it to come again later.
     pub snoozes: u32,
     /// How often earlier copies were handed out without a failure being recorded.
-    pub handed_out_before: u32,
+    pub deliveries_before: u32,
     /// When it failed for the first time.
     pub first_failed_at: Option<SystemTime>,
     /// When it failed last.
@@ -49,7 +49,7 @@ pub struct Story {
     /// When the wait that this copy was stored for is over.
     pub due_at: Option<SystemTime>,
     /// The first failures and the last ones, oldest first.
-    pub history: Vec<PastFailure>,
+    pub past: Vec<PastFailure>,
     /// True when the id on the message was assigned on arrival, because it had none.
     pub id_assigned: bool,
     /// What the transport could not read of the message, in words. No handler sees such a message.
@@ -108,8 +108,8 @@ impl Count {
     }
 }
 
-impl Story {
-    /// Reads the story from a message's headers.
+impl FailureHistory {
+    /// Reads the history from a message's headers.
     #[must_use]
     pub fn read(message: &Message) -> Self {
         if !Self::is_on(message) {
@@ -118,13 +118,13 @@ impl Story {
         let headers = message.headers();
         let text = |name| headers.get(name).and_then(Value::as_str).map(str::to_owned);
         let time = |name| headers.get(name).and_then(read_time);
-        let hop = read_hop(headers);
+        let copy_number = read_hop(headers);
         Self {
             attempt: Count::read(headers, names::ATTEMPT),
-            hop,
+            copy_number,
             snoozes: Count::read(headers, names::SNOOZES).or_highest(),
             redrives: Count::read(headers, names::REDRIVES),
-            handed_out_before: match Count::read(headers, names::HANDED_OUT) {
+            deliveries_before: match Count::read(headers, names::HANDED_OUT) {
                 Count::Known(count) => count,
                 Count::Unreadable => 0,
             },
@@ -139,13 +139,9 @@ impl Story {
             source_routing_key: text(names::SOURCE_ROUTING_KEY),
             deadline: time(names::DEADLINE),
             not_before: time(names::NOT_BEFORE),
-            wait_left: headers.get(names::WAIT_LEFT).and_then(|value| read_wait_left(value, hop)),
+            wait_left: headers.get(names::WAIT_LEFT).and_then(|value| read_wait_left(value, copy_number)),
             due_at: time(names::DUE_AT),
-            history: headers
-                .get(names::HISTORY)
-                .and_then(Value::as_list)
-                .map(read_history)
-                .unwrap_or_default(),
+            past: headers.get(names::HISTORY).and_then(Value::as_list).map(read_history).unwrap_or_default(),
             id_assigned: false,
             read_without: None,
         }
@@ -181,8 +177,8 @@ fn read_hop(headers: &Headers) -> u32 {
 
 /// Notes on a copy how much of its wait is left after its hop.
 pub(crate) fn write_wait_left(headers: &mut Headers, left: Duration) {
-    let hop = read_hop(headers);
-    headers.insert_own(names::WAIT_LEFT, format!("{hop}:{}", left.as_millis()));
+    let copy_number = read_hop(headers);
+    headers.insert_own(names::WAIT_LEFT, format!("{copy_number}:{}", left.as_millis()));
 }
 
 /// What is left of another copy's wait says nothing: a program that does not know the header carries it on.
@@ -234,12 +230,12 @@ mod tests {
     use super::*;
 
     fn failures(value: impl Into<Value>) -> u32 {
-        Story::read(&Message::new("").with_header(names::ATTEMPT, value)).failures()
+        FailureHistory::read(&Message::new("").with_header(names::ATTEMPT, value)).failures()
     }
 
     #[test]
     fn an_attempt_count_is_read_in_every_way_that_it_may_be_written() {
-        assert_eq!(Story::read(&Message::new("")).failures(), 0);
+        assert_eq!(FailureHistory::read(&Message::new("")).failures(), 0);
         assert_eq!(failures(3_i64), 3);
         assert_eq!(failures(3_u8), 3);
         assert_eq!(failures("3"), 3);
