@@ -1,4 +1,4 @@
-//! The publishers' side of a transport.
+//! Publishing: the publishers of a transport.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing};
 use crate::error::{self, Refusal};
 
-/// How many messages are on their way at once.
+/// How many messages are sent at the same time.
 const AT_ONCE: usize = 64;
 
 /// Sends to one queue or topic, until the transport that it came from is closed.
@@ -35,7 +35,7 @@ impl EntityPublisher {
         let wire = self.connection.connection().await.map_err(|error| error.into_error(&tried()))?;
         let outgoing = convert::outgoing(message, Outgoing { enqueue_at, ..Outgoing::default() });
         wire.send(&self.target, outgoing).await.map_err(|error| match error.refusal {
-            // Which of both nobody knows.
+            // It may be stored or not.
             Refusal::Interrupted => {
                 let message = format!(
                     "{} had no answer ({error}): it may be stored all the same; send it again, with the same id",

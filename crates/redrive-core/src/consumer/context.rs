@@ -10,8 +10,8 @@ use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
+use super::signal_state::SignalState;
 use super::suspects::Rule;
-use super::told::Told;
 use super::{Event, Settings};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
@@ -27,7 +27,7 @@ pub(crate) struct Context<T: Transport> {
     pub(super) transport: Arc<T>,
     pub(crate) receiver: T::Receiver,
     pub(super) publisher: Publisher,
-    pub(crate) told: Arc<Told>,
+    pub(crate) told: Arc<SignalState>,
     /// The broker's name.
     pub(super) system: &'static str,
     pub(crate) settings: Settings,
@@ -57,7 +57,7 @@ pub(crate) struct Context<T: Transport> {
 impl<T: Transport> Context<T> {
     pub(crate) fn new(
         transport: Arc<T>,
-        (receiver, told): (T::Receiver, Arc<Told>),
+        (receiver, told): (T::Receiver, Arc<SignalState>),
         service: ErasedService,
         settings: Settings,
         (rule, narrowed): (Rule, bool),

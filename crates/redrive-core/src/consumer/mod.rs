@@ -17,9 +17,9 @@ mod report;
 mod run;
 mod settle;
 mod settled_cache;
+mod signal_state;
 mod suspects;
 mod telemetry;
-mod told;
 mod work;
 mod workers;
 

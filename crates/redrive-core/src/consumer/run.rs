@@ -20,8 +20,8 @@ use super::in_flight_log::InFlightLog;
 use super::in_hand::Alone;
 use super::isolate::Isolation;
 use super::preflight::Preflight;
+use super::signal_state::SignalState;
 use super::suspects::{Rule, Step};
-use super::told::Told;
 use super::workers::Workers;
 use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
@@ -103,7 +103,7 @@ async fn start<T: Transport>(
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
     let (told, signals) =
-        Told::listen(settings.remembered().is_some(), move |facts: &Facts| changed.log(facts));
+        SignalState::listen(settings.remembered().is_some(), move |facts: &Facts| changed.log(facts));
     let receiver = match transport.open(&settings.needs, signals).await {
         Ok((receiver, facts)) => {
             told.opened(facts);

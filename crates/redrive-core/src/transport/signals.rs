@@ -11,7 +11,7 @@ use crate::delivery::Delivery;
 #[non_exhaustive]
 pub enum Signal {
     /// Deliveries in flight were lost with their connection (or their locks) though this process lives on, and come again from
-    /// now on, with a higher count for which nobody is to blame. Told before the first of them can be received.
+    /// now on, with a higher count for which nobody is to blame. SignalState before the first of them can be received.
     Interrupted {
         /// What was handed out and never received: it was thrown away, and comes again. Left empty by a transport whose
         /// deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the interruptions with

@@ -1,6 +1,8 @@
-//! The ids of copies. An entity with duplicate detection swallows, without a word, a copy that has the id of its original:
-//! completing the original would then lose the message. A copy therefore gets an id of its own, the same one however often
-//! it is sent: sending it again after a doubtful failure adds nothing where duplicates are detected.
+//! The ids of copies.
+//!
+//! An entity with duplicate detection silently drops a copy that has the id of its original, and completing the original then loses
+//! the message. So a copy has an id of its own. The same copy sent again has the same id: where duplicates are detected, a second
+//! attempt after a failure in doubt adds nothing.
 
 use std::time::SystemTime;
 
@@ -13,14 +15,14 @@ const MAX_CHARS: usize = 128;
 const MARK: &str = "#r";
 const FINGERPRINT_BYTES: usize = 8;
 
-/// The message that a copy is made of, as its broker tells it from all others.
+/// The message that a copy is made of: what tells it from all other messages of its broker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     /// Where it lies: a queue, a subscription, or a shelf.
     pub(crate) entity: &'a str,
     /// Its number there.
     pub(crate) sequence_number: i64,
-    /// When it came there: an entity that was made anew counts from the beginning again.
+    /// When it came there: an entity that was deleted and created again counts from the beginning.
     pub(crate) enqueued_at: Option<SystemTime>,
 }
 

@@ -1,20 +1,20 @@
-//! Times that lie ahead, however far. `Duration::MAX` is what people say for "without an end", and no clock can add it.
+//! Times in the future. `Duration::MAX` stands for "no limit", and no clock can add it.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// No clock counts further than this from now on, and nobody waits for so long.
+/// Stands for "never": no clock overflows, and no process runs for so long.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 /// The last second of the year 9999, since 1970: neither a time of Service Bus nor one of HTTP can be later.
 const LATEST: Duration = Duration::from_secs(253_402_300_799);
 
-/// This much later, by the clock of this process.
+/// The time after this duration, by the clock of this process.
 pub(crate) fn later(now: Instant, by: Duration) -> Instant {
     now.checked_add(by).unwrap_or_else(|| now + FAR)
 }
 
-/// When a copy that waits is to be enqueued.
+/// The enqueue time of a copy that waits.
 pub(crate) fn enqueue_time(now: SystemTime, wait: Duration) -> SystemTime {
     let latest = SystemTime::UNIX_EPOCH + LATEST;
     now.checked_add(wait).map_or(latest, |time| time.min(latest))

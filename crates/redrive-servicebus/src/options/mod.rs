@@ -1,4 +1,4 @@
-//! How a transport is set up, in the words that people know from Service Bus.
+//! The options of a transport, under the names that Service Bus and its clients use. They connect nothing.
 
 mod connection;
 mod preflight;
@@ -47,7 +47,7 @@ pub struct Options {
     pub(crate) rest: rest::RestOptions,
 }
 
-/// By which protocol the namespace is spoken to.
+/// The protocol by which a transport talks to its namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
@@ -132,36 +132,36 @@ impl Options {
         self
     }
 
-    /// How many messages are held at most, handled or about to be; by default what the consumer asks for.
+    /// The most messages in flight, handled or about to be. Default: what the consumer asks for.
     pub fn prefetch_count(mut self, count: u32) -> Self {
         self.prefetch_count = Some(count.max(1));
         self
     }
 
-    /// The entity's `MaxDeliveryCount`: after so many deliveries the broker itself dead-letters a message. 10 unless said
-    /// otherwise, as in Azure. It cannot be asked for with the rights to listen and send, so it is said here, and the limits
-    /// of the layers are compared with it when the transport is opened.
+    /// The entity's `MaxDeliveryCount`: the broker dead-letters a message after this many deliveries. Default: 10, as in Azure. It
+    /// cannot be read with the rights to listen and send, so it is set here, and the limits of the layers are compared with it when
+    /// the transport is opened.
     pub fn max_delivery_count(mut self, count: u32) -> Self {
         self.max_delivery_count = count.max(1);
         self
     }
 
-    /// How long operators' work waits for a message that was seen on a shelf and is not handed out; 5 s unless said
-    /// otherwise. It may be in the hand of somebody else.
+    /// How long an operation on a shelf waits for a message that it saw there and that is not handed out: somebody else may have it
+    /// in flight. Default: 5 s.
     pub fn max_wait_time(mut self, wait: Duration) -> Self {
         self.max_wait_time = wait;
         self
     }
 
-    /// For how long the lock of a delivery is renewed at most; 5 min unless said otherwise. Afterwards it runs out, and the
-    /// message is handed out again, counted.
+    /// How long the lock of a delivery is renewed at most. Default: 5 min. Afterwards it runs out, and the message is delivered again,
+    /// counted.
     pub fn max_lock_renewal(mut self, longest: Duration) -> Self {
         self.max_lock_renewal = longest;
         self
     }
 
     /// Retries with waits up to this one keep the lock and wait here, instead of sending a copy: nothing is sent, and the
-    /// broker counts the attempts ([`InPlace`](redrive_core::InPlace)). Attempts are then bounded by `MaxDeliveryCount`. Not by default.
+    /// broker counts the attempts ([`InPlace`](redrive_core::InPlace)). Attempts are then bounded by `MaxDeliveryCount`. Default: off.
     pub fn hold_lock_up_to(mut self, longest: Duration) -> Self {
         self.hold_lock_up_to = Some(longest);
         self
@@ -188,14 +188,14 @@ impl Options {
         self
     }
 
-    /// By which protocol the namespace is spoken to: [`Backend::Amqp`] unless said otherwise.
+    /// The protocol. Default: [`Backend::Amqp`].
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// How the namespace is reached: as the connection string says (`TransportType=AmqpWebSockets`), and
-    /// [`TransportType::AmqpTcp`] where that says nothing, unless told here.
+    /// How the namespace is reached. Default: as the connection string says (`TransportType=AmqpWebSockets`), and else
+    /// [`TransportType::AmqpTcp`].
     pub fn transport(mut self, transport: TransportType) -> Self {
         self.connection.transport = Some(transport);
         self

@@ -232,7 +232,7 @@ mod tests {
         assert!(options.check_needs(&needs).is_err());
         assert!(
             Options::new("orders").max_delivery_count(6).check_needs(&needs).is_ok(),
-            "copies count anew"
+            "each copy is counted from 0"
         );
     }
 

@@ -1,4 +1,4 @@
-//! What is said, and what can be done, where the namespace is spoken to by its REST API.
+//! The options of the REST API, and what a transport can do by it.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use redrive_core::{Facts, HeaderLimit, NativeDeadLetter, TransportError};
 use super::preflight::refused;
 use super::{Backend, Options};
 
-/// The most bytes that properties and headers of a copy may take: in HTTP they are lines, and grow in quotes.
+/// The most bytes that properties and headers of a copy may take: in HTTP they are lines, and longer in quotes.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// What only the REST API needs.
+/// The options that only the REST API has.
 #[derive(Clone, Debug)]
 pub(crate) struct RestOptions {
     pub(crate) dead_letter_queue: Option<String>,
@@ -33,15 +33,15 @@ impl Options {
         self
     }
 
-    /// How long one request of [`Backend::Rest`] waits for a message; 10 s unless said otherwise, at least 1 s, in whole
-    /// seconds. An empty queue costs one request in this time. A pause and the close wait for it.
+    /// How long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. Default: 10 s. An empty queue
+    /// costs one request in this time. A pause and the close wait for it.
     pub fn poll_wait(mut self, wait: Duration) -> Self {
         self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
         self
     }
 
-    /// How many requests of [`Backend::Rest`] wait for messages at once at most, each for one; 8 unless said otherwise. Their
-    /// answers overtake each other: with 1, messages come in their order, one after each answer.
+    /// The most requests of [`Backend::Rest`] that wait at the same time, each for one message. Default: 8. Their answers overtake each
+    /// other: with 1, messages come in their order, one after each answer.
     pub fn concurrent_polls(mut self, most: u32) -> Self {
         self.rest.polls = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
         self

@@ -18,33 +18,34 @@ pub struct Sessions {
     pub(crate) wait: Duration,
 }
 
-/// How long the broker looks for a free session before it says that there is none.
+/// The time that the broker looks for a free session before it answers that there is none.
 const WAIT: Duration = Duration::from_secs(60);
 
 impl Sessions {
-    /// Up to so many sessions are held at a time. Of each, one message is in flight: messages are handled at once across
-    /// sessions, never within one. A session whose first message waits for its next attempt is held meanwhile, and counts.
+    /// Holds up to this many sessions at a time, with one message of each in flight: messages of different sessions are handled at the
+    /// same time, messages of one session never. A session whose first message waits for its next attempt is held meanwhile, and
+    /// counts.
     #[must_use]
     pub fn concurrent(count: u32) -> Self {
         let concurrent = count.max(1);
         Self { concurrent, accepting: concurrent.min(4), idle: Duration::from_secs(1), wait: WAIT }
     }
 
-    /// After how long without a message a session is let go, and the next one accepted; 1 s unless said otherwise. Longer
-    /// saves requests where the messages of a session come in drops; shorter serves more sessions than are held at a time.
+    /// How long to wait for the next message of a session before it is released and the next one is accepted. Default: 1 s.
+    /// Longer saves requests where the messages of a session come far apart; shorter serves more sessions than are held at a time.
     #[must_use]
     pub fn idle(mut self, idle: Duration) -> Self {
         self.idle = idle;
         self
     }
 
-    /// How many sessions are waited for at a time; 4 unless said otherwise. With 1 they are begun in the order of their
-    /// oldest messages.
+    /// How many sessions to wait for at a time. Default: 4. With 1, sessions begin in the order of their oldest messages.
     #[must_use]
     pub fn accepting(mut self, count: u32) -> Self {
         self.accepting = count.clamp(1, self.concurrent);
         self
     }
+
     /// For tests: how long the broker looks for a free session before it is asked again.
     #[doc(hidden)]
     #[must_use]

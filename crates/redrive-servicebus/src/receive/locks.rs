@@ -1,4 +1,4 @@
-//! The locks of all deliveries in flight, renewed until they are settled.
+//! The locks of deliveries in flight. They are renewed until the deliveries are settled.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,14 +20,14 @@ use crate::wire::{Handle, Tag};
 
 /// How many locks are renewed by one request.
 const AT_ONCE: usize = 100;
-/// How long a lock holds where the broker does not say: the shortest that Azure gives.
+/// The duration of a lock if the broker does not tell it: the shortest that Azure has.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// So long the broker's word is waited for at least, where by our clock a lock has run out: the clocks may differ.
+/// The least time to wait for the broker's answer when a lock has run out by our clock: the clocks may differ.
 const LEAST: Duration = Duration::from_secs(1);
-/// When to try again where the broker could not be asked.
+/// The wait before the next attempt after a failed request.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// All locks in flight.
+/// The locks of all deliveries in flight, and whom to tell when deliveries are lost.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<Uuid, Held>>,
@@ -45,7 +45,7 @@ pub(crate) struct Held {
     pub(crate) lost: Arc<LossSignal>,
     sequence_number: i64,
     renew_at: Instant,
-    /// The broker was asked, and has not answered yet.
+    /// A request to renew it is on its way.
     renewing: bool,
     runs_out: Instant,
     renew_until: Instant,
@@ -105,12 +105,12 @@ impl Locks {
         self.changed.notify_one();
     }
 
-    /// No longer in flight.
+    /// Removes a delivery that is no longer in flight.
     pub(crate) fn leave(&self, lock: &Uuid) {
         self.held().remove(lock);
     }
 
-    /// All of them, out of hand.
+    /// Removes all, and tells their deliveries that they are lost.
     pub(crate) fn take_all(&self) -> Vec<(Uuid, Held)> {
         let all: Vec<_> = self.held().drain().collect();
         for (_, held) in &all {
@@ -119,7 +119,7 @@ impl Locks {
         all
     }
 
-    /// The message was handed out again: what was in flight of it before is lost.
+    /// The message was delivered again: an earlier delivery of it is lost.
     pub(crate) fn lose_earlier(&self, entity: &str, sequence_number: i64) {
         let is_it = |held: &Held| held.sequence_number == sequence_number && &*held.entity == entity;
         let earlier: Vec<_> = {
@@ -131,7 +131,7 @@ impl Locks {
         }
     }
 
-    /// Renews what is due, and says what ran out, for ever.
+    /// Renews locks when they are due, and reports those that ran out. Never ends.
     pub(crate) async fn keep(&self, connection: &ReconnectingConnection) {
         let mut renewals = FuturesUnordered::new();
         loop {
@@ -152,7 +152,7 @@ impl Locks {
         }
     }
 
-    /// What is to be renewed now, by entity. What ran out is lost.
+    /// The locks to renew now, by entity. Those that ran out are lost.
     fn take_due(&self, now: Instant) -> HashMap<Arc<str>, Vec<Uuid>> {
         let mut due: HashMap<Arc<str>, Vec<Uuid>> = HashMap::new();
         let mut ran_out = Vec::new();
@@ -226,7 +226,7 @@ impl Locks {
     fn lose(&self, lock: &Uuid) {
         let lost = self.held().remove(lock);
         if let Some(held) = lost {
-            // First: who hears of it may ask at once.
+            // Before the loss signal: whoever receives that may ask at once.
             self.tell_interruption();
             held.lost.send();
             if Instant::now() < held.renew_until {

@@ -1,4 +1,4 @@
-//! A session that is held: what its slot and the receipts of its messages share.
+//! A session that is held: what its intake and the receipts of its messages share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -16,15 +16,15 @@ use crate::convert::Incoming;
 use crate::convert::later::later;
 use crate::wire::{InSession, Wire};
 
-/// When to try again to renew a lock that could not be, and to look again whether it may be.
+/// The wait before the next attempt to renew a lock, and before the next look whether it may be renewed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// So much longer than by our clock a lock may hold by the broker's. The broker itself says when it ran out, by ending the
-/// link, and counts what was in flight then; a session that we let go before is not counted, and a message that takes too long
-/// each time would come again for ever.
+/// How much longer a lock may hold by the broker's clock than by ours. When a lock runs out, the broker ends the link and counts the
+/// message in flight. A session that is released before that is not counted, and a message that always takes too long would come
+/// again forever.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A session that is held. Its lock is that of all of its messages: lost, it takes them along.
+/// A session that is held. Its lock covers all of its messages: if it is lost, they are lost too.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: InSession,
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// A message of it is in flight.
+    /// Notes that a message of it is in flight.
     pub(crate) fn take(&self) {
         *self.hand() = Hand { since: Some(Instant::now()), left: Left::default() };
     }
@@ -71,7 +71,7 @@ impl Session {
         self.hand().left.rest_until = Some(later(Instant::now(), wait));
     }
 
-    /// The message is in nobody's hand any more, with this left to be given back. May be called from any thread.
+    /// Notes that the message is no longer in flight, and whether it must be given back. May be called in any thread.
     pub(crate) fn free(&self, give_back: Option<Uuid>) {
         let mut hand = self.hand();
         hand.since = None;
@@ -80,19 +80,19 @@ impl Session {
         self.freed.notify_one();
     }
 
-    /// Waits until the message is in nobody's hand any more.
+    /// Waits until the message is no longer in flight.
     pub(crate) async fn freed(&self) -> Left {
         self.freed.notified().await;
         std::mem::take(&mut self.hand().left)
     }
 
-    /// Neither it nor what is in flight of it is ours any more.
+    /// Notes that its lock is lost, and with it the message in flight.
     pub(crate) fn lose(&self) {
         self.lost.send();
         self.gone.notify_one();
     }
 
-    /// Waits until it is lost. For one who waits.
+    /// Waits until it is lost. One caller only.
     pub(crate) async fn gone(&self) {
         self.gone.notified().await;
     }

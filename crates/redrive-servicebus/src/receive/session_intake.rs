@@ -1,4 +1,4 @@
-//! Taking deliveries from sessions: accept the next one, hand on its messages one by one, let it go.
+//! Taking deliveries from an entity with sessions: accept the next session, hand on its messages one by one, release it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -116,7 +116,7 @@ impl SessionIntake {
                 self.backoff.reset();
                 self.hold(wire, accepted, turn).await
             }
-            // None is free. It should have taken its time to say so.
+            // None is free. The broker should have waited before it answered that.
             None if asked.elapsed() < wait / 2 => {
                 Err(WireError::new(Refusal::NoSession, "no session was free, said at once"))
             }
@@ -130,7 +130,8 @@ impl SessionIntake {
         accepted: Accepted,
         turn: OwnedSemaphorePermit,
     ) -> Result<(), WireError> {
-        // Until the session is let go, should its first message not come: else whoever accepts next would get the one after it.
+        // If the first message does not come, the turn is kept until the session is released: else the next one to accept would get
+        // the session after it.
         let mut turn = Some(turn);
         let Accepted { place, mut receiver, locked_until } = accepted;
         debug!(entity = %self.origin.path, session = %place.id, "accepted a session");
@@ -142,7 +143,7 @@ impl SessionIntake {
             self.origin.shared.locks.tell_interruption();
         }
         debug!(entity = %self.origin.path, session = %held.session.place.id, "released a session");
-        // Before the link ends: what is in flight is not ours any more.
+        // Before the link ends: the message in flight is lost with it.
         drop(held);
         receiver.close().await;
         served
@@ -155,7 +156,7 @@ impl SessionIntake {
         receiver: &mut dyn WireReceiver,
         turn: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(), WireError> {
-        // Whoever accepts next does so after the first message is here: sessions begin in the order in which they are free.
+        // The next session is accepted after the first message is here: sessions begin in the order in which they are free.
         let mut now = self.ask(receiver, self.sessions.idle.max(FIRST_MESSAGE_WAIT)).await?;
         loop {
             let (until, waits) = match now {
@@ -195,7 +196,7 @@ impl SessionIntake {
         }
     }
 
-    /// One message, and no more before that one is settled.
+    /// Asks for one message, and for no other before that one is settled.
     async fn ask(&self, receiver: &mut dyn WireReceiver, patience: Duration) -> Result<Now, WireError> {
         receiver.allow(1).await?;
         Ok(Now::Asking(later(Instant::now(), patience)))
@@ -228,7 +229,7 @@ impl SessionIntake {
         if let Some(rest) = early(&incoming, SystemTime::now()).filter(|&rest| rest <= limit)
             && receiver.handle().release(&tag).await
         {
-            // Whoever let it wait does not hold the session any more.
+            // It waits for its next attempt, and the consumer that made it wait no longer holds the session.
             return Ok(Now::Resting(later(Instant::now(), rest)));
         }
         session.take();
@@ -246,7 +247,7 @@ impl SessionIntake {
         Ok(Now::Handing)
     }
 
-    /// Counted, and before the next one is asked for: it comes first again.
+    /// Gives the message back, counted, before the next one is asked for: it comes first again.
     async fn give_back(&self, lock: Uuid, wire: &dyn Wire, session: &Session) -> Result<(), WireError> {
         let how = SettleAs::abandon().within(Some(&session.place));
         wire.settle(&self.origin.path, &[lock], &how).await

@@ -1,5 +1,5 @@
-//! Dead-lettering by the broker's own means. Reason, description and properties are added to the message, and may not fit on
-//! it any more: then less is said, and in the end nothing. A message that cannot be dead-lettered would come again for ever.
+//! Dead-lettering by the broker. It adds reason, description and properties to the message. If they do not fit, less is added, in the
+//! end nothing: a message that cannot be dead-lettered would come again forever.
 
 use fe2o3_amqp_types::primitives::SimpleValue;
 use tracing::warn;
@@ -10,10 +10,10 @@ use crate::convert::{cut, is_mark};
 use crate::error::{Refusal, WireError};
 use crate::wire::{InSession, SettleAs, SettleKind};
 
-/// How many characters of a description are kept where all of it does not fit.
+/// The characters that are kept of a description that does not fit.
 const SHORT: usize = 256;
 
-/// What is said of a dead letter.
+/// What is added to a dead letter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DeadLetterText {
     pub(crate) reason: String,
@@ -27,7 +27,7 @@ impl DeadLetterText {
         Self { reason: cut(reason), description: cut(description), properties: Vec::new() }
     }
 
-    /// The same with less and less of it, from everything to nothing.
+    /// This text and shorter ones, from everything to nothing.
     fn shorter_and_shorter(self) -> Vec<Self> {
         let short = Self { description: self.description.chars().take(SHORT).collect(), ..self.clone() };
         let no_description = Self { description: String::new(), ..self.clone() };
@@ -66,7 +66,7 @@ pub(crate) async fn dead_letter(
     refused.map_or(Ok(()), Err)
 }
 
-/// Whether less may be taken. Not every broker says in the same text that there is no room on a message.
+/// Whether a shorter text may help. Brokers differ in how they refuse what does not fit.
 fn may_be_too_much(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::TooLarge | Refusal::NotAllowed | Refusal::Unexplained | Refusal::Other)
 }

@@ -91,15 +91,15 @@ async fn complete(receipt: Receipt) -> Settled {
     done(receipt, completed).await
 }
 
-/// Uncounted, by the link that it came on. Where that is gone only giving back that counts is left.
+/// Gives a message back on its own link, which is not counted. If that link is gone, it can only be given back counted.
 async fn release(receipt: Receipt) -> Settled {
-    // It may be back at once: then it is not lost.
+    // Before the release: the message may come again at once, and is then not lost.
     receipt.locked.shared.locks.leave(&receipt.locked.lock);
     if receipt.locked.handle.release(&receipt.locked.tag).await {
         fail_point(FailPoint::NackHandedOver);
         receipt.settled();
     } else if receipt.locked.session.is_some() {
-        // What is locked in a session is locked no longer than its link lives.
+        // A message of a session is locked only while the link of the session lives.
         return done(receipt, Err(WireError::new(Refusal::SessionLockLost, "its link is gone"))).await;
     } else {
         drop(receipt);
@@ -107,8 +107,8 @@ async fn release(receipt: Receipt) -> Settled {
     Ok(())
 }
 
-/// In a session a copy would come behind what it was before. The message itself is given back, with everything written on it
-/// that would be on the copy, and comes first again once its session has rested for the wait.
+/// Retries a message of a session without a copy, which would come after the messages behind it. The message itself is given back
+/// with the headers of the copy, and comes first again once its session has rested for the wait.
 async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled {
     let mut changes = convert::changes(&receipt.locked.delivered, copy);
     changes.push(convert::counted(
@@ -123,7 +123,7 @@ async fn write_down(receipt: Receipt, wait: Duration, copy: &Message) -> Settled
             if let Some(session) = &receipt.locked.session {
                 session.rest(wait);
             }
-            // Not forgotten on its link: whatever was said there of this delivery could be heard of the one that comes next.
+            // Not forgotten on its link: the broker could take that for the next delivery of the message.
             receipt.settled();
             Ok(())
         }
@@ -140,7 +140,7 @@ fn hold_back(receipt: Receipt, wait: Duration) {
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
         receipt.locked.shared.locks.leave(&receipt.locked.lock);
-        // Only once it is back is there room for another one: it keeps its place.
+        // It keeps its place among the deliveries in flight until it is given back.
         if !receipt.is_lost()
             && receipt
                 .locked
@@ -215,7 +215,7 @@ async fn replace(
     }
 }
 
-/// After the broker's word.
+/// Ends a settlement with the broker's answer.
 async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
     match settled {
         Ok(()) => {
@@ -225,9 +225,9 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
         }
         Err(error) if error.is_lock_lost() => {
             match &receipt.locked.session {
-                // It takes along what is in flight of it.
+                // The message in flight is lost with its session.
                 Some(session) => session.lose(),
-                // Off the link's books, and not as accepted: where its lock is held all the same, that would remove it.
+                // Released on its link, not accepted: if the lock holds after all, accepting would remove the message.
                 None => {
                     receipt.locked.handle.release(&receipt.locked.tag).await;
                 }
@@ -236,7 +236,7 @@ async fn done(receipt: Receipt, settled: Result<(), WireError>) -> Settled {
             receipt.settled();
             Err(SettleError::lost(said))
         }
-        // Perhaps it was done: a second try is then answered with a lost lock.
+        // It may be done: a second attempt is then answered with a lost lock.
         Err(error) => {
             let said = error.into_error(&format!("settling a message of `{}`", receipt.locked.entity));
             Err(SettleError::held(said, receipt))

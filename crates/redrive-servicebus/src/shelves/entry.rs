@@ -1,4 +1,4 @@
-//! A message that was looked at, and what is shown of it.
+//! What is shown of a message on a shelf.
 
 use redrive_core::{Shelf, Shelved};
 

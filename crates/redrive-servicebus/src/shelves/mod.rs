@@ -1,7 +1,7 @@
 //! The operators' side: what rests in dead-letter queues, and how it gets back.
 //!
-//! `place` is where messages of a shelf rest, `looked` what is shown of one, `work` what is done with them, `hand` what is locked
-//! meanwhile, `progress` how far that came.
+//! `place` is a queue where messages of a shelf rest, `entry` what is shown of one message, `work` what is done with messages,
+//! `receiver` what is locked meanwhile, `progress` how far the work came.
 
 mod entry;
 mod place;
@@ -27,9 +27,9 @@ use entry::SeenEntry;
 use place::{Marks, Place};
 use work::{Work, only};
 
-/// How many messages are looked at by one request.
+/// The most messages that one request peeks.
 const AT_ONCE: i32 = 100;
-/// How many messages are locked at most where one can only look by locking.
+/// The most messages that are locked at the same time by a protocol that can look at messages only by locking them.
 const HELD_AT_MOST: usize = 1000;
 
 /// The shelves of one queue or subscription: its dead-letter queue (and that of its retry queue), and where parked messages
@@ -157,7 +157,7 @@ async fn peek(wire: &dyn Wire, path: &str, from: i64) -> Result<Vec<Incoming>, T
     Ok(peeked.into_iter().map(convert::incoming).collect())
 }
 
-/// Everything there, up to a bound, where one can only look by locking.
+/// Locks everything there, up to a bound, by a protocol that can look at messages only by locking them. `None`: by peeking.
 async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Held>, TransportError> {
     // One more tells whether there are more.
     let held = wire.hold_all(place, HELD_AT_MOST + 1).await;
@@ -168,7 +168,7 @@ async fn hold_all(wire: &dyn Wire, place: &str) -> Result<Option<Held>, Transpor
     Ok(Some(Held { arrived, handle, more: !beyond.is_empty() }))
 }
 
-/// Gives back what was only looked at.
+/// Gives back messages that were locked to be looked at.
 async fn unlock(wire: &dyn Wire, place: &str, held: &[Arrived]) {
     let locks: Vec<_> = held.iter().map(|arrived| arrived.lock).collect();
     if let Err(error) = wire.settle(place, &locks, &SettleAs::abandon()).await {

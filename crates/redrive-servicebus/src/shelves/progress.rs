@@ -1,4 +1,4 @@
-//! What became of the messages of one shelf while it was worked through. Decides; does nothing.
+//! How far the work on one place came, and what follows from a failure. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,10 +6,10 @@ use redrive_core::{EntryHandle, EntryOutcome, ShelfReport, TransportError};
 
 use crate::error::{self, Refusal};
 
-/// How often a message is tried again whose lock was lost.
+/// How many lost locks of one message are tried again.
 const LOSSES: u32 = 5;
 
-/// Why something was not done for a message.
+/// Why the work failed for a message.
 #[derive(Debug)]
 pub(super) struct NotDone {
     pub(super) refusal: Refusal,
@@ -28,11 +28,11 @@ pub(super) struct Named {
 /// What follows from it.
 #[derive(Debug)]
 pub(super) enum NextStep {
-    /// It comes again, and is tried again.
+    /// The message comes again, and is tried again.
     Again,
-    /// This one cannot be done; the others can.
+    /// This message stays; the others can be done.
     LeaveIt(TransportError),
-    /// None can be done any more.
+    /// No message can be done any more.
     Stop(TransportError),
 }
 

@@ -1,4 +1,4 @@
-//! The messages of one shelf that are locked while it is worked through. Their locks are renewed for as long as that takes.
+//! Receiving the messages of one place while it is worked through. Their locks are renewed for as long as that takes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::error::WireError;
 use crate::receive::locks::{Held, Locks};
 use crate::wire::{Arrived, Handle, Wire, WireReceiver};
 
-/// How many messages are on their way to us, or wait to be worked at, at most.
+/// The most messages that are on their way, or wait to be worked on.
 const CREDIT: u32 = 50;
-/// For how long locks are renewed at most.
+/// How long locks are renewed at most.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The locks of what is held. Until it is dropped they are renewed.
+/// The locks of what is held. They are renewed until this is dropped.
 #[derive(Debug)]
 pub(super) struct RenewedLocks {
     locks: Arc<Locks>,
@@ -80,7 +80,7 @@ impl Drop for RenewedLocks {
     }
 }
 
-/// What is handed out on one link.
+/// Receives on one link.
 pub(super) struct ShelfReceiver {
     receiver: Box<dyn WireReceiver>,
     pub(super) locks: RenewedLocks,
@@ -97,7 +97,7 @@ impl ShelfReceiver {
         Self { receiver, locks, waiting: VecDeque::new(), room: CREDIT as usize, credit: 0, failed: None }
     }
 
-    /// The next message to work at; `None` when none comes for so long.
+    /// The next message to work on; `None` if none comes for this long.
     pub(super) async fn next(&mut self, patience: Duration) -> Result<Option<Taken>, WireError> {
         loop {
             if let Some(taken) = self.waiting.pop_front() {
@@ -114,7 +114,7 @@ impl ShelfReceiver {
         }
     }
 
-    /// Does something, and takes meanwhile what comes in: its locks run from when it was handed out.
+    /// Runs a future, and takes what arrives meanwhile: a lock runs from the moment of the delivery.
     pub(super) async fn meanwhile<T>(&mut self, something: impl Future<Output = T>) -> T {
         tokio::pin!(something);
         loop {
@@ -129,24 +129,24 @@ impl ShelfReceiver {
         }
     }
 
-    /// After a lock was lost: fewer wait at a time.
+    /// Lets fewer messages wait at a time, after a lock was lost.
     pub(super) fn take_less(&mut self) {
         self.room = (self.room / 2).max(1);
     }
 
-    /// It is settled: off the link's books.
+    /// Forgets a settled message.
     pub(super) async fn forget(&self, taken: &Taken) {
         self.locks.leave(taken);
         self.receiver.handle().forget(&taken.arrived.tag).await;
     }
 
-    /// Its lock is taken for lost. Where it is held all the same, it comes again at once.
+    /// Releases a message whose lock seems lost. If the lock holds after all, the message comes again at once.
     pub(super) async fn release(&self, taken: &Taken) {
         self.locks.leave(taken);
         self.receiver.handle().release(&taken.arrived.tag).await;
     }
 
-    /// What was taken and not settled goes back at once, and not when its lock runs out.
+    /// Gives back at once what was taken and not settled, not only when its lock runs out.
     pub(super) async fn give_back(mut self, wire: &dyn Wire, place: &str, others: Vec<Taken>) {
         if self.receiver.drain().await.is_ok() {
             let _ = wire.peek(place, i64::MAX, 1).await;
@@ -168,7 +168,7 @@ impl ShelfReceiver {
         self.waiting.push_back(taken);
     }
 
-    /// For as many as there is room for. Credit is never taken back: see [`WireReceiver::allow`].
+    /// Asks for as many as there is room for. Credit is never taken back: see [`WireReceiver::allow`].
     async fn ask(&mut self) -> Result<(), WireError> {
         let room = self.room.saturating_sub(self.waiting.len());
         if room > self.credit {

@@ -1,4 +1,4 @@
-//! What is done with the messages of a shelf that were chosen, one after the other.
+//! Working on the chosen messages of a shelf, one after the other.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl ServiceBusShelves {
         self.work_through(&*wire, (place, shelf), chosen, work, report).await
     }
 
-    /// Those that are meant, by their numbers.
+    /// The entries that the selection means, by their sequence numbers.
     async fn choose(
         &self,
         wire: &dyn Wire,
@@ -105,7 +105,7 @@ impl ServiceBusShelves {
         Ok(found)
     }
 
-    /// Takes messages until all that were chosen are done with; the others are given back in the end.
+    /// Takes messages until all chosen ones are done; gives the others back in the end.
     async fn work_through(
         &self,
         wire: &dyn Wire,
@@ -167,7 +167,7 @@ impl ServiceBusShelves {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// Of messages that have to be locked to be seen: those that are meant, until no lock of them was lost.
+    /// Works on messages that have to be locked to be seen, until no lock of a chosen one was lost.
     async fn work_by_holding(
         &self,
         wire: &dyn Wire,
@@ -199,8 +199,8 @@ impl ServiceBusShelves {
         Ok(())
     }
 
-    /// Does the work for those that are meant, and gives the others back. Answers whether some must be held again: those that
-    /// are `left` and come again.
+    /// Works on the chosen messages among the locked ones, and gives the others back. Answers whether some must be locked again:
+    /// those in `left` whose locks were lost.
     async fn work_on_held(
         &self,
         wire: &dyn Wire,

@@ -80,7 +80,8 @@ pub(crate) trait Wire: Debug + Send + Sync {
         Err(WireError::new(Refusal::NotAllowed, format!("no session `{}` of `{entity}` is held", session.id)))
     }
 
-    /// Where one can only look by locking: up to so many messages from the head on, all locked, and the way to give them back.
+    /// For a protocol that can look at messages only by locking them: up to this many messages from the head, locked, and the way to
+    /// give them back.
     /// `None`: by [`Wire::peek`].
     async fn hold_all(&self, _entity: &str, _most: usize) -> Result<Option<HeldAll>, WireError> {
         Ok(None)
@@ -108,7 +109,7 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
     /// The next one, if it is here already.
     fn next_now(&mut self) -> Option<Result<Arrived, WireError>>;
 
-    /// Lets the broker hand out so many more than have been taken by `next`. Never fewer than were allowed before: the
+    /// Lets the broker hand out this many more than were taken by `next`. Never fewer than were allowed before: the
     /// client library takes what then is too much for a fault of the broker.
     async fn allow(&mut self, more: u32) -> Result<(), WireError>;
 

@@ -121,7 +121,7 @@ impl Requests {
                 Some(transaction) => sending::post(transaction, &mut sender, &sendable).await.map(drop),
             };
             if let Err(error) = handed_over {
-                // The next one who asks attaches anew.
+                // The next request attaches another link.
                 self.waiting.end();
                 return Err(error);
             }

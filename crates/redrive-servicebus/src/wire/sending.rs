@@ -25,7 +25,7 @@ use crate::error::WireError;
 /// When to look again for the first time, and at most how long to wait between two looks.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
-/// A message with a body of so many bytes goes in one frame.
+/// A message with a body of up to this many bytes goes in one frame.
 const IN_ONE_FRAME: usize = 8 * 1024;
 
 /// Hands a message over. Answers what will tell what became of it. After an error the link is not to be used again.
@@ -79,14 +79,14 @@ impl Patience {
         Self { until: Instant::now() + REPLY_WAIT, look_again }
     }
 
-    /// Waits for an attempt; none where it is to be made anew. What goes in several frames may be handed over in part when it
+    /// Waits for an attempt; `None`: repeat it. What goes in several frames may be handed over in part when it
     /// is given up, and that would spoil what is sent next: it is waited for until the end, and its link is given up then.
     async fn with<T>(
         &mut self,
         attempt: impl Future<Output = T>,
         goes_in_one_frame: impl Fn() -> bool,
     ) -> Result<Option<T>, WireError> {
-        // Whatever this task's budget: that it ran out is no reason to make the attempt anew.
+        // Without the budget of this task: its end is no reason to repeat the attempt.
         let mut attempt = pin!(unconstrained(attempt));
         loop {
             let now = Instant::now();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_missed_the_word_of_credit_is_made_anew() {
+    async fn an_attempt_that_missed_the_credit_is_repeated() {
         let mut patience = Patience::new(SHORTEST);
         assert_eq!(patience.with(pending::<()>(), || true).await.ok(), Some(None));
         assert_eq!(patience.with(ready(7), || true).await.ok(), Some(Some(7)));

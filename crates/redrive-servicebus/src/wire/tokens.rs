@@ -78,7 +78,7 @@ impl Tokens {
         Ok(token.renew_at)
     }
 
-    /// The node, attached anew where it ended: by a broker that ends links on which nothing happens.
+    /// The node. It is attached again if its link ended: brokers end links that are idle.
     async fn cbs(&self) -> Result<Arc<Requests>, WireError> {
         let mut cbs = self.cbs.lock().await;
         if !cbs.is_live() {

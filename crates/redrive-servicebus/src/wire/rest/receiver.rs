@@ -168,7 +168,7 @@ impl Feed {
                         not_before = asked_at + self.inner.poll_wait;
                     }
                     Ok((_, Err(error))) => {
-                        // The receiver is made anew; what is still under way is kept for that one.
+                        // The intake makes another receiver. Messages of requests that are still waiting are kept for that one.
                         lock(&self.shared.room).ending = true;
                         let _ = self.to.send(Err(error));
                     }

@@ -13,7 +13,7 @@ use crate::transport::{Facts, Signal, Signals};
 const MOST_UNRECEIVED: usize = 1024;
 
 /// Filled by [`Signals`], from before the transport is opened on.
-pub(crate) struct Told {
+pub(crate) struct SignalState {
     /// `None`: not opened yet, and nothing has changed.
     facts: RwLock<Option<Arc<Facts>>>,
     interruption: Mutex<Interruption>,
@@ -29,7 +29,7 @@ struct Interruption {
 /// Deliveries that came again because their connection was lost before they were received; to nobody's fault.
 struct Unreceived(Option<Vec<Delivery>>);
 
-impl Told {
+impl SignalState {
     /// Nothing yet; and where to tell it. `remembers`: whether anybody asks for what was never received. `changed` is called
     /// with facts that are told after [`opened`](Self::opened) and differ from those before.
     pub(crate) fn listen(
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_was_never_received_is_kept_until_it_is_too_much() {
-        let (told, signals) = Told::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {});
         let unreceived = || told.take_interruption().1.map(|deliveries| deliveries.len());
         signals.send(Signal::Interrupted { unreceived: deliveries(MOST_UNRECEIVED - 1) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
@@ -150,14 +150,14 @@ mod tests {
         signals.send(Signal::Interrupted { unreceived: deliveries(5 * MOST_UNRECEIVED) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(unreceived(), None);
-        let (told, signals) = Told::listen(false, |_| {});
+        let (told, signals) = SignalState::listen(false, |_| {});
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(told.take_interruption().1.map(|deliveries| deliveries.len()), Some(0), "nobody asks");
     }
 
     #[test]
     fn a_change_that_was_told_before_is_newer_than_what_opening_answers() {
-        let (told, signals) = Told::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {});
         signals.send(Signal::FactsChanged(Facts::new("newer")));
         told.opened(Facts::new("older"));
         assert_eq!(told.facts().system, "newer");
@@ -167,7 +167,7 @@ mod tests {
     fn each_change_after_the_opening_is_told_once() {
         let changes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&changes);
-        let (told, signals) = Told::listen(true, move |facts| seen.lock().unwrap().push(facts.system));
+        let (told, signals) = SignalState::listen(true, move |facts| seen.lock().unwrap().push(facts.system));
         told.opened(Facts::new("old"));
         for system in ["old", "new", "new", "newer"] {
             signals.send(Signal::FactsChanged(Facts::new(system)));
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_recovery_is_heard_from_the_call_on() {
-        let (told, signals) = Told::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {});
         signals.send(Signal::Recovered);
         let mut recovered = Box::pin(told.recovered());
         assert!((&mut recovered).now_or_never().is_none(), "that was before");
