@@ -13,7 +13,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Proxy, Version};
 use redrive_core::{
-    BoxError, Facts, Message, Needs, OpenError, Publisher, Shelf, Shelves, Signals, Transport,
+    BoxError, Facts, Message, Needs, OpenError, Publisher, Selection, Shelf, Shelves, Signals, Transport,
     TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
@@ -64,7 +64,9 @@ impl Proxied {
     /// Asks the broker something on the connection that the deliveries come on. Each connection notices its end by itself, and
     /// where it is shared the shelves are counted on another.
     async fn asks_where_it_consumes(&self) -> Result<(), TransportError> {
-        self.transport.shelves().browse(Shelf::DeadLetter, None, 0).await.map(drop)
+        // Of no entry: it opens a channel, and takes nothing in flight. An empty page asks the broker nothing.
+        let none = Selection::handles([]);
+        self.transport.shelves().discard(Shelf::DeadLetter, &none).await.map(drop)
     }
 }
 
