@@ -52,7 +52,7 @@ impl MemoryBroker {
     }
 
     /// Puts a message into a queue as it is, as a publisher does that does not use redrive. Needs no transport, and no runtime.
-    /// Services publish with [`Memory::publisher`].
+    /// Services publish with [`Memory::publisher`](crate::Memory::publisher).
     ///
     /// # Errors
     ///

@@ -267,7 +267,7 @@ async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(sce
         .suspects(Suspects::none())
         .observer(move |event: &Event<'_>| match event {
             Event::Settled { .. } => events.send("settled").unwrap_or_default(),
-            Event::SettledOnSight { .. } => events.send("on sight").unwrap_or_default(),
+            Event::Deduplicated { .. } => events.send("on sight").unwrap_or_default(),
             _ => {}
         })
         .handler(move |delivery: Delivery| {

@@ -62,7 +62,7 @@ pub struct Diary {
 pub struct Entry {
     /// What was delivered.
     pub delivery: Delivery,
-    /// What became of it; `None` for one that was settled on sight.
+    /// What became of it; `None` for one that was deduplicated.
     pub disposition: Option<Disposition>,
 }
 
@@ -80,7 +80,7 @@ impl Diary {
         move |event: &Event<'_>| {
             let (delivery, disposition) = match event {
                 Event::Settled { delivery, disposition } => (*delivery, Some((*disposition).clone())),
-                Event::SettledOnSight { delivery } => (*delivery, None),
+                Event::Deduplicated { delivery } => (*delivery, None),
                 _ => return,
             };
             diary.entries.lock().unwrap().push(Entry { delivery: delivery.clone(), disposition });

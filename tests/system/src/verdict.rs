@@ -178,7 +178,7 @@ impl fmt::Display for Verdict {
         write!(
             f,
             "{} messages, {} acknowledged ({} of them unseen), {} dead-lettered, 0 lost, {} handled to an end more than \
-             once, {} settled on sight, {} runs (at most {} of one message, {ATTEMPTS} attempts allowed, handed out at \
+             once, {} deduplicated, {} runs (at most {} of one message, {ATTEMPTS} attempts allowed, handed out at \
              most {} times)",
             self.messages,
             self.acknowledged,

@@ -104,7 +104,7 @@ pub struct Record {
     pub acked: u32,
     /// How often it was put onto a shelf, likewise.
     pub shelved: u32,
-    /// How often it was settled on sight.
+    /// How often it was deduplicated.
     pub on_sight: u32,
 }
 

@@ -101,8 +101,8 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     let (again, said) = service.to_the_end(&ids, &operator).await;
     report(&format!(
         "{alarm:?} alarm on {on}: {MESSAGES} messages, rested at {before} handled, took messages again within \
-         {resumed:.1?} of the command that ends the alarm, 0 lost, {again} ended more than once, {} settled on sight",
-        said.settled_on_sight
+         {resumed:.1?} of the command that ends the alarm, 0 lost, {again} ended more than once, {} deduplicated",
+        said.deduplicated
     ));
 }
 

@@ -195,7 +195,7 @@ impl Scene {
     }
 
     /// Lets a process do what the dead one left behind, at least so many ends; answers how often the message came to an end,
-    /// and how often it was settled on sight: two copies that are alike in everything may be one to the worker.
+    /// and how often it was deduplicated: two copies that are alike in everything may be one to the worker.
     async fn ends(&mut self, flow: Flow, point: FailPoint, least: usize, what: &str) -> (usize, usize) {
         if flow == Flow::Redrive {
             self.operator.start();

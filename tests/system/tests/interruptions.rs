@@ -33,12 +33,12 @@ async fn run(faulty: Faulty<Memory>, ends: usize) -> (Report, usize, Vec<&'stati
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acknowledgement_lost_on_its_way_is_made_good_on_sight() {
+async fn an_acknowledgement_lost_on_its_way_is_deduplicated() {
     let (broker, transport) = memory_with(numbered(1));
     let faulty = Faulty::new(transport).fail_settle(1, Fault::LostAfter);
     let (report, runs, names, _) = run(faulty, 1).await;
     assert_eq!((runs, names), (1, vec!["on sight"]), "the handler must not run twice");
-    assert_eq!((report.lost, report.settled_on_sight), (1, 1));
+    assert_eq!((report.lost, report.deduplicated), (1, 1));
     assert_eq!(broker.depth(QUEUE), 0);
 }
 
@@ -72,7 +72,7 @@ async fn a_settlement_that_was_lost_before_it_was_carried_out_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_acknowledged_and_lost_before_is_settled_on_sight_all_the_same() {
+async fn what_was_acknowledged_and_lost_before_is_deduplicated_all_the_same() {
     let (broker, transport) = memory_with(numbered(1));
     let faulty = Faulty::new(transport).fail_settle(1, Fault::LostBefore);
     let (_, runs, names, _) = run(faulty, 1).await;

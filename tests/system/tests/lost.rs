@@ -111,7 +111,7 @@ async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
     let all_handled =
         async { tokio::time::timeout(mins(10), all_handled).await.expect("it is not handled again") };
     let (report, ()) = tokio::join!(consumer.run_until(all_handled), loses);
-    assert_eq!(report.unwrap().settled_on_sight, 0, "{diary:?}");
+    assert_eq!(report.unwrap().deduplicated, 0, "{diary:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,11 +164,11 @@ impl Scene {
         let began = Instant::now();
         let (again, said) = service.to_the_end(ids, &self.operator).await;
         report(&format!(
-            "connections on {}: {figures}; {} messages, 0 lost, {again} ended more than once, {} settled on sight, the \
+            "connections on {}: {figures}; {} messages, 0 lost, {again} ended more than once, {} deduplicated, the \
              rest took {:.1?}",
             self.on,
             ids.len(),
-            said.settled_on_sight,
+            said.deduplicated,
             began.elapsed()
         ));
         let rungs = fate::WAITS.map(|wait| format!("{}--retry-{}ms", self.queue, wait.as_millis()));

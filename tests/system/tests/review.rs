@@ -117,7 +117,7 @@ async fn what_was_settled_is_not_given_back_as_a_copy_that_nobody_knows() {
     })
     .handler(succeed);
     let report = consumer.run_until(async move { shutdown.notified().await }).await.unwrap();
-    assert_eq!((report.settled_on_sight, report.released), (1, 0), "{report:?}");
+    assert_eq!((report.deduplicated, report.released), (1, 0), "{report:?}");
     assert_eq!(broker.depth(QUEUE), 0, "it was handled, and must not be handled again");
 }
 

@@ -61,7 +61,7 @@ pub enum Event<'a> {
         disposition: &'a Disposition,
     },
     /// A delivery was settled without being handled, because it had been settled before.
-    SettledOnSight {
+    Deduplicated {
         /// The delivery.
         delivery: &'a Delivery,
     },

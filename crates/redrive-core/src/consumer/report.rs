@@ -24,7 +24,7 @@ pub struct Report {
     /// Given back.
     pub released: u64,
     /// Deduplicated: settled without being handled, because they had been settled before.
-    pub settled_on_sight: u64,
+    pub deduplicated: u64,
     /// Not settled: lost with a connection, or when a lock ran out; to come again.
     pub lost: u64,
     /// Handled alone, because a process may have died of them; they are among the others too.
@@ -41,7 +41,7 @@ pub(crate) struct Counters {
     parked: AtomicU64,
     discarded: AtomicU64,
     released: AtomicU64,
-    settled_on_sight: AtomicU64,
+    deduplicated: AtomicU64,
     lost: AtomicU64,
     suspects: AtomicU64,
 }
@@ -60,8 +60,8 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn settled_on_sight(&self) {
-        self.settled_on_sight.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn deduplicated(&self) {
+        self.deduplicated.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn lost(&self) {
@@ -82,7 +82,7 @@ impl Counters {
             parked: read(&self.parked),
             discarded: read(&self.discarded),
             released: read(&self.released),
-            settled_on_sight: read(&self.settled_on_sight),
+            deduplicated: read(&self.deduplicated),
             lost: read(&self.lost),
             suspects: read(&self.suspects),
         }

@@ -87,7 +87,7 @@ impl<T: Transport> Context<T> {
         mut in_hand: InHand,
     ) -> Option<Due<ReceiptOf<T>>> {
         if in_hand.known {
-            self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
+            self.settle_duplicate(&delivery, &mut in_hand, receipt).await;
             return None;
         }
         if delivery.history().not_before.is_some()
@@ -136,12 +136,12 @@ impl<T: Transport> Context<T> {
         due
     }
 
-    async fn settle_on_sight(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
+    async fn settle_duplicate(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
         tracing::info!("deduplicated: it was settled before, and only its acknowledgement was lost");
         if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
             self.settled_at_last(delivery, in_hand);
-            self.counters.settled_on_sight();
-            self.tell(&Event::SettledOnSight { delivery });
+            self.counters.deduplicated();
+            self.tell(&Event::Deduplicated { delivery });
         }
     }
 
@@ -152,7 +152,7 @@ impl<T: Transport> Context<T> {
         let (known, ticket) = self.arrived(&delivery);
         let mut in_hand = InHand { ticket, known, ..InHand::default() };
         if known {
-            return self.settle_on_sight(&delivery, &mut in_hand, receipt).await;
+            return self.settle_duplicate(&delivery, &mut in_hand, receipt).await;
         }
         self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
     }

@@ -251,7 +251,7 @@ fn observer(log: &Arc<LogWriter>) -> impl Fn(&Event<'_>) + Send + Sync + 'static
             disposition: disposition.name().to_owned(),
         }),
         Event::Lost { delivery } => log.write(&Line::Lost { id: delivery.id().to_owned() }),
-        Event::SettledOnSight { delivery } => {
+        Event::Deduplicated { delivery } => {
             log.write(&Line::Settled { id: delivery.id().to_owned(), disposition: "on-sight".to_owned() });
         }
         _ => {}
