@@ -88,7 +88,7 @@ fn allocations_per_message(runtime: &Runtime, end: End) -> (f64, f64) {
     (each(half.0, all.0), each(half.1, all.1))
 }
 
-/// A consumer with the whole preset, and so many messages waiting for it; it stops after the last one.
+/// A consumer with the whole preset, and this many messages waiting for it; it stops after the last one.
 fn consumer(end: End, messages: u64) -> Runner<Memory> {
     let transport = Memory::new("orders");
     for number in 0..messages {

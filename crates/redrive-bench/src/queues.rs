@@ -52,7 +52,7 @@ impl Queues {
         &self.work
     }
 
-    /// Puts so many persistent messages into the work queue, empties the others, and waits until they lie there.
+    /// Puts this many persistent messages into the work queue, empties the others, and waits until they lie there.
     pub(crate) async fn fill(&self, work: Work, count: u64) -> Result<()> {
         for queue in self.all() {
             self.channel.queue_purge(queue.as_str().into(), QueuePurgeOptions::default()).await?;
@@ -104,7 +104,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Waits until so many messages lie in a queue, twice in a row: some may be on their way back.
+    /// Waits until this many messages lie in a queue, twice in a row: some may be on their way back.
     async fn wait_for(&self, queue: &str, messages: u64) -> Result<()> {
         let began = Instant::now();
         let mut right = 0;

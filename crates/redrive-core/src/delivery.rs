@@ -100,7 +100,7 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, from a broker that itself takes a message away after so many deliveries. The consumer says so of
+    /// The same delivery, from a broker that itself takes a message away after this many deliveries. The consumer says so of
     /// every delivery, from [`Limits::deliveries`](crate::Limits::deliveries).
     #[must_use]
     pub fn with_delivery_limit(mut self, limit: Option<u32>) -> Self {

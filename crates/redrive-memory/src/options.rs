@@ -1,6 +1,6 @@
 //! The limits of a broker.
 
-/// What a broker allows. Without limits unless said otherwise. The limits hold for each queue by itself.
+/// What a broker allows. Default: no limits. The limits hold for each queue by itself.
 ///
 /// ```
 /// use redrive_memory::{MemoryBroker, MemoryOptions};

@@ -37,6 +37,11 @@ impl Bench for Queue {
         Ok(())
     }
 
+    async fn interrupt(&self, transport: &Memory) -> Result<bool, BoxError> {
+        transport.interrupt();
+        Ok(true)
+    }
+
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
         Ok(self.broker.shelf(&self.name, shelf))
     }

@@ -228,6 +228,11 @@ impl Bench for Queue {
         Ok(())
     }
 
+    async fn interrupt(&self, transport: &Proxied) -> Result<bool, BoxError> {
+        transport.proxy.cut();
+        Ok(true)
+    }
+
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {
         let shelved = self.producer.shelves().browse(shelf, None, usize::MAX).await?.entries;
         Ok(shelved.into_iter().map(|shelved| shelved.message).collect())

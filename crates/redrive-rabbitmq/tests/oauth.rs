@@ -50,7 +50,7 @@ impl Issuer {
             ];
             let plugins = ["rabbitmq_auth_backend_oauth2"];
             let node = own_node_with_files(version, &config, &plugins, &[("public.pem", &*public)]);
-            // 3.10 remembers for this long what a token allowed; a minute, unless told otherwise.
+            // 3.10 remembers for this long what a token allowed; by default a minute.
             node.ctl(&["eval", "application:set_env(rabbit, channel_tick_interval, 2000)."]).expect("set");
             node
         };
@@ -179,7 +179,7 @@ async fn a_token_that_is_renewed_in_time_keeps_the_connection(version: Version) 
     })
     .await;
     assert_eq!(seen.connections.len(), 3, "{:?}", seen.connections);
-    assert_eq!(consumers(&node).await, seen.connections, "a connection was made anew");
+    assert_eq!(consumers(&node).await, seen.connections, "a connection was made again");
     assert_eq!(seen.unsettled, 0, "something was refused meanwhile");
     connections.close().await;
 }

@@ -22,7 +22,7 @@ tests!(
     an_empty_page_is_no_end_and_passes_nothing_over,
 );
 
-/// A content header takes so many bytes beside the text: the message fills what a client library reads to the last byte.
+/// A content header takes this many bytes beside the text: the message fills what a client library reads to the last byte.
 const FILLS_A_FRAME: usize = 130_900;
 const TOO_LARGE_TO_BE_COPIED: usize = 120_000;
 

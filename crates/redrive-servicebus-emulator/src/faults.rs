@@ -86,7 +86,7 @@ impl Fault {
         self
     }
 
-    /// Lets so many such steps pass first.
+    /// Lets this many such steps pass first.
     pub fn after(mut self, steps: u32) -> Self {
         self.after = steps;
         self

@@ -39,7 +39,7 @@ impl<H: Harness> Case<H> {
         }
     }
 
-    /// What rests on the shelf, once this many rest there; fails when there are never so many, or more.
+    /// What rests on the shelf, once this many rest there; fails when there are never this many, or more.
     pub(crate) async fn on_shelf(&self, shelf: Shelf, count: usize) -> Vec<Message> {
         let what = format!("{count} messages rest on the {shelf} shelf");
         let found = Mutex::new(Vec::new());

@@ -158,6 +158,18 @@ impl<H: Harness> Case<H> {
         lost.unwrap_or_else(|error| panic!("the harness does not lose a delivery: {error}"))
     }
 
+    /// Cuts the connection of a transport; false where it has none.
+    pub(crate) async fn interrupt(&self, transport: &TransportOf<H>) -> bool {
+        self.transcript.note(format_args!("{}: its connection is cut", self.name(transport)));
+        let interrupted = self.bench.interrupt(transport).await;
+        let interrupted =
+            interrupted.unwrap_or_else(|error| panic!("the harness does not cut the connection: {error}"));
+        if !interrupted {
+            self.does_not_apply("the harness cuts no connection");
+        }
+        interrupted
+    }
+
     pub(crate) async fn kill(&self, transport: &TransportOf<H>) {
         self.transcript.note(format_args!("kill {}", self.name(transport)));
         self.bench

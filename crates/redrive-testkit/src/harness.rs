@@ -7,7 +7,7 @@ use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves, Transport, Value
 
 use crate::started::Started;
 
-/// One kind of broker, as it is configured: `RabbitMQ 4.3 with quorum queues`, for example. Made anew for every
+/// One kind of broker, as it is configured: `RabbitMQ 4.3 with quorum queues`, for example. Made again for every
 /// clause; gives each clause a [`Bench`] of its own.
 pub trait Harness: Send + Sync + 'static {
     /// A queue on that broker.
@@ -88,6 +88,17 @@ pub trait Bench: Send + Sync + 'static {
     ///
     /// When that cannot be done; the clause then fails.
     fn kill(&self, transport: &Self::Transport) -> impl Future<Output = Result<(), BoxError>> + Send;
+
+    /// Cuts the connection of a transport, which can connect again at once. `false` where a transport has no connection: the clause
+    /// is then reported as not applying.
+    ///
+    /// # Errors
+    ///
+    /// When it should work and does not; the clause then fails.
+    fn interrupt(&self, transport: &Self::Transport) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        let _ = transport;
+        async { Ok(false) }
+    }
 
     /// Takes a delivery out of the hand of a transport that lives on, as a lock does that runs out: the broker hands the
     /// message out again. `false` where that does not happen on this broker: the clauses are then reported as not applying.

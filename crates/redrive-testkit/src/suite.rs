@@ -24,12 +24,12 @@ macro_rules! __with_clauses {
             a_shorter_wait_is_not_held_up_by_a_longer_one
             a_wait_longer_than_one_hop_is_never_cut_short
             what_waits_survives_its_transport
-            move_stores_on_the_dead_letter_shelf
-            move_stores_on_the_parking_shelf
-            move_removes_the_original
-            move_keeps_the_whole_message
+            shelve_stores_on_the_dead_letter_shelf
+            shelve_stores_on_the_parking_shelf
+            shelve_removes_the_original
+            shelve_keeps_the_whole_message
             a_shelf_keeps_the_order
-            reject_reaches_the_dead_letter_shelf
+            native_dead_letter_reaches_the_dead_letter_shelf
             release_gives_back
             release_counts_as_declared
             release_costs_no_attempt
@@ -43,15 +43,17 @@ macro_rules! __with_clauses {
             process_death_costs_no_attempt
             settling_after_death_answers_lost
             a_dead_receipt_harms_no_other
+            an_interruption_is_signalled_before_what_comes_again
+            an_interruption_ends_and_loses_nothing
             a_lost_delivery_says_so
             losing_one_leaves_the_others
-            a_message_at_the_hand_out_limit_is_shelved
+            a_message_at_the_delivery_limit_is_shelved
             the_first_arrival_is_the_first
-            attempt_and_hop_grow_with_every_retry
+            attempt_and_copy_number_grow_with_every_retry
             attempts_go_on_from_in_place_to_copies
-            hand_outs_start_anew_with_a_copy
+            the_delivery_count_of_a_copy_starts_at_one
             a_snooze_costs_no_attempt
-            the_story_survives_the_hop
+            the_history_survives_the_copy
             an_unwritable_shelf_refuses_the_move
             a_refused_move_can_be_tried_again
             a_refused_move_removes_nothing

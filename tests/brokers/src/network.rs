@@ -54,7 +54,7 @@ impl Network {
         bridge.and(cable).context("no bridges or cables between network namespaces here")
     }
 
-    /// A network of so many machines, up to 60, all cables plugged in.
+    /// A network of this many machines, up to 60, all cables plugged in.
     pub(crate) fn lay(machines: u8) -> Result<Network> {
         run(Command::new("ip").arg("netns")).context(
             "a cluster on one machine needs network namespaces: run this as root, with the right to make them, and with \

@@ -117,7 +117,7 @@ struct Start {
     /// Messages outlive a crash.
     #[serde(default)]
     stored: bool,
-    /// Links that are idle for so many seconds are detached.
+    /// Links that are idle for this many seconds are detached.
     idle_links: Option<u64>,
     /// It takes TLS, too: the answer has the path of the certificate to trust.
     #[serde(default)]

@@ -71,7 +71,7 @@ pub async fn within<T>(limit: Duration, what: &str, test: impl Future<Output = T
     output
 }
 
-/// A test, of so many seconds at most, for each of these functions on each version and type of queue: `v3_10::classic::name`, …
+/// A test, of this many seconds at most, for each of these functions on each version and type of queue: `v3_10::classic::name`, …
 #[macro_export]
 macro_rules! on_four_combinations {
     ($seconds:literal; $($test:ident),+ $(,)?) => {
@@ -88,7 +88,7 @@ macro_rules! on_four_combinations {
     };
 }
 
-/// A test, of so many seconds at most, for each of these functions on each version, on quorum queues: `v3_10::name`, …
+/// A test, of this many seconds at most, for each of these functions on each version, on quorum queues: `v3_10::name`, …
 #[macro_export]
 macro_rules! on_both_versions {
     ($seconds:literal; $($test:ident),+ $(,)?) => {

@@ -101,7 +101,7 @@ impl Diary {
         self.entries().into_iter().map(name).collect()
     }
 
-    /// Resolves once so many deliveries ended for good (neither retried, nor snoozed, nor released).
+    /// Resolves once this many deliveries ended for good (neither retried, nor snoozed, nor released).
     pub async fn ended(&self, count: usize) {
         let goes_on = |entry: &Entry| {
             matches!(
@@ -112,7 +112,7 @@ impl Diary {
         self.until(|entries| entries.iter().filter(|entry| !goes_on(entry)).count() >= count).await;
     }
 
-    /// Resolves once so many deliveries were settled in any way.
+    /// Resolves once this many deliveries were settled in any way.
     pub async fn settled(&self, count: usize) {
         self.until(|entries| entries.len() >= count).await;
     }

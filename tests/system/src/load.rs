@@ -51,7 +51,7 @@ impl Load {
         Self { state, publishing }
     }
 
-    /// Stops it when it has published at least so many messages: at once, if it has.
+    /// Stops it when it has published at least this many messages: at once, if it has.
     ///
     /// # Panics
     /// When the producer panicked.

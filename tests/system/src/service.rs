@@ -89,7 +89,7 @@ impl Service {
         Self { handled, resting, leash, running }
     }
 
-    /// Waits until so many different messages were handled with success; answers when.
+    /// Waits until this many different messages were handled with success; answers when.
     ///
     /// # Panics
     /// When the consumer ends.
@@ -114,12 +114,12 @@ impl Service {
         self.handled.turns.hold();
     }
 
-    /// So many handlers more come to their end.
+    /// This many handlers more come to their end.
     pub fn let_end(&self, handlers: usize) {
         self.handled.turns.0.add_permits(handlers);
     }
 
-    /// Lets handlers come to their end, one after the other, until so many different messages were handled with success:
+    /// Lets handlers come to their end, one after the other, until this many different messages were handled with success:
     /// however many fail on the way, and whichever come first.
     ///
     /// # Panics
@@ -175,7 +175,7 @@ impl Service {
     /// When one ended otherwise, or the consumer ends with an error.
     pub async fn to_the_end(mut self, ids: &[String], operator: &RabbitMq) -> (usize, Report) {
         let (acked, dead): (Vec<&String>, Vec<&String>) = ids.iter().partition(|id| fate::end(id).is_none());
-        // Not so many as these: it may have handled others before.
+        // Fewer than these: it may have handled others before.
         self.handled_until(|times| acked.iter().all(|id| times.contains_key(*id))).await;
         let shelf = loop {
             let shelf = operator

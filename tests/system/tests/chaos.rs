@@ -20,7 +20,7 @@ const QUEUE: &str = "chaos";
 /// it comes back with a queue that takes nothing and answers nothing, and copies for it stay in flight for ever.
 const SAFE_IN: Duration = Duration::from_secs(5);
 
-/// Who is killed once the handler saw so many percent of the messages.
+/// Who is killed once the handler saw this many percent of the messages.
 const KILLS: [(usize, Victim); 5] = [
     (15, Victim::Worker),
     (30, Victim::Broker),

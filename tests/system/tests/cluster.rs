@@ -53,7 +53,7 @@ fn all() -> bool {
 
 /// How long a divided node stays divided: long enough for the others to give it up, and for it to notice.
 const DIVIDED: Duration = Duration::from_secs(8);
-/// After so many seconds a start hangs; it takes 5 to 40.
+/// After this many seconds a start hangs; it takes 5 to 40.
 const STARTS_WITHIN: &str = "120";
 /// How long the nodes are under load before the fault.
 const HANDLED_BEFORE: usize = 100;
@@ -170,7 +170,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits until so many more messages were handled.
+    /// Waits until this many more messages were handled.
     async fn go_on(&mut self, more: usize) {
         let before = self.look();
         while self.look() < before + more {

@@ -194,7 +194,7 @@ impl Scene {
         self.rabbit.counts(queue).await.unwrap_or_else(|| panic!("there is no queue {queue}"))
     }
 
-    /// Lets a process do what the dead one left behind, at least so many ends; answers how often the message came to an end,
+    /// Lets a process do what the dead one left behind, at least this many ends; answers how often the message came to an end,
     /// and how often it was deduplicated: two copies that are alike in everything may be one to the worker.
     async fn ends(&mut self, flow: Flow, point: FailPoint, least: usize, what: &str) -> (usize, usize) {
         if flow == Flow::Redrive {
@@ -278,7 +278,7 @@ async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
 /// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.
 async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
     const MESSAGES: usize = 600;
-    /// So many again, when all are in flight or at their end.
+    /// This many again, when all are in flight or at their end.
     const MORE: usize = 50;
     const DEATHS: [(FailPoint, u32); 9] = [
         (FailPoint::Received, 70),

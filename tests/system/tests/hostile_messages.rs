@@ -286,7 +286,7 @@ fn says_all(error: &TransportError, parts: &[&str]) {
     }
 }
 
-/// Waits until so many messages are ready, and no more: what a broker says of its queues may be a moment old.
+/// Waits until this many messages are ready, and no more: what a broker says of its queues may be a moment old.
 async fn until_ready(rabbit: &Rabbit, queue: &str, messages: u32) {
     let began = Instant::now();
     let mut ready = rabbit.ready(queue).await;

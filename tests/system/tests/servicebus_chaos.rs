@@ -18,7 +18,7 @@ use redrive_system_tests::within;
 const KILLS: usize = 4;
 /// How often all connections are dropped.
 const DROPS: usize = 50;
-/// How many locks expire, so many at a time.
+/// How many locks expire, this many at a time.
 const EXPIRIES: usize = 100;
 const EXPIRIES_AT_ONCE: usize = 5;
 /// How many messages are sent at the same time.

@@ -18,7 +18,7 @@ use redrive_testkit::Started;
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(5);
-/// So many at once: they mostly wait.
+/// This many at once: they mostly wait.
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -47,7 +47,7 @@ impl Scene {
         (connections, services)
     }
 
-    /// Publishes so many messages to each queue; gives back the ids, the same for all.
+    /// Publishes this many messages to each queue; gives back the ids, the same for all.
     async fn publish(&self, first: usize, count: usize) -> Vec<String> {
         let each = join_all(self.operators.iter().map(|operator| publish(operator, first, count))).await;
         each.into_iter().next().expect("there are queues")

@@ -407,7 +407,7 @@ async fn the_ledger_turns_away_what_a_queue_that_does_not_count_would_hand_out_f
     assert_eq!(
         std::fs::read_to_string(&file.0).unwrap().lines().filter(|line| line.starts_with('!')).count(),
         2,
-        "the file was begun anew with what counted"
+        "the file was begun again with what counted"
     );
 }
 

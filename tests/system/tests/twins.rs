@@ -44,12 +44,12 @@ impl Handled {
         }
     }
 
-    /// Waits until so many handlers came to their end.
+    /// Waits until this many handlers came to their end.
     async fn total(&self, handled: usize) {
         self.total.subscribe().wait_for(|total| *total >= handled).await.unwrap();
     }
 
-    /// Waits until so many second handlers began.
+    /// Waits until this many second handlers began.
     async fn second_began(&self, seconds: usize) {
         self.seconds.subscribe().wait_for(|began| *began >= seconds).await.unwrap();
     }

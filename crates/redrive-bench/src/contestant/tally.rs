@@ -57,7 +57,7 @@ impl Tally {
         self.handled.load(Ordering::Relaxed) >= self.wanted
     }
 
-    /// Notes that so many more messages were settled, as far as the client can know.
+    /// Notes that this many more messages were settled, as far as the client can know.
     pub(crate) fn settled(&self, messages: u64) {
         let settled = self.settled.fetch_add(messages, Ordering::Relaxed) + messages;
         if settled >= self.wanted {

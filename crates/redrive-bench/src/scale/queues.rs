@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::{broker, cpu_now, memory_now};
 use crate::process;
 
-/// So many connect at the same time.
+/// This many connect at the same time.
 const AT_ONCE: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(3600);

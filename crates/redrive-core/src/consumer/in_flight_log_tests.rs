@@ -106,7 +106,7 @@ fn it_does_not_grow_for_ever() {
 fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_on_disk() {
     let folder = Folder::new("failing");
     let ledger = InFlightLog::open(&folder.ledger()).unwrap();
-    // A file that takes nothing, as on a full disk; and its place cannot be written anew.
+    // A file that takes nothing, as on a full disk; and its place cannot be written again.
     ledger.written().file = File::open(folder.ledger()).unwrap();
     let new = with_suffix(&folder.ledger(), ".new");
     std::fs::create_dir(&new).unwrap();

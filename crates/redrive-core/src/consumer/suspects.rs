@@ -225,7 +225,7 @@ impl Watch {
         }
     }
 
-    /// Suspects were given back as copies, to the back of the queue: worth handling so many more alone, since they
+    /// Suspects were given back as copies, to the back of the queue: worth handling this many more alone, since they
     /// may come by at once.
     pub(crate) fn gave_back_copies(&mut self, copies: u32) {
         if let Mode::Alone { patience, .. } = &mut self.mode {

@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// So many processes, each started again when it dies, until nothing is left.
+    /// This many processes, each started again when it dies, until nothing is left.
     fn run(&mut self, processes: usize, mut choice: impl FnMut(usize) -> usize) -> Result<(), TestCaseError> {
         let mut fleet: Vec<Process> = (0..processes).map(|_| Process::new(self.rule)).collect();
         for step in 0..200_000 {

@@ -5,7 +5,7 @@ use crate::disposition::{Disposition, Outcome};
 use crate::failure::Reason;
 use crate::stage::Stage;
 
-/// Sends to the parking shelf, instead of the dead-letter shelf, what failed again after so many redrives; and, when
+/// Sends to the parking shelf, instead of the dead-letter shelf, what failed again after this many redrives; and, when
 /// configured, what exhausted its attempts. Only people take messages from there, so that an automatic redrive of
 /// the dead-letter shelf cannot go round in circles.
 #[derive(Clone, Debug)]

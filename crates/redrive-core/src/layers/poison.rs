@@ -15,7 +15,7 @@ use crate::stage::Stage;
 /// It goes by the broker's count ([`Delivery::broker_delivery_count`]), which grows even when the process dies at once. On a
 /// queue that does not count (a classic queue of RabbitMQ) it can do nothing; the consumer says so at its start.
 ///
-/// A broker that takes messages away by itself after so many deliveries ([`Delivery::delivery_limit`]) does so without a
+/// A broker that takes messages away by itself after this many deliveries ([`Delivery::delivery_limit`]) does so without a
 /// history. [`Poison::default`] stays one below that limit, so that the last delivery is there to turn the message away.
 /// What was said with [`Poison::after`] holds as it was said, and a consumer that it does not fit does not start.
 #[derive(Clone, Debug)]

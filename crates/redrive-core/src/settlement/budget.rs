@@ -55,7 +55,7 @@ const KEPT: [&str; 16] = [
 ];
 
 /// Under redrive's names somebody else may have written anything of any size, which a copy that does not write
-/// the header anew carries on. Nothing that redrive writes itself is changed here.
+/// the header again carries on. Nothing that redrive writes itself is changed here.
 fn bound_foreign_writing(headers: &mut Headers) {
     let too_long = |value: &Value| value.encoded_len() > 1 + 4 + MAX_NAME_BYTES;
     let names: Vec<String> = headers

@@ -66,7 +66,7 @@ impl Meddler {
         self.address
     }
 
-    /// The next so many declarations of queues end their connection, as if the broker had given up the queue.
+    /// The next this many declarations of queues end their connection, as if the broker had given up the queue.
     pub(crate) fn refuse_declarations(&self, times: u32) {
         self.shared.refusals.store(times, Ordering::SeqCst);
     }

@@ -10,7 +10,7 @@ use super::effects::{Due, Wake};
 use super::sessions::SessionLock;
 use super::{AcceptedSession, Broker, BrokerError, EntityId, ReceiverId, Timestamp};
 
-/// A session's state has at most so many bytes.
+/// A session's state has at most this many bytes.
 const MAX_STATE: u64 = 256 * 1024;
 
 impl Broker {

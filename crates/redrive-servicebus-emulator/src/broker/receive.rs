@@ -6,7 +6,7 @@ use super::entity::Entity;
 use super::stored::{Lock, Place, SequenceNumber};
 use super::{Broker, BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Timestamp};
 
-/// A peek answers at most so many messages, and stops once it has so many bytes: a client can ask again.
+/// A peek answers at most this many messages, and stops once it has this many bytes: a client can ask again.
 const MAX_PEEKED: usize = 250;
 const MAX_PEEKED_BYTES: u64 = 4 << 20;
 

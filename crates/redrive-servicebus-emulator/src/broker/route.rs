@@ -11,7 +11,7 @@ use super::stored::{Meta, Place, SequenceNumber, Stored};
 use super::{Broker, EntityId, EntityKind, Timestamp};
 use crate::amqp::{Map, Message};
 
-/// A message is handed on so many times at most: two entities may hand on to each other.
+/// A message is handed on this many times at most: two entities may hand on to each other.
 const MAX_HOPS: u32 = 4;
 
 /// A message between two entities.

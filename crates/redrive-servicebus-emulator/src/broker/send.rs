@@ -12,9 +12,9 @@ use super::route::Parcel;
 use super::stored::{Meta, Place, SequenceNumber, Stored};
 use super::{Broker, BrokerError, EntityId, Timestamp};
 
-/// Message ids, session ids and partition keys have at most so many characters.
+/// Message ids, session ids and partition keys have at most this many characters.
 const MAX_ID: usize = 128;
-/// All of a message but its body has at most so many bytes.
+/// All of a message but its body has at most this many bytes.
 pub(super) const MAX_HEADER: u64 = 64 * 1024;
 
 /// Bytes that the earlier parts of the same batch or transaction will take, by whose quota they count against.

@@ -54,7 +54,7 @@ pub struct Subscription {
 pub struct Settings {
     /// How long a received message stays locked. Azure allows up to 5 minutes. Default: 1 minute.
     pub lock_duration: Duration,
-    /// After so many failed deliveries the broker itself dead-letters. Default: 10.
+    /// After this many failed deliveries the broker itself dead-letters. Default: 10.
     pub max_delivery_count: u32,
     /// The longest that a message lives; `None`: for ever, the default. A message may ask for less.
     pub default_time_to_live: Option<Duration>,

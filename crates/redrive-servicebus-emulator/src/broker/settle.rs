@@ -12,7 +12,7 @@ use super::stored::{Place, SequenceNumber};
 use super::{Broker, BrokerError, EntityId, EntityKind, Timestamp, content};
 use crate::amqp::{Map, Value, encoded_len};
 
-/// A dead-letter reason and its description have at most so many characters, as .NET counts them.
+/// A dead-letter reason and its description have at most this many characters, as .NET counts them.
 const MAX_REASON: usize = 4096;
 
 /// What a client does with a message that it holds. Properties are written over the message's own.

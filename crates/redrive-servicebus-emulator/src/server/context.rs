@@ -19,7 +19,7 @@ use crate::faults::{Effect, Step};
 /// With this much to send no more deliveries are taken from a queue.
 const ENOUGH: usize = 256 * 1024;
 
-/// All that the links of a connection hold has at most so many bytes.
+/// All that the links of a connection hold has at most this many bytes.
 const MAX_HELD: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use sha2::Sha256;
 use super::address::strip_authority;
 use crate::broker::Timestamp;
 
-/// A connection holds at most so many grants; the oldest is forgotten.
+/// A connection holds at most this many grants; the oldest is forgotten.
 const MAX_GRANTS: usize = 1000;
 
 /// The keys that are known, by name. Without any, every token is good.

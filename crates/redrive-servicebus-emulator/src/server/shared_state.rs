@@ -169,7 +169,7 @@ impl SharedState {
         self.journal.as_ref().map(Journal::ticket)
     }
 
-    /// Waits until it is on disk, for a client who came after so many `outages`. Cancel safe.
+    /// Waits until it is on disk, for a client who came after this many `outages`. Cancel safe.
     ///
     /// # Errors
     /// It cannot be written now.

@@ -136,7 +136,7 @@ impl Harness for OnEmulator {
 
     fn does_not_apply(&self, clause: &str) -> Option<String> {
         match clause {
-            "process_death_counts_as_declared" | "a_message_at_the_hand_out_limit_is_shelved"
+            "process_death_counts_as_declared" | "a_message_at_the_delivery_limit_is_shelved"
                 if self.0 == Kind::Sessions =>
             {
                 Some(
@@ -188,6 +188,11 @@ impl Bench for Place {
             self.emulator.entity(&entity)?.expire_locks();
         }
         Ok(())
+    }
+
+    async fn interrupt(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
+        self.emulator.drop_connections();
+        Ok(true)
     }
 
     async fn lose(&self, _transport: &ServiceBus, delivery: &Delivery) -> Result<bool, BoxError> {

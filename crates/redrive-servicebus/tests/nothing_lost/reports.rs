@@ -63,7 +63,7 @@ mod by_rest {
     use super::*;
 
     const DEAD: &str = "dead";
-    /// So many can be reached by REST.
+    /// This many can be reached by REST.
     const HELD: usize = 1000;
 
     async fn dead_letters() -> Result<(Emulator, String, Options), BoxError> {

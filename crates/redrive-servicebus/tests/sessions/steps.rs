@@ -29,7 +29,7 @@ pub(crate) async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
     Ok(Emulator::builder().queue(QUEUE, settings).start().await?)
 }
 
-/// Up to so many sessions, in the order of their oldest messages. Each is kept: which one follows does not depend on how long
+/// Up to this many sessions, in the order of their oldest messages. Each is kept: which one follows does not depend on how long
 /// this machine takes to hand out the next message of one.
 pub(crate) fn concurrent(count: u32) -> Options {
     with(Sessions::concurrent(count).accepting(1).idle(FAR))

@@ -19,7 +19,7 @@ pub async fn the_first_arrival_is_the_first<H: Harness>(case: &Case<H>) {
 }
 
 /// The attempt grows by one with every retry, and so does the number of hops where the retry is a copy.
-pub async fn attempt_and_hop_grow_with_every_retry<H: Harness>(case: &Case<H>) {
+pub async fn attempt_and_copy_number_grow_with_every_retry<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let mut hops = 0;
@@ -66,7 +66,7 @@ pub async fn attempts_go_on_from_in_place_to_copies<H: Harness>(case: &Case<H>) 
 }
 
 /// A rescheduled copy is handed out for the first time again: the count is of deliveries since the last failure.
-pub async fn hand_outs_start_anew_with_a_copy<H: Harness>(case: &Case<H>) {
+pub async fn the_delivery_count_of_a_copy_starts_at_one<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let wait = copied(&*transport);
@@ -93,7 +93,7 @@ pub async fn a_snooze_costs_no_attempt<H: Harness>(case: &Case<H>) {
 }
 
 /// The history that is written on a copy is read back from it: reason, text, times, source and history.
-pub async fn the_story_survives_the_hop<H: Harness>(case: &Case<H>) {
+pub async fn the_history_survives_the_copy<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&transport).await;

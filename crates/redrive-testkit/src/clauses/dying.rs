@@ -113,7 +113,7 @@ pub async fn a_dead_receipt_harms_no_other<H: Harness>(case: &Case<H>) {
 
 /// Where the broker limits deliveries, a message that reaches the limit rests on the dead-letter shelf and is handed
 /// out no more; it is not lost.
-pub async fn a_message_at_the_hand_out_limit_is_shelved<H: Harness>(case: &Case<H>) {
+pub async fn a_message_at_the_delivery_limit_is_shelved<H: Harness>(case: &Case<H>) {
     const MOST: u32 = 50;
     let mut transport = case.started().await;
     let Some(limit) = transport.facts().limits.deliveries.filter(|&limit| limit <= MOST) else {

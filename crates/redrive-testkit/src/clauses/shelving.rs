@@ -8,12 +8,12 @@ use crate::planning::shelve;
 use crate::samples;
 
 /// A message moved to the dead-letter shelf rests there, and only there.
-pub async fn move_stores_on_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
+pub async fn shelve_stores_on_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
     move_stores_on(case, Shelf::DeadLetter, Shelf::Parking).await;
 }
 
 /// A message moved to the parking shelf rests there, and only there.
-pub async fn move_stores_on_the_parking_shelf<H: Harness>(case: &Case<H>) {
+pub async fn shelve_stores_on_the_parking_shelf<H: Harness>(case: &Case<H>) {
     move_stores_on(case, Shelf::Parking, Shelf::DeadLetter).await;
 }
 
@@ -28,7 +28,7 @@ async fn move_stores_on<H: Harness>(case: &Case<H>, shelf: Shelf, other: Shelf) 
 }
 
 /// A message that was moved to a shelf is not in the queue any more, and is not handed out from the shelf.
-pub async fn move_removes_the_original<H: Harness>(case: &Case<H>) {
+pub async fn shelve_removes_the_original<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     case.publish_ids(&["a"]).await;
     let received = case.next(&first).await;
@@ -41,7 +41,7 @@ pub async fn move_removes_the_original<H: Harness>(case: &Case<H>) {
 }
 
 /// A message on a shelf has its body, its properties, and its headers, each of the type it had.
-pub async fn move_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
+pub async fn shelve_keeps_the_whole_message<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         case.publish(samples::full(&case.harness)).await;
@@ -70,7 +70,7 @@ pub async fn a_shelf_keeps_the_order<H: Harness>(case: &Case<H>) {
 
 /// Where the facts say that the broker can dead-letter by itself, a rejected message rests on the dead-letter
 /// shelf with its body and its own headers.
-pub async fn reject_reaches_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
+pub async fn native_dead_letter_reaches_the_dead_letter_shelf<H: Harness>(case: &Case<H>) {
     let transport = case.started().await;
     if !transport.facts().dead_letter.is_possible() {
         return case.does_not_apply("the facts say `dead_letter: No`");

@@ -1,7 +1,7 @@
 //! An emulator of Service Bus that a test can kill: `servicebus_emulator LISTEN STATE-FILE`.
 //!
 //! Says where it is, then obeys its standard input, line by line, with one line for each: `drop` ends all connections and says
-//! how many, `expire N` ends at most so many locks and says how many, `look` says how many messages are where. Ends with its
+//! how many, `expire N` ends at most this many locks and says how many, `look` says how many messages are where. Ends with its
 //! input.
 
 use std::io::{BufRead as _, Write as _};

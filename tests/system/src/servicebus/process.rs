@@ -69,7 +69,7 @@ impl EmulatorProcess {
         self.ask("drop").await[0]
     }
 
-    /// Ends the locks of at most so many messages in flight; answers of how many.
+    /// Ends the locks of at most this many messages in flight; answers of how many.
     ///
     /// # Panics
     /// When it does not answer.

@@ -11,7 +11,7 @@ use redrive_servicebus_emulator::{Builder, Emulator, Settings};
 pub const QUEUE: &str = "orders";
 /// Where parked messages are moved to, in setups that have such a queue.
 pub const PARKING_QUEUE: &str = "orders-parking";
-/// After so many deliveries the broker itself dead-letters: more than any test comes to.
+/// After this many deliveries the broker itself dead-letters: more than any test comes to.
 const MAX_DELIVERY_COUNT: u32 = 2000;
 /// An operator who waits in vain believes that somebody else has the message. It comes at once, but for a machine that stands
 /// still.

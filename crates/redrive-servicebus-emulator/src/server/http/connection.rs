@@ -12,9 +12,9 @@ use super::call::Caller;
 use crate::server::mailbox::Mailbox;
 use crate::server::shared_state::SharedState;
 
-/// The head of a request has at most so many bytes: Service Bus takes 64 KiB of properties, written longer here.
+/// The head of a request has at most this many bytes: Service Bus takes 64 KiB of properties, written longer here.
 const MAX_HEAD: usize = 512 * 1024;
-/// And so many lines.
+/// And this many lines.
 const MAX_HEADERS: usize = 1000;
 
 /// Serves one client until either side ends it.

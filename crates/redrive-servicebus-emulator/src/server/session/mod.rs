@@ -32,7 +32,7 @@ use crate::amqp::state::AmqpError;
 const INCOMING_WINDOW: u32 = i32::MAX as u32;
 /// Azure's: a session has at most 256 links.
 const HANDLE_MAX: u32 = 255;
-/// A client that never settles and takes ever more: of so many deliveries we know which is which.
+/// A client that never settles and takes ever more: of this many deliveries we know which is which.
 const MAX_UNSETTLED: usize = 1 << 16;
 
 /// One link, by what it is for.

@@ -11,7 +11,7 @@ use crate::amqp::performative::Flow;
 use crate::server::address::Address;
 use crate::server::context::Context;
 
-/// Of so many answers that a client does not take, the oldest is dropped: its request has timed out long ago.
+/// Of this many answers that a client does not take, the oldest is dropped: its request has timed out long ago.
 const MAX_WAITING: usize = 256;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ async fn emulator(state: &Path) -> Emulator {
     builder.start().await.expect("an emulator")
 }
 
-/// Everything that a client says to send so many messages, without waiting for an answer.
+/// Everything that a client says to send this many messages, without waiting for an answer.
 fn everything() -> BytesMut {
     let mut bytes = BytesMut::from(&AMQP_HEADER[..]);
     let mut say = |performative: &Performative, payload: &[u8]| {

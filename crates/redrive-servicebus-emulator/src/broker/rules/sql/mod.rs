@@ -19,7 +19,7 @@ pub(super) use parser::Parser;
 
 use crate::amqp::{Map, Message};
 
-/// A filter or an action has at most so many characters.
+/// A filter or an action has at most this many characters.
 const MAX_TEXT: usize = 1024;
 
 /// An expression that cannot be read, or not be evaluated on a message.
