@@ -192,6 +192,10 @@ impl Bench for Place {
 
     async fn interrupt(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
         self.emulator.drop_connections();
+        // The publisher's too: until it is back, what is published fails.
+        while self.publisher.shelves().count(Shelf::DeadLetter).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         Ok(true)
     }
 
