@@ -190,15 +190,6 @@ impl Bench for Place {
         Ok(())
     }
 
-    async fn interrupt(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
-        self.emulator.drop_connections();
-        // The publisher's too: until it is back, what is published fails.
-        while self.publisher.shelves().count(Shelf::DeadLetter).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        Ok(true)
-    }
-
     async fn lose(&self, _transport: &ServiceBus, delivery: &Delivery) -> Result<bool, BoxError> {
         for path in self.entities() {
             let entity = self.emulator.entity(&path)?;
