@@ -9,6 +9,7 @@ use fe2o3_amqp_types::messaging::{
 };
 use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
 use redrive_core::{Headers, Timestamp, Value};
+use redrive_transport::text::typed_text;
 use serde_amqp::Value as Amqp;
 use serde_json::Value as Any;
 use time::OffsetDateTime;
@@ -18,7 +19,7 @@ use super::client::{Answer, Content};
 use super::properties::{BrokerProperties, ascii, time};
 use super::{Refusal, WireError};
 use crate::convert::body;
-use crate::convert::values::{as_json_text, from_property, to_property};
+use crate::convert::values::{from_property, to_property};
 use crate::convert::{self, DESCRIPTION, Incoming, REASON, WireMessage, carried};
 
 /// How many properties go in lines of their own; all others go together, in one.
@@ -225,7 +226,7 @@ fn lines(properties: OrderedMap<String, SimpleValue>) -> Vec<(String, String)> {
         }
     }
     if !together.is_empty() {
-        let text = as_json_text(&Value::Table(together));
+        let text = typed_text(&Value::Table(together));
         lines.push((carried::TOGETHER.to_owned(), line(SimpleValue::String(text))));
     }
     lines
@@ -240,7 +241,7 @@ fn line(value: SimpleValue) -> String {
         SimpleValue::Long(number) => Any::from(number),
         other => match from_property(other) {
             Value::F64(number) if number.is_finite() => Any::from(number),
-            value => Any::String(as_json_text(&value)),
+            value => Any::String(typed_text(&value)),
         },
     };
     ascii(&json.to_string())
