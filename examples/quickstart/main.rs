@@ -39,7 +39,9 @@ async fn run() -> Result<(), BoxError> {
     }
 
     let consumer = Consumer::new(orders)
-        .with_dead_letter_backoff_and([millis(500), secs(1), secs(2)], |preset| preset.park_after_redrives(1))
+        .with_dead_letter_backoff(
+            DeadLetterBackoff::new([millis(500), secs(1), secs(2)]).park_after_redrives(1),
+        )
         .observer(screen.observer())
         .handler_with(service::Warehouse, service::ship);
 

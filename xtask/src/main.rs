@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
 //! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`artifacts`] the test programs as cargo
-//! builds them, [`programs`] what runs them side by side, [`tally`] what their output says, [`closing`] the report at the end.
+//! builds them, [`programs`] what runs them side by side, [`facade`] what users begin with, [`tally`] what their output says, [`closing`] the report at the end.
 //! With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is `cargo xtask bench`, for which [`rivals`] installs what
 //! redrive is measured beside. [`soak`] is
 //! `cargo xtask soak`.
@@ -10,6 +10,9 @@
 mod artifacts;
 mod bench;
 mod closing;
+mod facade;
+#[cfg(test)]
+mod links;
 mod programs;
 mod rivals;
 mod sdks;

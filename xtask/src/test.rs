@@ -2,6 +2,7 @@
 
 use crate::artifacts::Artifacts;
 use crate::closing::Closing;
+use crate::facade;
 use crate::programs::{Filling, Pool};
 use crate::servers::{self, Server};
 use crate::step;
@@ -9,7 +10,7 @@ use crate::tally::Tally;
 use anyhow::Result;
 use redrive_brokers::{REPORT_VARIABLE, Version};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{available_parallelism, scope};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
     let mut closing = Closing::default();
     fmt(&mut closing)?;
     let pool = Pool::default();
+    let rabbitmq = OnceLock::new();
     let ended = scope(|threads| -> Result<_> {
         // A first installation takes a minute of mostly waiting: let the compiler work meanwhile.
         let beside = threads.spawn(|| {
@@ -29,6 +31,8 @@ pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
                 Ok(servers) => servers.iter().for_each(|server| println!("==> {}", server.describe())),
                 Err(error) => println!("<== FAILED: brokers\n{error:#}"),
             }
+            let url = found.as_ref().ok().and_then(|servers| Some(servers.last()?.url()));
+            rabbitmq.get_or_init(|| url);
             found.map(|servers| run_programs(&pool, versions, servers))
         });
         build(&pool.filling(), &mut closing)?;
@@ -37,6 +41,9 @@ pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
         check(&mut closing, &["doc", "--workspace", "--no-deps", "--all-features"], &strict)?;
         deny(&mut closing)?;
         let documented = test_docs(&mut closing)?;
+        facade::package(&mut closing)?;
+        facade::check_features(&mut closing)?;
+        facade::run_quickstarts(rabbitmq.wait().as_deref(), &mut closing)?;
         Ok((beside.join().expect("running tests panicked"), documented))
     });
     let (tested, documented) = ended?;

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use redrive::prelude::*;
-use redrive::{DEFAULT_HEADER_BUDGET, Facts, FailureHistory, Planning, Reason, Settlement};
+use redrive::transport::{DEFAULT_HEADER_BUDGET, Facts, Planning, Settlement};
+use redrive::{FailureHistory, Reason};
 
 criterion_group! {
     name = benches;

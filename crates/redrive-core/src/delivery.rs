@@ -3,15 +3,15 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
-use crate::deaths::DeathHistory;
+use crate::extensions::Extensions;
 use crate::header_names;
 use crate::headers::{Timestamp, Value};
 use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::publisher::Publisher;
 
-/// One arrival of a message at this consumer. It goes through the layers to the handler; it cannot
-/// settle anything: the right to do that is the transport's receipt, which stays with the consumer.
+/// One arrival of a message at this consumer. It passes through the layers to the handler. It cannot settle anything: that right
+/// is the transport's receipt, which stays with the consumer.
 ///
 /// Three counters, never mixed:
 ///
@@ -33,20 +33,22 @@ pub struct Delivery {
     interruptions: u64,
     broker_number: Option<u64>,
     publisher: Option<Publisher>,
-    /// None: nothing is written on the message, as on most.
+    extensions: Extensions,
+    /// `None`: the message carries nothing that redrive wrote, which is true of most.
     history: Option<Arc<FailureHistory>>,
 }
 
 impl Delivery {
-    /// A delivery of `message` from `queue`, first time round, received at `received_at`. For
-    /// transports and tests; the headers of earlier failures are read from the message. A message that came without an id
-    /// gets one, which is new with every arrival until a copy carries it on.
+    /// Creates the first delivery of `message` from `queue`, received at `received_at`. For transports and tests. Reads the
+    /// headers of earlier failures from the message. A message without an id gets one, which differs with every arrival until a
+    /// copy carries it.
     #[must_use]
     pub fn new(message: Message, queue: impl Into<Arc<str>>, received_at: SystemTime) -> Self {
         Self::from_origin(message, &Origin::new(queue, "", ""), received_at)
     }
 
-    /// The same, for transports of which most deliveries come from where the one before came from.
+    /// Creates the first delivery from an existing [`Origin`]: cheap if most deliveries come from the same place as the one
+    /// before.
     #[must_use]
     pub fn from_origin(mut message: Message, origin: &Origin, received_at: SystemTime) -> Self {
         let mut history = FailureHistory::is_on(&message).then(|| Arc::new(FailureHistory::read(&message)));
@@ -66,17 +68,18 @@ impl Delivery {
             interruptions: 0,
             broker_number: None,
             publisher: None,
+            extensions: Extensions::default(),
             history,
         }
     }
 
-    /// The headers that are the same with each delivery of this message.
+    /// Returns the headers that do not change between deliveries of this message.
     pub(crate) fn lasting_headers(&self) -> impl Iterator<Item = (&str, &Value)> {
         let counting = self.origin.names.counting_headers;
         self.message.headers().iter().filter(|(name, _)| !counting.contains(name))
     }
 
-    /// The same delivery, as published to this exchange with this routing key.
+    /// Sets the exchange and the routing key that the message was published with.
     #[must_use]
     pub fn published_to(mut self, exchange: impl Into<Arc<str>>, routing_key: impl Into<Arc<str>>) -> Self {
         let names = Arc::make_mut(&mut self.origin.names);
@@ -85,14 +88,14 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, from a broker that tells when it put the message into its queue and counts its expiration from there.
+    /// Sets when the broker put the message into its queue, for brokers that tell this and count the expiration from there.
     #[must_use]
     pub fn enqueued_at(mut self, time: Option<SystemTime>) -> Self {
         self.enqueued_at = time;
         self
     }
 
-    /// The same delivery, handed out for the `times`th time by the broker's count: 1 the first time.
+    /// Sets the broker's delivery count: 1 the first time.
     #[must_use]
     pub fn with_broker_delivery_count(mut self, times: u32) -> Self {
         self.broker_delivery_count = times.max(1);
@@ -100,30 +103,30 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, from a broker that itself takes a message away after this many deliveries. The consumer says so of
-    /// every delivery, from [`Limits::deliveries`](crate::Limits::deliveries).
+    /// Sets the number of deliveries after which the broker itself removes a message. The consumer sets it on every delivery,
+    /// from [`Limits::deliveries`](crate::Limits::deliveries).
     #[must_use]
     pub fn with_delivery_limit(mut self, limit: Option<u32>) -> Self {
         self.delivery_limit = limit;
         self
     }
 
-    /// The same delivery, which failed this many times before without being copied, by the broker's count. Only where
-    /// the broker retries [in place](crate::InPlace).
+    /// Sets how many times the message failed before without being copied, by the broker's count. Only for brokers that retry
+    /// [in place](crate::InPlace).
     #[must_use]
     pub fn failed_in_place(mut self, times: u32) -> Self {
         self.failures_in_place = times;
         self
     }
 
-    /// The same delivery; somebody who counts better than the broker says that it was handed out so often.
+    /// Raises the broker's delivery count to at least `times`, for a source that counts better than the broker.
     pub(crate) fn with_broker_delivery_count_of_at_least(mut self, times: u32) -> Self {
         let by_earlier_copies = self.history().deliveries_before;
         self.broker_delivery_count = self.broker_delivery_count.max(times.saturating_sub(by_earlier_copies));
         self
     }
 
-    /// The same delivery, as if this copy of its message had come in its place.
+    /// Replaces the message by this copy, as if the copy had arrived instead.
     pub(crate) fn replaced_by(mut self, copy: Message, now: SystemTime) -> Self {
         self.history = FailureHistory::is_on(&copy).then(|| Arc::new(FailureHistory::read(&copy)));
         self.message = copy;
@@ -132,126 +135,125 @@ impl Delivery {
         self
     }
 
-    /// The same delivery, marked by the broker as handed out before.
+    /// Marks the delivery as handed out before, by the broker's word.
     #[must_use]
     pub fn marked_redelivered(mut self, redelivered: bool) -> Self {
         self.redelivered = redelivered;
         self
     }
 
-    /// The same delivery, handed out after this many interruptions of its transport: connections, channels and subscriptions
-    /// that ended with deliveries in flight. What was in flight, and what was settled and the broker was not told of, comes again
-    /// after one more.
+    /// Sets the number of interruptions of the transport before this delivery: connections, channels and subscriptions that ended
+    /// with deliveries in flight. After each interruption, the deliveries that were in flight come again, and so do those that
+    /// were settled without the broker learning of it.
     #[must_use]
     pub fn after_interruptions(mut self, times: u64) -> Self {
         self.interruptions = times;
         self
     }
 
-    /// The same delivery, under the number that the broker has given its message: the same with every delivery of this copy,
-    /// and another for every other message of the queue. By it, two messages that are alike in everything are told apart.
+    /// Sets the number that the broker gave the message. It is the same for every delivery of this copy, and differs for every
+    /// other message of the queue. It tells two identical messages apart.
     #[must_use]
     pub fn with_broker_number(mut self, number: u64) -> Self {
         self.broker_number = Some(number);
         self
     }
 
-    /// The same delivery, with what a handler publishes with. The consumer gives every delivery the publisher of its transport;
-    /// a test gives one to a handler that asks for it.
+    /// Sets the publisher for handlers. The consumer gives every delivery the publisher of its transport; a test gives one to a
+    /// handler that asks for it.
     #[must_use]
     pub fn with_publisher(mut self, publisher: Publisher) -> Self {
         self.publisher = Some(publisher);
         self
     }
 
-    /// The same delivery, of which the transport could not read a part; `what` says which. It is dead-lettered as
+    /// Marks the delivery as read in part: the transport could not read `what`. The consumer dead-letters it as
     /// [`MalformedHeaders`](crate::Reason::MalformedHeaders), and no handler sees it. The transport refuses to store a copy of
-    /// it as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that nothing of the message is lost.
+    /// it, as [`TooLarge`](crate::TransportErrorKind::TooLarge), so that no part of the message is lost.
     #[must_use]
     pub fn read_without(mut self, what: impl Into<String>) -> Self {
         Arc::make_mut(self.history.get_or_insert_default()).read_without = Some(what.into());
         self
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &Message {
         &self.message
     }
 
-    /// The message's id; one that was made on arrival where it came without one.
+    /// Returns the message's id, or the one assigned on arrival if it came without an id.
     #[must_use]
     pub fn id(&self) -> &str {
         self.message.id().unwrap_or_default()
     }
 
-    /// The queue (or subscription) that it came from.
+    /// Returns the queue (or subscription) that it came from.
     #[must_use]
     pub fn queue(&self) -> &str {
         self.origin.queue()
     }
 
-    /// The exchange (or topic) that it was published to, at this hop. Where it was published at
-    /// first is in [`FailureHistory::source_exchange`].
+    /// Returns the exchange (or topic) that this copy was published to. [`FailureHistory::source_exchange`] has the one that the
+    /// message was first published to.
     #[must_use]
     pub fn exchange(&self) -> &str {
         self.origin.exchange()
     }
 
-    /// The routing key that it was published with, at this hop.
+    /// Returns the routing key that this copy was published with.
     #[must_use]
     pub fn routing_key(&self) -> &str {
         self.origin.routing_key()
     }
 
-    /// When it arrived here, by the transport's clock.
+    /// Returns when it arrived here, by the transport's clock.
     #[must_use]
     pub fn received_at(&self) -> SystemTime {
         self.received_at
     }
 
-    /// Which attempt at this message this is: 1 the first time, and one more after each failure.
-    /// Survives every republish; an operator's redrive starts again at 1. Where the broker retries
-    /// [in place](crate::InPlace), the death of the process counts as a failure.
+    /// Returns which attempt at this message this is: 1 the first time, and one more after each failure. The count survives every
+    /// republish; an operator's redrive restarts it at 1. Where the broker retries [in place](crate::InPlace), the death of the
+    /// process counts as a failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.history().failures().saturating_add(self.failures_in_place).saturating_add(1)
     }
 
-    /// How many of its failures the broker counted, and are not written on the message.
+    /// Returns how many of its failures only the broker counted, without a record on the message.
     #[must_use]
     pub fn failures_in_place(&self) -> u32 {
         self.failures_in_place
     }
 
-    /// How often this message was handed out since it last failed (or since it was published), this
-    /// time included, even to processes that died with it. On a broker that does not count
+    /// Returns how often this message was handed out since it last failed (or since it was published), including this time, and
+    /// including processes that died with it. On a broker that does not count
     /// ([`Counting::deliveries`](crate::Counting::deliveries)), 2 means "at least 2".
     #[must_use]
     pub fn broker_delivery_count(&self) -> u32 {
         self.broker_delivery_count.saturating_add(self.history().deliveries_before)
     }
 
-    /// After how many deliveries the broker itself takes a message away; `None`: never, or not known.
+    /// Returns the number of deliveries after which the broker itself removes a message; `None`: never, or not known.
     #[must_use]
     pub fn delivery_limit(&self) -> Option<u32> {
         self.delivery_limit
     }
 
-    /// True when the broker says that it may have been handed out before.
+    /// Returns true if the broker says that the message may have been handed out before.
     #[must_use]
     pub fn redelivered(&self) -> bool {
         self.redelivered
     }
 
-    /// When the publisher's expiration is over; `None` where it asked for none. It holds over all hops, and redrive's own
-    /// waits count.
+    /// Returns when the publisher's expiration ends; `None` if the publisher set none. It covers all copies, and time spent in
+    /// redrive's own waits counts.
     ///
-    /// Where the broker tells when it [put the message into its queue](Self::enqueued_at), the expiration is counted from there.
-    /// Others do not tell. There it is counted from the publisher's `timestamp`, where
-    /// there is one that is not later than the first delivery (to the end of its second, which is all that AMQP 0-9-1
-    /// tells), and else from the first delivery: the time that the message lay in its queue before is then not counted.
-    /// An operator's redrive restarts it.
+    /// If the broker tells when it [put the message into its queue](Self::enqueued_at), the expiration is counted from then.
+    /// Otherwise it is counted from the publisher's `timestamp`, if there is one that is not later than the first delivery (to
+    /// the end of its second, because AMQP 0-9-1 tells no more); else from the first delivery, so that the time that the message
+    /// spent in its queue before is not counted. An operator's redrive restarts it.
     #[must_use]
     pub fn deadline(&self) -> Option<SystemTime> {
         if self.history().deadline.is_some() {
@@ -260,12 +262,12 @@ impl Delivery {
         if self.message.properties().expiration.is_some() {
             return self.own_deadline();
         }
-        // Of a redriven message, or of one that failed before deadlines were written down.
+        // For a redriven message, or one that failed before redrive recorded deadlines.
         let expiration = self.message.headers().get(header_names::EXPIRATION).and_then(Value::to_integer)?;
         self.received_at.checked_add(Duration::from_millis(u64::try_from(expiration).ok()?))
     }
 
-    /// When the expiration is over that the message itself carries, whatever its headers say; a copy carries none.
+    /// Returns when the expiration that the message itself carries ends, whatever its headers say; a copy carries none.
     pub(crate) fn own_deadline(&self) -> Option<SystemTime> {
         let properties = self.message.properties();
         let published = self.enqueued_at.or_else(|| properties.timestamp.and_then(Timestamp::to_system_time));
@@ -274,52 +276,56 @@ impl Delivery {
         from.checked_add(properties.expiration?)
     }
 
-    /// When the broker put the message into its queue; `None` where it does not tell.
+    /// Returns when the broker put the message into its queue; `None` if the broker does not tell.
     pub(crate) fn came_at(&self) -> Option<SystemTime> {
         self.enqueued_at
     }
 
-    /// After how many interruptions of its transport it was handed out; 0 where the transport does not count them.
+    /// Returns the number of interruptions of its transport before it was handed out; 0 if the transport does not count them.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.interruptions
     }
 
-    /// The number that the broker has given the message: for example the sequence number of Service Bus. `None` where it
-    /// gives none, as RabbitMQ.
+    /// Returns the number that the broker gave the message: for example the sequence number of Service Bus. `None` if the broker
+    /// gives none, as with RabbitMQ.
     #[must_use]
     pub fn broker_number(&self) -> Option<u64> {
         self.broker_number
     }
 
-    /// Publishes on the broker that the delivery came from; `None` where no consumer has received it.
+    /// Returns a publisher on the broker that the delivery came from; `None` if no consumer has received it.
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
         self.publisher.as_ref()
     }
 
-    /// What redrive wrote on the message when it failed before.
+    /// Returns the values that layers attached to the delivery.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Returns the same for changes: a layer attaches values that the layers and the handler inside it see.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// Returns what redrive wrote on the message when it failed before.
     #[must_use]
     pub fn history(&self) -> &FailureHistory {
         static NONE: LazyLock<FailureHistory> = LazyLock::new(FailureHistory::default);
         self.history.as_deref().unwrap_or(&NONE)
     }
 
-    /// What the broker wrote on the message when it was dead-lettered (`x-death`). Evidence only:
-    /// redrive decides nothing by it.
-    #[must_use]
-    pub fn deaths(&self) -> DeathHistory {
-        DeathHistory::read(self.message.headers())
-    }
-
-    /// W3C Trace Context of the publisher, when the message carries one.
+    /// Returns the publisher's W3C Trace Context, if the message carries one.
     #[must_use]
     pub fn traceparent(&self) -> Option<&str> {
         self.message.headers().get("traceparent").and_then(|value| value.as_str())
     }
 }
 
-/// Where a delivery came from: the queue, and what it was published with. Cheap to clone.
+/// Origin of a delivery: its queue, and the exchange and key that it was published with. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Origin {
     names: Arc<Names>,
@@ -334,7 +340,7 @@ struct Names {
 }
 
 impl Origin {
-    /// From this queue (or subscription), published to this exchange (or topic) with this routing key.
+    /// Creates the origin: this queue (or subscription), published to this exchange (or topic) with this routing key.
     #[must_use]
     pub fn new(
         queue: impl Into<Arc<str>>,
@@ -345,27 +351,27 @@ impl Origin {
         Self { names: Arc::new(Names { queue, exchange, routing_key, counting_headers: &[] }) }
     }
 
-    /// The same place, of a broker that writes its counts into these headers: they are other ones with each delivery of one
-    /// message, and do not make another message of it.
+    /// Names the headers into which the broker writes its counts: they differ with each delivery of one message, and are no part
+    /// of its identity.
     #[must_use]
     pub fn with_counting_headers(mut self, names: &'static [&'static str]) -> Self {
         Arc::make_mut(&mut self.names).counting_headers = names;
         self
     }
 
-    /// The queue (or subscription).
+    /// Returns the queue (or subscription).
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.names.queue
     }
 
-    /// The exchange (or topic).
+    /// Returns the exchange (or topic).
     #[must_use]
     pub fn exchange(&self) -> &str {
         &self.names.exchange
     }
 
-    /// The routing key.
+    /// Returns the routing key.
     #[must_use]
     pub fn routing_key(&self) -> &str {
         &self.names.routing_key

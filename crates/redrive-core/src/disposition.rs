@@ -1,4 +1,4 @@
-//! What is decided about a delivery.
+//! Decision about a delivery.
 
 use std::time::Duration;
 
@@ -7,14 +7,12 @@ use crate::failure::Failure;
 /// Any error of a handler or layer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What handling a delivery came to: `Ok` is decided, `Err` is not decided yet. Layers turn the one
-/// into the other on the way out.
+/// Result of handling a delivery: `Ok` is decided, `Err` is not decided yet. Layers turn an `Err` into an `Ok` on the way out.
 pub type Outcome = Result<Disposition, BoxError>;
 
-/// What is decided about a delivery. The consumer turns it into a
-/// [`Settlement`](crate::Settlement), and the transport carries that out.
+/// Decision about a delivery. The consumer turns it into a [`Settlement`](crate::Settlement), which the transport carries out.
 ///
-/// A handler may answer with one itself:
+/// A handler may return one itself:
 ///
 /// ```
 /// use redrive_core::{Disposition, Failure};
@@ -34,28 +32,28 @@ pub type Outcome = Result<Disposition, BoxError>;
 pub enum Disposition {
     /// Done: remove the message.
     Ack,
-    /// Failed: again after at least this wait. Costs an attempt.
+    /// Failed: deliver again after at least this wait. Costs an attempt.
     Retry(Duration, Failure),
-    /// Not now, and nobody's fault: again after at least this wait. Costs no attempt.
+    /// Not possible now, without a failure: deliver again after at least this wait. Costs no attempt.
     Snooze(Duration),
-    /// Failed for good: onto the dead-letter shelf, where operators look at it and redrive it.
+    /// Failed for good: move to the dead-letter shelf, where operators inspect it and redrive it.
     DeadLetter(Failure),
-    /// Keeps failing: onto the parking shelf, which only people take from.
+    /// Keeps failing: move to the parking shelf, from which only people take messages.
     Park(Failure),
-    /// Not handled: give it back to the broker as it came. Costs no attempt. It comes again at once: a handler that always
-    /// answers this goes round in circles; answer [`Snooze`](Self::Snooze) to be asked later.
+    /// Not handled: give it back to the broker unchanged. Costs no attempt. The broker delivers it again at once, so a handler
+    /// that always returns this loops; return [`Snooze`](Self::Snooze) to be called later.
     Release,
-    /// Failed, and not worth keeping: remove the message. Logged, as a warning, with the failure.
+    /// Failed, and not worth keeping: remove the message. The consumer logs a warning with the failure.
     Discard(Failure),
 }
 
 impl Disposition {
-    /// Again after at least `wait`, without costing an attempt.
+    /// Creates a [`Snooze`](Self::Snooze): deliver again after at least `wait`, without charging an attempt.
     pub fn snooze(wait: Duration) -> Self {
         Self::Snooze(wait)
     }
 
-    /// The failure that led here, if one did.
+    /// Returns the failure behind the decision, if there is one.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -67,7 +65,7 @@ impl Disposition {
         }
     }
 
-    /// What becomes of it where it needs a copy, and the message cannot be copied.
+    /// Returns what becomes of the decision if it needs a copy and the message cannot be copied.
     pub(crate) fn without_copy(self) -> Self {
         match self {
             Self::Retry(_, failure) | Self::Park(failure) => Self::DeadLetter(failure),
@@ -78,7 +76,7 @@ impl Disposition {
         }
     }
 
-    /// The word for this disposition in logs and metrics.
+    /// Returns the name of this disposition in logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -93,13 +91,13 @@ impl Disposition {
     }
 }
 
-/// Where failed messages rest.
+/// A place for failed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Shelf {
-    /// To look at and redrive.
+    /// For messages to inspect and redrive.
     DeadLetter,
-    /// Keeps coming back: for people only.
+    /// For messages that keep failing: only people take them from here.
     Parking,
 }
 

@@ -1,4 +1,4 @@
-//! Why a delivery failed: what the broker will remember of it.
+//! Cause of a failed delivery, as the broker will store it.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -7,15 +7,15 @@ use std::fmt;
 use crate::redact::redacted;
 use crate::text::{cut, fnv1a};
 
-/// How many bytes of an error's text are kept.
+/// Maximum number of bytes kept of an error's text.
 pub const MAX_ERROR_BYTES: usize = 1024;
-/// How many bytes of an error's type are kept.
+/// Maximum number of bytes kept of an error's type.
 const MAX_ERROR_TYPE_BYTES: usize = 128;
-/// How many bytes of a custom reason are kept.
+/// Maximum number of bytes kept of a custom reason.
 const MAX_REASON_BYTES: usize = 128;
 
-/// A failure: reason, text, type, fingerprint. Bounded in size, and without secrets as far as
-/// [`redact`](crate::redact::redact) knows them: that is done when it is made.
+/// A failure: reason, text, type, fingerprint. Its constructors bound its size and remove the secrets that
+/// [`redact`](crate::redact::redact) recognizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     reason: Reason,
@@ -25,19 +25,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure for this reason, told in these words.
+    /// Creates a failure with this reason and this text.
     #[must_use]
     pub fn new(reason: Reason, text: impl AsRef<str>) -> Self {
         Self::build(reason.bounded(), text.as_ref().into(), None)
     }
 
-    /// A failure with a reason of your own: one word, for example `OutOfStock`.
+    /// Creates a failure with an application's own reason: one word, for example `OutOfStock`.
     #[must_use]
     pub fn custom(reason: impl Into<String>, text: impl AsRef<str>) -> Self {
         Self::new(Reason::Custom(reason.into()), text)
     }
 
-    /// A failure for this reason, told by an error and by what caused it.
+    /// Creates a failure with this reason, described by an error and its causes.
     #[must_use]
     pub fn from_error(reason: Reason, error: &(dyn Error + 'static)) -> Self {
         let error_type = error_type(error);
@@ -54,38 +54,38 @@ impl Failure {
         Self { reason, text, error_type, fingerprint }
     }
 
-    /// The same failure, its text passed through one more redactor.
+    /// Passes the text through one more redactor.
     #[must_use]
     pub fn redacted_by(self, redactor: &dyn Fn(&str) -> String) -> Self {
         let text = redactor(&self.text);
         Self::build(self.reason, text.into(), self.error_type)
     }
 
-    /// The same failure, for another reason.
+    /// Replaces the reason.
     #[must_use]
     pub fn because(self, reason: Reason) -> Self {
         Self::build(reason.bounded(), self.text.into(), self.error_type)
     }
 
-    /// Why, in one word.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.reason
     }
 
-    /// What the error said, redacted and bounded.
+    /// Returns the text of the error, redacted and bounded.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The type of the error, as far as it is known.
+    /// Returns the type of the error, if it is known.
     #[must_use]
     pub fn error_type(&self) -> Option<&str> {
         self.error_type.as_deref()
     }
 
-    /// The same for failures that are alike: a hash of reason, type and text, numbers left out.
+    /// Returns a hash of reason, type and text without numbers: failures of the same kind share it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         format!("{:016x}", self.fingerprint)
@@ -98,30 +98,32 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why, in one word: what operators filter by.
+/// Reason of a failure, in one word; operators filter by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A failure that another attempt may mend.
+    /// A failure that another attempt may cure.
     RetryableError,
-    /// An error that no further attempt can mend.
+    /// An error that no further attempt can cure.
     NonRetryableError,
     /// Every attempt that the policy allows has failed.
     MaxDeliveryCountExceeded,
-    /// Handed out more often than allowed without coming to an end: it may have killed its process.
+    /// The message was handed out more often than allowed without coming to an end: it may have killed its process.
     PoisonMessage,
     /// Its publisher's expiration passed before it was handled.
     Expired,
-    /// The headers that tell of earlier failures cannot be read.
+    /// The headers with the earlier failures cannot be read.
     MalformedHeaders,
     /// An error that no layer decided about.
     Undecided,
-    /// The application's own.
+    /// No route of a [`Router`](crate::Router) takes the message.
+    NoRoute,
+    /// A reason of the application.
     Custom(String),
 }
 
 impl Reason {
-    /// The word, as it stands in headers, logs and metrics.
+    /// Returns the word that stands for it in headers, logs and metrics.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -132,11 +134,12 @@ impl Reason {
             Self::Expired => "Expired",
             Self::MalformedHeaders => "MalformedHeaders",
             Self::Undecided => "Undecided",
+            Self::NoRoute => "NoRoute",
             Self::Custom(word) => word,
         }
     }
 
-    /// The reason of this word; any unknown word is the application's own.
+    /// Returns the reason for this word. Any unknown word is a reason of the application.
     #[must_use]
     pub fn parse(word: &str) -> Self {
         let known = [
@@ -147,6 +150,7 @@ impl Reason {
             Self::Expired,
             Self::MalformedHeaders,
             Self::Undecided,
+            Self::NoRoute,
         ];
         known
             .into_iter()
@@ -168,9 +172,9 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The error and its causes, `: ` between them. A cause whose text the error repeats is left out.
+/// Joins the error and its causes with `: `. Leaves out a cause whose text the error repeats.
 pub(crate) fn error_text(error: &(dyn Error + 'static)) -> String {
-    // More than this can never be kept; a chain may also be circular.
+    // No text with more causes would be kept in full, and a chain may be circular.
     const MAX_CAUSES: usize = 16;
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |&error| error.source()).take(MAX_CAUSES) {
@@ -183,27 +187,27 @@ pub(crate) fn error_text(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The name of the error's type or variant, read from its `Debug` form: a `dyn Error` does not tell its
-/// type. `None` where the form does not begin with a name.
+/// Reads the name of the error's type or variant from its `Debug` form, because a `dyn Error` does not tell its type. `None` if
+/// the form does not begin with a name.
 fn error_type(error: &(dyn Error + 'static)) -> Option<String> {
     let mut debug = BeginOfDebug::default();
-    // Stopping early is an error to the formatter, and none to us.
+    // The formatter reports an early stop as an error; here it is not one.
     let _ = fmt::write(&mut debug, format_args!("{error:?}"));
     let name = debug.name.trim_end_matches(':').len();
     debug.name.truncate(name);
-    // A name is followed by nothing or by its fields; anything else is prose (`anyhow` prints its message).
+    // Nothing or fields follow a type's name; anything else is prose (`anyhow` prints its message).
     let ends_like_a_type = matches!(debug.next, None | Some('(' | '{'));
     (!debug.name.is_empty() && ends_like_a_type).then_some(debug.name)
 }
 
-/// The name at the beginning of a `Debug` form, and what follows it: no more of the form is made than that takes. It may
-/// show a whole message.
+/// Collects the name at the beginning of a `Debug` form and the next character. Stops the formatter then: the rest of the form
+/// may contain a whole message.
 #[derive(Default)]
 struct BeginOfDebug {
     name: String,
-    /// White space after the name was seen.
+    /// True once white space followed the name.
     ended: bool,
-    /// The first character after the name that is no white space.
+    /// First character after the name that is not white space.
     next: Option<char>,
 }
 
@@ -231,7 +235,7 @@ impl fmt::Write for BeginOfDebug {
     }
 }
 
-/// Numbers differ between failures that are alike (ids, ports, counts): each run of digits counts as one `#`.
+/// Hashes reason, type and text. Each run of digits counts as one `#`: similar failures differ in numbers (ids, ports, counts).
 fn fingerprint(reason: &Reason, error_type: Option<&str>, text: &str) -> u64 {
     fnv1a([reason.as_str(), error_type.unwrap_or_default(), text].into_iter().flat_map(without_numbers))
 }
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn reasons_survive_their_word() {
-        for reason in [Reason::PoisonMessage, Reason::Undecided, Reason::Custom("OutOfStock".into())] {
+        for reason in [Reason::PoisonMessage, Reason::NoRoute, Reason::Custom("OutOfStock".into())] {
             assert_eq!(Reason::parse(reason.as_str()), reason);
         }
     }

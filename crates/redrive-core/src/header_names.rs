@@ -1,18 +1,18 @@
-//! The headers that redrive writes: a stable format, documented in `docs/headers.md`.
+//! The headers that redrive writes: a stable format, [documented](https://github.com/redrive-rs/redrive/blob/main/docs/headers.md).
 //!
-//! Types on the wire: counts are 64-bit integers, times are RFC 3339 strings in UTC with milliseconds (every
-//! broker's own screens show them readably), the rest are strings, and the history is an array of tables.
+//! Types on the wire: counts are 64-bit integers, times are RFC 3339 strings in UTC with milliseconds (readable in every
+//! broker's own user interface), the rest are strings, and the history is an array of tables.
 
-/// What all of redrive's headers begin with.
+/// Prefix of all redrive headers.
 pub const PREFIX: &str = "redrive-";
 
 /// How often handling this message failed since it was published or redriven.
 pub const ATTEMPT: &str = "redrive-attempt";
-/// How many copies lie between the message as it was published and this one.
+/// Number of copies between the message as it was published and this one.
 pub const HOP: &str = "redrive-hop";
 /// How often an operator sent the message back from a shelf.
 pub const REDRIVES: &str = "redrive-redrives";
-/// How often a handler asked for the message to come again later, without a failure.
+/// How often a handler asked for the message to be delivered again later, without a failure.
 pub const SNOOZES: &str = "redrive-snoozes";
 /// How often earlier copies of the message were handed out without a failure being recorded.
 pub const HANDED_OUT: &str = "redrive-handed-out";
@@ -22,46 +22,47 @@ pub const FIRST_FAILED_AT: &str = "redrive-first-failed-at";
 pub const LAST_FAILED_AT: &str = "redrive-last-failed-at";
 /// Why the message failed last, in one word.
 pub const REASON: &str = "redrive-reason";
-/// What the error said: redacted and bounded.
+/// Text of the error: redacted and bounded.
 pub const ERROR: &str = "redrive-error";
 /// The type of the error.
 pub const ERROR_TYPE: &str = "redrive-error-type";
-/// The same for failures that are alike.
+/// Hash that failures of the same kind share.
 pub const FINGERPRINT: &str = "redrive-fingerprint";
-/// The queue whose consumer failed: a redrive goes there.
+/// The queue whose consumer failed: a redrive sends the message there.
 pub const SOURCE_QUEUE: &str = "redrive-source-queue";
-/// The exchange that the message was published to at first.
+/// The exchange that the message was first published to.
 pub const SOURCE_EXCHANGE: &str = "redrive-source-exchange";
-/// The routing key that it was published with at first.
+/// The routing key that the message was first published with.
 pub const SOURCE_ROUTING_KEY: &str = "redrive-source-routing-key";
-/// The id that the message was published with, where a copy had to get another.
+/// The id that the message was published with, for copies that had to get another one.
 pub const MESSAGE_ID: &str = "redrive-message-id";
 /// The `user-id` that the message was published with: a copy cannot keep it.
 pub const USER_ID: &str = "redrive-user-id";
 /// The `expiration` that the message was published with, in milliseconds: a copy cannot keep it.
 pub const EXPIRATION: &str = "redrive-expiration";
-/// When that expiration is over, as far as it can be told: no retry comes after it.
+/// When that expiration ends, as far as redrive can tell: no retry comes after it.
 pub const DEADLINE: &str = "redrive-deadline";
-/// Not to be handled before this time: a wait made of several hops is still under way.
+/// The message must not be handled before this time: a wait made of several hops is still under way.
 pub const NOT_BEFORE: &str = "redrive-not-before";
-/// How many milliseconds of such a wait are left once the hop that this copy was stored for is over, behind the number of that
-/// hop: `HOP:MILLISECONDS`. Clocks may differ, and may be set: the wait that is left is never longer than this.
+/// Milliseconds of such a wait that remain after the hop that this copy was stored for, preceded by the number of that hop:
+/// `HOP:MILLISECONDS`. Clocks may differ or be set: the remaining wait is never longer than this.
 pub const WAIT_LEFT: &str = "redrive-wait-left";
-/// When the wait that this copy was stored for is over. It decides nothing; it tells whoever moves the copy elsewhere.
+/// When the wait that this copy was stored for ends. It decides nothing; it informs a program or person that moves the copy
+/// elsewhere.
 pub const DUE_AT: &str = "redrive-due-at";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 
 /// The keys of one entry of [`HISTORY`].
 pub mod history {
-    /// Which attempt failed.
+    /// Number of the attempt that failed.
     pub const ATTEMPT: &str = "attempt";
-    /// When.
+    /// When it failed.
     pub const AT: &str = "at";
-    /// Why, in one word.
+    /// Why it failed, in one word.
     pub const REASON: &str = "reason";
-    /// What the error said: redacted, and shorter than in the header itself.
+    /// Text of the error: redacted, and shorter than in the header itself.
     pub const ERROR: &str = "error";
-    /// The wait that followed, in milliseconds; absent where none did.
+    /// Wait that followed, in milliseconds; absent if none did.
     pub const WAIT: &str = "wait-ms";
 }

@@ -1,4 +1,4 @@
-//! Typed headers: what AMQP 0-9-1 and AMQP 1.0 can carry, without loss.
+//! Typed headers: everything that AMQP 0-9-1 and AMQP 1.0 can carry, without loss.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-/// The headers of a message, by name; ordered by name, cheap to clone.
+/// Headers of a message, ordered by name. Cheap to clone.
 ///
 /// ```
 /// use redrive_core::{Headers, Value};
@@ -19,82 +19,82 @@ use bytes::Bytes;
 /// ```
 #[derive(Clone, Default)]
 pub struct Headers {
-    /// Ordered by name. A list: there are few, and a map takes more memory and more time for few. None for no headers, as on
-    /// most messages.
+    /// Ordered by name. A list, because a map takes more memory and time for so few entries. `None` for no headers, as on most
+    /// messages.
     entries: Option<Arc<Vec<(Name, Value)>>>,
 }
 
-/// The names of our own headers are part of the program, and take no memory in each message.
+/// Names of redrive's own headers are `'static`, and take no memory in each message.
 type Name = Cow<'static, str>;
 
 impl Headers {
-    /// No headers.
+    /// Creates empty headers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value under this name, if there is one.
+    /// Returns the value of this header, if it is present.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         let index = self.find(name).ok()?;
         Some(&self.entries()[index].1)
     }
 
-    /// Sets a header; what stood there before is returned.
+    /// Sets a header and returns its previous value.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<Value>) -> Option<Value> {
         self.put(Cow::Owned(name.into()), value.into())
     }
 
-    /// Sets a header whose name is part of the program.
+    /// Sets a header with a `'static` name.
     pub(crate) fn insert_own(&mut self, name: &'static str, value: impl Into<Value>) -> Option<Value> {
         self.put(Cow::Borrowed(name), value.into())
     }
 
-    /// Reserves room for this many more.
+    /// Reserves capacity for this many more headers.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.entries_mut().reserve(more);
     }
 
-    /// Takes a header out.
+    /// Removes a header and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
-        // Look first: to change the list copies all of it when it is shared.
+        // Search first: changing a shared list copies it.
         let index = self.find(name).ok()?;
         Some(self.entries_mut().remove(index).1)
     }
 
-    /// Keeps the headers for which `keep` answers true.
+    /// Keeps only the headers for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &Value) -> bool) {
         if !self.is_empty() {
             self.entries_mut().retain(|(name, value)| keep(name, value));
         }
     }
 
-    /// True when a header of this name is there.
+    /// Returns true if a header of this name is present.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.find(name).is_ok()
     }
 
-    /// How many headers there are.
+    /// Returns the number of headers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries().len()
     }
 
-    /// True when there are none.
+    /// Returns true if there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
-    /// All headers, ordered by name.
+    /// Iterates over all headers, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.entries().iter().map(|(name, value)| (&**name, value))
     }
 
-    /// How many bytes the headers take as an AMQP 0-9-1 field table, its length prefix included
-    /// (AMQP 0-9-1, section 4.2.5.5). The encodings of other brokers are of about the same size.
+    /// Returns how many bytes the headers take on the wire: names, values, a tag for each type and a length for each text.
+    /// Brokers differ slightly; none of those that redrive knows takes more.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()
@@ -110,7 +110,7 @@ impl Headers {
         }
     }
 
-    /// Where the header is, or else where it belongs.
+    /// Finds the position of the header, or the position where it would be inserted.
     fn find(&self, name: &str) -> Result<usize, usize> {
         self.entries().binary_search_by(|(there, _)| (**there).cmp(name))
     }
@@ -141,7 +141,7 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
         let named = |(name, value): (N, V)| (Cow::Owned(name.into()), value.into());
         let mut entries: Vec<(Name, Value)> = entries.into_iter().map(named).collect();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        // Of several of one name the last one counts.
+        // Of several headers with one name, the last one wins.
         entries.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
             if same {
@@ -153,8 +153,7 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// One header's value. The widths of numbers are kept, so that a header leaves with the type that
-/// it came with.
+/// Value of a header. It keeps the width of a number, so that a header leaves with the type that it came with.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -184,7 +183,7 @@ pub enum Value {
     F64(f64),
     /// A decimal: `value` / 10^`scale` (AMQP 0-9-1 `decimal-value`).
     Decimal {
-        /// How many of the digits stand behind the point.
+        /// Number of digits after the decimal point.
         scale: u8,
         /// The digits.
         value: u32,
@@ -197,7 +196,7 @@ pub enum Value {
     Uuid([u8; 16]),
     /// A string.
     String(String),
-    /// A string whose bytes are not UTF-8: AMQP 0-9-1 allows it, so it is carried on as it came.
+    /// A string whose bytes are not UTF-8: AMQP 0-9-1 allows it, and redrive keeps it unchanged.
     RawString(Bytes),
     /// A byte array.
     Bytes(Bytes),
@@ -208,7 +207,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The text, when this is a string.
+    /// Returns the text if this is a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -217,7 +216,7 @@ impl Value {
         }
     }
 
-    /// The number, when this is an integer of any width, or a whole float.
+    /// Returns the number if this is an integer of any width, or a whole float.
     #[must_use]
     pub fn as_integer(&self) -> Option<i128> {
         let whole = |float: f64| (float.fract() == 0.0 && float.abs() < 1e18).then_some(float as i128);
@@ -236,8 +235,8 @@ impl Value {
         }
     }
 
-    /// The number, when this is an integer of any width, a whole float, or a decimal string: other
-    /// clients write counters in all of these ways.
+    /// Returns the number if this is an integer of any width, a whole float, or a decimal string: other clients write counters in
+    /// all of these ways.
     #[must_use]
     pub fn to_integer(&self) -> Option<i128> {
         match self {
@@ -246,7 +245,7 @@ impl Value {
         }
     }
 
-    /// The nested table, when this is one.
+    /// Returns the nested table if this is one.
     #[must_use]
     pub fn as_table(&self) -> Option<&Headers> {
         match self {
@@ -255,7 +254,7 @@ impl Value {
         }
     }
 
-    /// The items, when this is an array.
+    /// Returns the items if this is an array.
     #[must_use]
     pub fn as_list(&self) -> Option<&[Value]> {
         match self {
@@ -264,7 +263,7 @@ impl Value {
         }
     }
 
-    /// How many bytes the value takes in an AMQP 0-9-1 field table, its type tag included.
+    /// Returns how many bytes the value takes on the wire, including its type tag.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         1 + match self {
@@ -307,31 +306,31 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// From seconds since 1970-01-01 UTC.
+    /// Creates a timestamp from seconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn from_unix_seconds(seconds: u64) -> Self {
         Self { millis: seconds as i128 * 1000 }
     }
 
-    /// From milliseconds since 1970-01-01 UTC.
+    /// Creates a timestamp from milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn from_unix_millis(millis: i64) -> Self {
         Self { millis: millis as i128 }
     }
 
-    /// Whole seconds since 1970-01-01 UTC; zero for anything before.
+    /// Returns whole seconds since 1970-01-01 UTC; zero for any earlier time.
     #[must_use]
     pub fn unix_seconds(self) -> u64 {
         u64::try_from(self.millis / 1000).unwrap_or(0)
     }
 
-    /// Milliseconds since 1970-01-01 UTC, held within `i64`.
+    /// Returns milliseconds since 1970-01-01 UTC, clamped to `i64`.
     #[must_use]
     pub fn unix_millis(self) -> i64 {
         i64::try_from(self.millis).unwrap_or(if self.millis < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// As system time; `None` where the system cannot say it.
+    /// Returns the system time; `None` if the system cannot represent it.
     #[must_use]
     pub fn to_system_time(self) -> Option<SystemTime> {
         let distance = Duration::from_millis(u64::try_from(self.millis.unsigned_abs()).ok()?);

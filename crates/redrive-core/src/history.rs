@@ -1,4 +1,4 @@
-//! What redrive wrote on a message when it failed before, read back tolerantly.
+//! What redrive wrote on a message when it failed before, read tolerantly.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,18 +7,18 @@ use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
 use crate::message::Message;
 
-/// The history of a message's failures so far. Reading never fails and never panics, whatever stands in the
-/// headers; a count that is there and cannot be read is [`Count::Unreadable`], never silently zero.
+/// History of a message's failures. Reading never fails and never panics, whatever the headers contain. A count that is present
+/// but cannot be read is [`Count::Unreadable`], never silently zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct FailureHistory {
     /// How often handling failed since the message was published or redriven.
     pub attempt: Count,
-    /// How many copies lie between the message as published and this one.
+    /// Number of copies between the message as published and this one.
     pub copy_number: u32,
     /// How often an operator sent it back.
     pub redrives: Count,
-    /// How often a handler asked for it to come again later.
+    /// How often a handler asked for it to be delivered again later.
     pub snoozes: u32,
     /// How often earlier copies were handed out without a failure being recorded.
     pub deliveries_before: u32,
@@ -28,56 +28,57 @@ pub struct FailureHistory {
     pub last_failed_at: Option<SystemTime>,
     /// Why it failed last.
     pub reason: Option<Reason>,
-    /// What the last error said.
+    /// Text of the last error.
     pub error: Option<String>,
-    /// The type of the last error.
+    /// Type of the last error.
     pub error_type: Option<String>,
-    /// The fingerprint of the last failure.
+    /// Fingerprint of the last failure.
     pub fingerprint: Option<String>,
     /// The queue whose consumer failed.
     pub source_queue: Option<String>,
-    /// The exchange that the message was published to at first.
+    /// The exchange that the message was first published to.
     pub source_exchange: Option<String>,
-    /// The routing key that it was published with at first.
+    /// The routing key that the message was first published with.
     pub source_routing_key: Option<String>,
-    /// When the publisher's expiration is over, as an earlier delivery found; see [`Delivery::deadline`](crate::Delivery::deadline).
+    /// When the publisher's expiration ends, as computed at an earlier delivery; see
+    /// [`Delivery::deadline`](crate::Delivery::deadline).
     pub deadline: Option<SystemTime>,
     /// Not to be handled before this time.
     pub not_before: Option<SystemTime>,
-    /// How much of its wait was left when this copy was stored, beyond the hop that it was stored for.
+    /// How much of its wait remained, beyond the hop that this copy was stored for.
     pub wait_left: Option<Duration>,
-    /// When the wait that this copy was stored for is over.
+    /// When the wait that this copy was stored for ends.
     pub due_at: Option<SystemTime>,
     /// The first failures and the last ones, oldest first.
     pub past: Vec<PastFailure>,
-    /// True when the id on the message was assigned on arrival, because it had none.
+    /// True if the message's id was assigned on arrival, because it had none.
     pub id_assigned: bool,
-    /// What the transport could not read of the message, in words. No handler sees such a message.
+    /// Description of what the transport could not read of the message. No handler sees such a message.
     pub read_without: Option<String>,
 }
 
-/// One failure of the past.
+/// One earlier failure.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PastFailure {
-    /// Which attempt failed.
+    /// Number of the attempt that failed.
     pub attempt: u32,
-    /// When.
+    /// When it failed.
     pub at: Option<SystemTime>,
-    /// Why.
+    /// Why it failed.
     pub reason: String,
-    /// What the error said.
+    /// Text of the error.
     pub error: String,
-    /// The wait that followed, in milliseconds.
+    /// Wait that followed, in milliseconds.
     pub wait_ms: Option<u64>,
 }
 
 /// A count on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// This many; 0 where nothing is written.
+    /// The number; 0 if the header is missing.
     Known(u32),
-    /// Something is written that is no count.
+    /// The header is present but not a count.
     Unreadable,
 }
 
@@ -88,7 +89,7 @@ impl Default for Count {
 }
 
 impl Count {
-    /// The count; where it cannot be read, the highest there is: whatever is limited by it has reached the limit.
+    /// Returns the count. An unreadable count becomes the maximum, so that every limit counts as reached.
     #[must_use]
     pub fn or_highest(self) -> u32 {
         match self {
@@ -147,19 +148,19 @@ impl FailureHistory {
         }
     }
 
-    /// Whether there is anything to read. Most messages go their way without: nothing has failed yet.
+    /// Returns true if the message carries anything to read. Most messages do not: nothing has failed yet.
     pub(crate) fn is_on(message: &Message) -> bool {
         message.headers().iter().any(|(name, _)| name.starts_with(names::PREFIX))
     }
 
-    /// How often handling failed since the message was published or redriven. Where the header cannot be
-    /// read: the highest number there is, so that every limit counts as reached.
+    /// Returns how often handling failed since the message was published or redriven. If the header cannot be read, returns the
+    /// maximum, so that every limit counts as reached.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.attempt.or_highest()
     }
 
-    /// The headers of the counts that are there and cannot be read.
+    /// Returns the names of the count headers that are present and cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> Vec<&'static str> {
         [(self.attempt, names::ATTEMPT), (self.redrives, names::REDRIVES)]
@@ -169,25 +170,26 @@ impl FailureHistory {
     }
 }
 
-/// It only keeps copies apart, so any number will do that can still grow: a copy with the number of its original would be
-/// taken for the original, and dropped as settled before.
+/// Reads the copy number. It only distinguishes copies, so an unreadable one may become any number that can still grow: a copy
+/// with the number of its original would be taken for the original, and dropped as settled before.
 fn read_hop(headers: &Headers) -> u32 {
     Some(Count::read(headers, names::HOP).or_highest()).filter(|&hop| hop < u32::MAX).unwrap_or(0)
 }
 
-/// Notes on a copy how much of its wait is left after its hop.
+/// Writes on a copy how much of its wait remains after its hop.
 pub(crate) fn write_wait_left(headers: &mut Headers, left: Duration) {
     let copy_number = read_hop(headers);
     headers.insert_own(names::WAIT_LEFT, format!("{copy_number}:{}", left.as_millis()));
 }
 
-/// What is left of another copy's wait says nothing: a program that does not know the header carries it on.
+/// Reads the remaining wait, if it was written on this copy. One written on another copy means nothing: a program that does not
+/// know the header carries it on.
 fn read_wait_left(value: &Value, hop: u32) -> Option<Duration> {
     let (of_hop, millis) = value.as_str()?.split_once(':')?;
     (of_hop.parse() == Ok(hop)).then(|| millis.parse().ok().map(Duration::from_millis))?
 }
 
-/// RFC 3339 as we write it; a timestamp or milliseconds since 1970 where another client rewrote it.
+/// Reads RFC 3339, as redrive writes it; or a timestamp or milliseconds since 1970, if another client rewrote the header.
 fn read_time(value: &Value) -> Option<SystemTime> {
     match value {
         Value::String(text) => humantime::parse_rfc3339_weak(text).ok(),
@@ -196,19 +198,19 @@ fn read_time(value: &Value) -> Option<SystemTime> {
     }
 }
 
-/// As it stands in headers.
+/// Writes a time as headers contain it.
 pub(crate) fn write_time(time: SystemTime) -> Value {
     let time = time.clamp(SystemTime::UNIX_EPOCH, latest_time());
     Value::String(humantime::format_rfc3339_millis(time).to_string())
 }
 
-/// Years beyond 9999 cannot be written; a clock that says so is wrong anyway.
+/// Returns the latest time that can be written: years after 9999 cannot, and a clock that shows one is wrong anyway.
 pub(crate) fn latest_time() -> SystemTime {
     SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799)
 }
 
 fn read_history(entries: &[Value]) -> Vec<PastFailure> {
-    // We write a handful; somebody else's array may be of any length.
+    // redrive writes a handful of entries; an array of another program may have any length.
     const MAX_READ: usize = 64;
     entries.iter().take(MAX_READ).filter_map(Value::as_table).map(read_past_failure).collect()
 }

@@ -1,39 +1,41 @@
-//! Retries that the broker makes itself, without a copy.
+//! Retries by the broker itself, without a copy.
 
 use std::time::Duration;
 
-/// What a broker can do that holds a failed message back itself and hands it out again, without a copy
+/// Ability of a broker to hold a failed message back by itself and hand it out again, without a copy
 /// ([`Settlement::RetryInPlace`](crate::Settlement::RetryInPlace)); part of [`Delays`](crate::Delays).
 ///
-/// Nothing can be written on a message that is not copied. Where a broker retries in place therefore
+/// Nothing can be written on a message that is not copied. If a broker retries in place, therefore,
 ///
-/// - the attempt is read from the broker's count, to which what is written on the message is added: it counts the process's
-///   death and a lost connection too, so that these cost an attempt;
-/// - [`Delivery::broker_delivery_count`](crate::Delivery::broker_delivery_count) counts from the last copy on, failures included;
+/// - the attempt is the sum of the broker's count and the count on the message. The broker's count includes deaths of the process
+///   and lost connections, so these cost an attempt;
+/// - [`Delivery::broker_delivery_count`](crate::Delivery::broker_delivery_count) counts from the last copy on, including
+///   failures;
 /// - reason, text, times and history of a failure are not kept until the message is copied, and
-///   [`FailureHistory::first_failed_at`](crate::FailureHistory::first_failed_at) is not known: a policy's deadline counts from the last copy on.
+///   [`FailureHistory::first_failed_at`](crate::FailureHistory::first_failed_at) is not known: a policy's deadline counts from
+///   the last copy on.
 ///
-/// A retry that must wait longer than the broker would hold the message goes by a copy, so that none comes early.
+/// A retry that must wait longer than the broker would hold the message uses a copy, so that no retry comes early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InPlace {
-    /// Held back for as long as is asked, for `longest` at most.
+    /// The broker holds the message back for the requested time, at most for `longest`.
     Any {
-        /// How long a message is held back at most.
+        /// Maximum time for which a message is held back.
         longest: Duration,
     },
-    /// Held back for `shortest` times the number of failures that the broker counted, for `longest` at most, whatever is
-    /// asked.
+    /// The broker holds the message back for `shortest` times the number of failures that it counted, at most for `longest`,
+    /// whatever time is requested.
     Linear {
-        /// How long a message is held back after its first failure.
+        /// Time for which a message is held back after its first failure.
         shortest: Duration,
-        /// How long it is held back at most.
+        /// Maximum time for which it is held back.
         longest: Duration,
     },
 }
 
 impl InPlace {
-    /// The longest wait that the broker makes after it counted this many failures, the last one included.
+    /// Returns the longest wait that the broker makes after it counted this many failures, including the last one.
     #[must_use]
     pub fn longest_after(&self, failures: u32) -> Duration {
         match *self {

@@ -1,13 +1,15 @@
 //! The ground floor of redrive: messages, layers, retry policies, classifiers, the plan of a settlement and the consumer that
 //! carries it out. It knows no broker. Services use the facade, `redrive`; who writes a [`Transport`] stands on this crate.
 //!
-//! The way of one message, and the order in which to read the code: `docs/architecture.md`.
+//! The way of one message, and the order in which to read the code:
+//! [architecture](https://github.com/redrive-rs/redrive/blob/main/docs/architecture.md).
 
 mod classify;
+mod codec;
 mod consumer;
-mod deaths;
 mod delivery;
 mod disposition;
+mod extensions;
 #[doc(hidden)]
 pub mod fail_point;
 mod failure;
@@ -25,7 +27,7 @@ mod redact;
 mod retry;
 mod service;
 mod settlement;
-mod stage;
+pub mod stage;
 mod text;
 mod transport;
 
@@ -34,18 +36,33 @@ pub use classify::{
     ByMarker, ByPattern, ByType, ErrorClass, ErrorClassifier, MarkError, Permanent, Throttled, chain,
     into_box_error,
 };
-pub use consumer::{Consumer, ConsumerError, ConsumerHandle, Event, Observer, Report, Runner, Suspects};
-pub use deaths::{Death, DeathHistory};
+#[cfg(feature = "json")]
+pub use codec::JsonCodec;
+pub use codec::{Codec, Decode, Encode};
+#[cfg(feature = "signal")]
+pub use consumer::shutdown_signal;
+pub use consumer::{
+    Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError, ConsumersHandle, Event, Health,
+    LayerOfHandlers, Observer, Phase, Report, Runner, Suspects,
+};
 pub use delivery::{Delivery, Origin};
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
+pub use extensions::Extensions;
 pub use failure::{Failure, MAX_ERROR_BYTES, Reason};
 #[cfg(feature = "json")]
 pub use handler::Json;
-pub use handler::{Attempt, FromDelivery, Handler, IntoOutcome, Panicked, Rejected, State, WithStage};
+pub use handler::{
+    Attempt, Batch, BatchHandler, BatchIter, BatchOutcome, Body, DuplicateRoute, Extension, FromDelivery,
+    FromRef, Handler, Header, InBatches, IntoBatchOutcome, IntoOutcome, OptionalFromDelivery, Panicked,
+    PerConsumer, Rejected, Router, RouterBuilder, State, TypedHeader, UnknownKey, WithStage,
+};
 pub use headers::{Headers, Timestamp, Value};
 pub use history::{Count, FailureHistory, PastFailure};
 pub use in_place::InPlace;
-pub use layers::{Backoff, DeadLetterBackoff, Deadline, Expired, ParkingLot, Poison};
+pub use layers::{
+    Backoff, DeadLetterBackoff, Deadline, Expired, IntoDeadLetterBackoff, ParkingLot, Poison, RateLimit,
+    RateLimited,
+};
 #[cfg(feature = "tower")]
 pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};

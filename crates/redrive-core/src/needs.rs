@@ -1,5 +1,4 @@
-//! What a configuration asks of its broker, and whether the broker can do it: compared before the
-//! first message is taken.
+//! What a configuration needs from its broker, compared with what the broker can do before the first message is taken.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -7,39 +6,46 @@ use std::time::Duration;
 
 use crate::transport::{Facts, OpenError};
 
-/// What a consumer's layers will ask of the transport. Gathered from the layers; the transport
-/// prepares it at the start (for example one delay queue per wait).
+/// What a consumer's layers need from the transport. The consumer collects it from the layers; the transport prepares it at the
+/// start (for example one delay queue per wait).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Needs {
-    /// The waits that retries will use, as far as they are known; empty when nothing is known.
+    /// Waits that retries will use, as far as they are known; empty if none is known.
     pub waits: BTreeSet<Duration>,
-    /// How often a message may be handled before its retries end: [`u32::MAX`] when they have no end, or none is known;
-    /// `None` when nothing is retried.
+    /// Waits of each retry policy that an error passes, outermost first. More than one policy is refused: the innermost decides
+    /// about every error, and the outer ones never act.
+    pub policies: Vec<BTreeSet<Duration>>,
+    /// How often a message may be handled before its retries end: [`u32::MAX`] if they have no end, or none is known; `None` if
+    /// nothing is retried.
     pub attempts: Option<u32>,
-    /// A message may be handed out this often before the layers turn it away.
+    /// How often a message may be handed out before the layers turn it away.
     pub deliveries: Option<u32>,
-    /// [`deliveries`](Self::deliveries) was nobody's choice: where the broker takes messages away earlier, the layers stay
-    /// one below it.
+    /// True if [`deliveries`](Self::deliveries) is a default that nobody chose: if the broker removes messages earlier, the
+    /// layers stay one below the broker's limit.
     pub deliveries_give_way: bool,
-    /// How many deliveries to hold at most, being handled or about to be: no [limit](crate::Receiver::set_limit) is greater. 0:
-    /// nobody said; a transport then holds as many as it likes, or 1.
+    /// Maximum number of deliveries to hold, handled or waiting: no [limit](crate::Receiver::set_limit) is greater. 0: not set; a
+    /// transport then chooses any number of at least 1.
     pub prefetch: u32,
-    /// How long a delivery is held at most, from its delivery to its settlement; `None`: not known.
+    /// Number of deliveries that the handler takes at the same time, to handle them in one [batch](crate::BatchHandler). The
+    /// consumer's [`concurrency`](crate::Consumer::concurrency) is at least this. 0: no batches.
+    pub concurrency: usize,
+    /// Maximum time from a delivery to its settlement; `None`: not known.
     pub longest_hold: Option<Duration>,
 }
 
 impl Needs {
-    /// Nothing asked for.
+    /// Creates needs that ask for nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// These needs and those of `other`.
+    /// Combines these needs with those of `other`, which is inside them.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.waits.extend(other.waits);
+        self.policies.extend(other.policies);
         self.attempts = self.attempts.max(other.attempts);
         self.deliveries_give_way = match self.deliveries.cmp(&other.deliveries) {
             Ordering::Less => other.deliveries_give_way,
@@ -48,11 +54,21 @@ impl Needs {
         };
         self.deliveries = self.deliveries.max(other.deliveries);
         self.prefetch = self.prefetch.max(other.prefetch);
+        self.concurrency = self.concurrency.max(other.concurrency);
         self.longest_hold = self.longest_hold.max(other.longest_hold);
         self
     }
 
-    /// How often a message may be handed out before the layers turn it away, with the limit of this broker.
+    /// Combines the needs of alternatives: each message goes to only one of them, as with the routes of a
+    /// [`Router`](crate::Router). The policies are those of the alternative that nests most.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let most = if self.policies.len() < other.policies.len() { &other } else { &self };
+        let policies = most.policies.clone();
+        Self { policies, ..self.and(other) }
+    }
+
+    /// Returns how often a message may be handed out before the layers turn it away, given the limit of this broker.
     #[must_use]
     pub fn deliveries_on(&self, facts: &Facts) -> Option<u32> {
         match (self.deliveries, facts.limits.deliveries) {
@@ -61,22 +77,21 @@ impl Needs {
         }
     }
 
-    /// The preflight: refuses what the broker cannot honour. [`Transport::open`](crate::Transport::open) calls it once, as soon
-    /// as the facts are known, and once more only where preparing the queue changed them.
+    /// Runs the preflight: refuses what the broker cannot honour. [`Transport::open`](crate::Transport::open) calls it once, as
+    /// soon as the facts are known, and a second time only if preparing the queue changed them.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Refused`], where anything is [`unmet`](Self::unmet).
+    /// [`OpenError::Refused`] if any need is [`unmet`](Self::unmet).
     pub fn check(&self, queue: &str, facts: &Facts) -> Result<(), OpenError> {
         let unmet = self.unmet(queue, facts);
         if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
     }
 
-    /// What of these needs the broker cannot honour: one sentence each, with what to do. Empty when all
-    /// is well.
+    /// Returns the needs that the broker cannot honour: one sentence each, with what to do. Empty if it can honour all.
     #[must_use]
     pub fn unmet(&self, queue: &str, facts: &Facts) -> Vec<String> {
-        let mut unmet = Vec::new();
+        let mut unmet = Vec::from_iter(self.nested_policies(queue));
         if let (Some(&asked), Some(longest)) = (self.waits.last(), facts.delays.longest)
             && asked > longest
         {
@@ -103,8 +118,18 @@ impl Needs {
         unmet
     }
 
-    /// Where the broker retries by itself, each attempt is a delivery of the same message: what limits these must leave room
-    /// for those.
+    /// Finds two policies around one handler. This concerns no broker, and no broker would reveal it.
+    fn nested_policies(&self, queue: &str) -> Option<String> {
+        let [outer, .., inner] = &self.policies[..] else { return None };
+        let (outer, inner) = (waits_of(outer), waits_of(inner));
+        Some(format!(
+            "two retry policies are around one handler of queue `{queue}`: the inner one ({inner}) decides about every error, \
+             and the outer one ({outer}) never acts: remove one of them (`with_dead_letter_backoff`, `Backoff`)"
+        ))
+    }
+
+    /// Checks a broker that retries by itself. Each attempt is a delivery of the same message there, so the limits of deliveries
+    /// must leave room for all attempts.
     fn unmet_in_place(&self, attempts: u32, queue: &str, facts: &Facts) -> Vec<String> {
         let asked = match attempts {
             u32::MAX => "without end".to_owned(),
@@ -122,18 +147,18 @@ impl Needs {
             let which = if Some(allowed) == self.deliveries {
                 "the layers' limit (`poison_after`)"
             } else {
-                "the queue's delivery limit, which that of the layers stays below"
+                "the queue's delivery limit, below which the layers stay"
             };
             unmet.push(format!(
                 "the retry policy tries a message of queue `{queue}` {asked}, and the layers turn it away after {allowed} \
-                 deliveries, among which the retries are here: raise {which}, or lower the policy's attempts"
+                 deliveries, which include the retries here: raise {which}, or lower the policy's attempts"
             ));
         }
         unmet
     }
 
-    /// What of these needs the broker may not honour at all times: one sentence each, with what to do. Not worth refusing
-    /// to start.
+    /// Returns the needs that the broker may not always honour: one sentence each, with what to do. They are no reason to refuse
+    /// the start.
     #[must_use]
     pub fn doubtful(&self, queue: &str, facts: &Facts) -> Vec<String> {
         let system = facts.system;
@@ -142,7 +167,7 @@ impl Needs {
             && asked >= limit
         {
             doubtful.push(format!(
-                "a delivery of queue `{queue}` may be held for {}, but {system} takes back after {} what is not settled, \
+                "a delivery of queue `{queue}` may be held for {}, but {system} takes an unsettled delivery back after {}, \
                  and hands it out again: raise the broker's limit, lower the prefetch, or put a timeout around the handler",
                 humantime::format_duration(asked),
                 humantime::format_duration(limit),
@@ -158,9 +183,23 @@ impl Needs {
     }
 }
 
-/// As many deliveries as wanted, and fewer than the broker's limit.
+/// Returns the wanted number of deliveries, kept below the broker's limit.
 pub(crate) fn below(limit: u32, wanted: u32) -> u32 {
     wanted.min(limit.saturating_sub(1)).max(1)
+}
+
+fn waits_of(policy: &BTreeSet<Duration>) -> String {
+    /// Enough waits to recognize the policy.
+    const SHOWN: usize = 5;
+    if policy.is_empty() {
+        return "without waits".to_owned();
+    }
+    let mut shown: Vec<_> =
+        policy.iter().take(SHOWN).map(|&wait| humantime::format_duration(wait).to_string()).collect();
+    if policy.len() > SHOWN {
+        shown.push("…".to_owned());
+    }
+    format!("waits {}", shown.join(", "))
 }
 
 #[cfg(test)]
@@ -191,7 +230,7 @@ mod tests {
         assert!(default.unmet("q", &facts).is_empty());
         assert_eq!(said.deliveries_on(&facts), Some(10));
         assert_eq!(said.unmet("q", &facts).len(), 1);
-        // Of two limits the greater counts; where they are equal, somebody said it.
+        // Of two limits the greater one counts; if they are equal, a chosen one wins over a default.
         assert!(!default.clone().and(said).deliveries_give_way);
         assert!(Needs::none().and(default.clone()).and(Needs::none()).deliveries_give_way);
         let more = Needs { deliveries: Some(12), ..Needs::none() };
@@ -199,6 +238,28 @@ mod tests {
         assert!(!more.and(default.clone()).deliveries_give_way);
         facts.limits.deliveries = Some(1);
         assert_eq!(default.unmet("q", &facts).len(), 1, "there is no delivery left to turn it away");
+    }
+
+    #[test]
+    fn a_policy_around_a_policy_is_named() {
+        let policy = |seconds: &[u64]| {
+            let waits: BTreeSet<_> = seconds.iter().copied().map(Duration::from_secs).collect();
+            Needs { policies: vec![waits], ..Needs::none() }
+        };
+        let unmet = |needs: &Needs| needs.unmet("orders", &Facts::new("test"));
+        assert!(unmet(&Needs::none().and(policy(&[1])).and(Needs::none())).is_empty());
+        let nested = policy(&[60]).and(policy(&[1, 2, 3, 4, 5, 6]));
+        let said = unmet(&nested).remove(0);
+        assert!(said.contains("inner one (waits 1s, 2s, 3s, 4s, 5s, …)"), "{said}");
+        assert!(said.contains("outer one (waits 1m)") && said.contains("`orders`"), "{said}");
+        assert!(unmet(&policy(&[]).and(policy(&[1])))[0].contains("outer one (without waits)"));
+        // Alternatives are not nested.
+        let either = policy(&[1]).or(policy(&[2])).or(Needs::none());
+        assert!(unmet(&either).is_empty());
+        assert_eq!(unmet(&policy(&[60]).and(either)).len(), 1);
+        for either in [nested.clone().or(policy(&[9])), policy(&[9]).or(nested)] {
+            assert_eq!(unmet(&either).len(), 1);
+        }
     }
 
     #[test]

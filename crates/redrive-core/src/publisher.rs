@@ -1,4 +1,4 @@
-//! Publishing, the same on every transport.
+//! Publishes messages, in the same way on every transport.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::transport::{TransportError, TransportErrorKind};
 #[cfg(test)]
 mod tests;
 
-/// How many messages a transport is given at once.
+/// Maximum number of messages passed to a transport at once.
 const BATCH: usize = 1000;
 
-/// Publishes messages: one type on every transport. Cheap to clone; keep one in the state of a service, or take one as an
+/// Publishes messages: one type for every transport. Cheap to clone; keep one in the state of a service, or take one as an
 /// argument of a handler.
 ///
-/// It comes from [`Transport::publisher`](crate::Transport::publisher), which every transport also has as a method of its
-/// own. It works before a consumer has the transport, beside the consumer, and until the transport is closed.
+/// [`Transport::publisher`](crate::Transport::publisher) creates it; every transport also has a method of the same name. It works
+/// before a consumer has the transport, beside the consumer, and until the transport is closed.
 ///
 /// ```no_run
 /// # async fn example(orders: impl redrive_core::Transport) -> Result<(), redrive_core::TransportError> {
@@ -38,9 +38,9 @@ const BATCH: usize = 1000;
 ///
 /// # In a handler
 ///
-/// A handler publishes first and succeeds then: the message that it handles is acknowledged only after the broker has confirmed
-/// what came of it. If the process dies in between, the message is handled again and publishes again. With an id that is made
-/// of the delivery's id, whoever receives both can tell:
+/// A handler publishes first and succeeds afterwards: its message is acknowledged only after the broker has confirmed the
+/// published messages. If the process dies in between, the message is handled again and published again. Derive the new id from
+/// the delivery's id, so that a receiver of both can recognize the duplicate:
 ///
 /// ```
 /// use redrive_core::{BoxError, Delivery, Message, Publisher};
@@ -54,64 +54,64 @@ const BATCH: usize = 1000;
 ///
 /// # What an answer means
 ///
-/// `Ok` means that the broker has confirmed that it stored the message. An error means that it did not, or that nobody knows:
-/// after a connection that was lost, or a confirmation that did not come in time, the message may be stored all the same. So
-/// publish it again after an error, with the same id: it is there once or twice, and never lost without an error.
+/// `Ok` means that the broker has confirmed that it stored the message. An error means that the broker did not store it, or that
+/// this is not known: after a lost connection, or a confirmation that did not come in time, the message may still be stored. So
+/// publish it again after an error, with the same id: it is then stored once or twice, and never lost without an error.
 ///
 /// # Cancel safety
 ///
-/// When a future of these methods is dropped it is not known which of its messages are stored.
+/// If a future of these methods is dropped, it is not known which of its messages are stored.
 #[derive(Clone)]
 pub struct Publisher {
     publish: Arc<dyn Publish>,
 }
 
-/// What a transport does for its [`Publisher`]. Implement it with the attribute `#[async_trait]` of the crate `async-trait`.
+/// The transport's side of a [`Publisher`]. Implement it with the attribute `#[async_trait]` of the crate `async-trait`.
 #[async_trait]
 pub trait Publish: Send + Sync + 'static {
-    /// What is published to: a queue, most often.
+    /// Returns what it publishes to: usually a queue.
     fn destination(&self) -> &str;
 
-    /// The same for another destination on this broker: a queue of this name, or what the broker has in its place.
+    /// Returns a publisher to another destination on this broker: a queue of this name, or the broker's equivalent.
     fn to(&self, destination: &str) -> Arc<dyn Publish>;
 
-    /// Publishes messages, as many at the same time as is good for the broker. Answers for each, in its place: `Ok` where the
-    /// broker has confirmed that it is stored. What is wrong with one message fails none of the others.
+    /// Publishes messages, with as much concurrency as suits the broker. Returns one result per message, in the same order: `Ok`
+    /// if the broker has confirmed that the message is stored. A message that fails does not make others fail.
     ///
     /// Every message has an id.
     async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<(), TransportError>>;
 
-    /// The time, by the clock that waits are measured with.
+    /// Returns the current time, by the clock that waits are measured with.
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }
 }
 
-/// A message that is to be published.
+/// A message to publish.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outgoing {
     /// The message. It has an id.
     pub message: Message,
-    /// For how long the broker is to hold it back, at least; zero for a message that is to be delivered at once.
+    /// Minimum time for which the broker holds it back; zero for delivery at once.
     pub wait: Duration,
 }
 
 impl Publisher {
-    /// The publisher of a transport.
+    /// Creates the publisher of a transport.
     #[must_use]
     pub fn new(publish: impl Publish) -> Self {
         Self { publish: Arc::new(publish) }
     }
 
-    /// What it publishes to: the queue of its transport, unless it was made by [`to`](Self::to).
+    /// Returns what it publishes to. Default: the queue of its transport; [`to`](Self::to) creates publishers to others.
     #[must_use]
     pub fn destination(&self) -> &str {
         self.publish.destination()
     }
 
-    /// A publisher to another queue on the same broker: on Azure Service Bus, to a queue or topic. It is closed with the
-    /// transport. No transport declares that queue; publishing fails where it is missing.
+    /// Returns a publisher to another queue on the same broker: on Azure Service Bus, to a queue or topic. It is closed with the
+    /// transport. No transport declares that queue; publishing fails if it does not exist.
     #[must_use]
     pub fn to(&self, queue: impl AsRef<str>) -> Self {
         Self { publish: self.publish.to(queue.as_ref()) }
@@ -122,39 +122,40 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// When it was not stored, or when [that is not known](Self#what-an-answer-means);
+    /// If it was not stored, or if [that is not known](Self#what-an-answer-means);
     /// [`Closed`](TransportErrorKind::Closed) after the transport was closed.
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         self.publish_after(message, Duration::ZERO).await
     }
 
-    /// Publishes a message that is delivered after `wait`, not earlier; as soon as possible where that is zero.
+    /// Publishes a message that is delivered after `wait`, not earlier; as soon as possible if `wait` is zero.
     ///
-    /// How much later it may come, and where it waits, is told on the transport's page in `docs/transports`.
+    /// The [transport's page](https://github.com/redrive-rs/redrive/tree/main/docs/transports) says how much later it may come,
+    /// and where it waits.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](TransportErrorKind::Unsupported) where the broker, as it is set up, cannot hold a message back for this
-    /// long: the error says what to do. Else as [`publish`](Self::publish).
+    /// [`Unsupported`](TransportErrorKind::Unsupported) if the broker, as it is configured, cannot hold a message back for this
+    /// long: the error says what to do. Otherwise the same as [`publish`](Self::publish).
     pub async fn publish_after(&self, message: Message, wait: Duration) -> Result<(), TransportError> {
         let outgoing = vec![Outgoing::new(message, wait)];
         self.publish.publish(outgoing).await.pop().unwrap_or_else(|| Err(unanswered()))
     }
 
-    /// Publishes a message that is delivered at `time`, not earlier; as soon as possible where that is over.
+    /// Publishes a message that is delivered at `time`, not earlier; as soon as possible if `time` has passed.
     ///
     /// # Errors
     ///
-    /// As [`publish_after`](Self::publish_after).
+    /// The same as [`publish_after`](Self::publish_after).
     pub async fn publish_at(&self, message: Message, time: SystemTime) -> Result<(), TransportError> {
         let wait = time.duration_since(self.publish.now()).unwrap_or_default();
         self.publish_after(message, wait).await
     }
 
-    /// Publishes messages without waiting for one before the next is sent. Answers for each, in the order in which they came:
-    /// as [`publish`](Self::publish) would. A message that fails fails no other.
+    /// Publishes messages without waiting for one before sending the next. Returns one result per message, in the given order,
+    /// like [`publish`](Self::publish). A message that fails does not make others fail.
     ///
-    /// The broker may store them in another order: where their order matters, publish one after the other.
+    /// The broker may store them in another order: if the order matters, publish one after the other.
     #[must_use = "each message has a result of its own"]
     pub async fn publish_all(
         &self,
@@ -177,7 +178,7 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// When the value cannot be written as JSON, and as [`publish`](Self::publish).
+    /// If the value cannot be written as JSON; otherwise the same as [`publish`](Self::publish).
     #[cfg(feature = "json")]
     pub async fn publish_json<T: serde::Serialize + Sync + ?Sized>(
         &self,

@@ -138,7 +138,7 @@ where
 
 /// The whole stack, its type erased: done once, at the end of the builder. It has room for the future of one call, so that
 /// no call allocates.
-pub(crate) struct ErasedService(Pin<Box<dyn Stack>>);
+pub struct ErasedService(Pin<Box<dyn Stack>>);
 
 impl ErasedService {
     pub(crate) fn new<S>(service: S) -> Self
@@ -168,6 +168,12 @@ impl ErasedService {
             Err(panicked) => Poll::Ready(Err(panicked)),
         })
         .await
+    }
+}
+
+impl std::fmt::Debug for ErasedService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ErasedService")
     }
 }
 

@@ -1,5 +1,6 @@
 //! One synchronous step of deciding.
 
+use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::delivery::Delivery;
@@ -10,7 +11,7 @@ use crate::needs::Needs;
 /// know stands on the delivery. redrive's own layers are stages; [`StageLayer`](crate::StageLayer) makes a tower
 /// layer of any of them.
 ///
-/// A tuple of stages is a stage: the first is the outermost.
+/// A tuple of stages is a stage: the first is the outermost. [`admit`] and [`resolve`] make a stage of a closure.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -30,7 +31,7 @@ use crate::needs::Needs;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Stage`",
-    note = "redrive's own stages are `Poison`, `Backoff` and `ParkingLot`; a tuple of stages is a stage; a tower \
+    note = "redrive's own stages are `ParkingLot`, `Poison`, `Deadline` and `Backoff`; a tuple of stages is a stage; a tower \
             layer goes in with `.layer(..)` instead"
 )]
 pub trait Stage: Send + Sync + 'static {
@@ -50,6 +51,88 @@ pub trait Stage: Send + Sync + 'static {
     /// What this stage will ask of the transport.
     fn needs(&self) -> Needs {
         Needs::none()
+    }
+}
+
+/// Makes a stage of a function for the way in, as [`Stage::admit`].
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use redrive_core::{Consumer, Delivery, Disposition, secs, stage};
+///
+/// # async fn ship() {}
+/// # fn example<T: redrive_core::Transport>(transport: T) {
+/// let only_european = stage::admit(|delivery: &Delivery| match delivery.routing_key() {
+///     "eu.orders" => ControlFlow::Continue(()),
+///     _ => ControlFlow::Break(Disposition::Ack),
+/// });
+/// let consumer = Consumer::new(transport).with_dead_letter_backoff([secs(1)]).stage(only_european).handler(ship);
+/// # }
+/// ```
+pub fn admit<F>(decide: F) -> Admit<F>
+where
+    F: Fn(&Delivery) -> ControlFlow<Disposition> + Send + Sync + 'static,
+{
+    Admit(decide)
+}
+
+/// Makes a stage of a function for the way out, as [`Stage::resolve`].
+///
+/// ```
+/// use redrive_core::{Consumer, Delivery, Disposition, Outcome, secs, stage};
+///
+/// # async fn ship() {}
+/// # fn example<T: redrive_core::Transport>(transport: T) {
+/// // Nobody looks at what failed without a tenant.
+/// let drop_strays = stage::resolve(|delivery: &Delivery, outcome: Outcome| match outcome {
+///     Ok(Disposition::DeadLetter(_)) if delivery.message().headers().get("tenant").is_none() => Ok(Disposition::Ack),
+///     other => other,
+/// });
+/// let consumer = Consumer::new(transport).stage(drop_strays).with_dead_letter_backoff([secs(1)]).handler(ship);
+/// # }
+/// ```
+pub fn resolve<F>(decide: F) -> Resolve<F>
+where
+    F: Fn(&Delivery, Outcome) -> Outcome + Send + Sync + 'static,
+{
+    Resolve(decide)
+}
+
+/// A function as a [`Stage`]; made by [`admit`].
+#[derive(Clone, Copy)]
+pub struct Admit<F>(F);
+
+impl<F> Stage for Admit<F>
+where
+    F: Fn(&Delivery) -> ControlFlow<Disposition> + Send + Sync + 'static,
+{
+    fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
+        (self.0)(delivery)
+    }
+}
+
+/// A function as a [`Stage`]; made by [`resolve`].
+#[derive(Clone, Copy)]
+pub struct Resolve<F>(F);
+
+impl<F> Stage for Resolve<F>
+where
+    F: Fn(&Delivery, Outcome) -> Outcome + Send + Sync + 'static,
+{
+    fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
+        (self.0)(delivery, outcome)
+    }
+}
+
+impl<F> fmt::Debug for Admit<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admit")
+    }
+}
+
+impl<F> fmt::Debug for Resolve<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Resolve")
     }
 }
 
@@ -83,7 +166,7 @@ stage_for_tuple!(A B C D E);
 stage_for_tuple!(A B C D E F);
 
 /// Outermost first. What one stage turns away passes through the stages outside of it.
-fn admit_in_turn(stages: &[&dyn Stage], delivery: &Delivery) -> ControlFlow<Disposition> {
+pub(crate) fn admit_in_turn(stages: &[&dyn Stage], delivery: &Delivery) -> ControlFlow<Disposition> {
     for (index, stage) in stages.iter().enumerate() {
         if let ControlFlow::Break(disposition) = stage.admit(delivery) {
             let outcome = resolve_in_turn(&stages[..index], delivery, Ok(disposition.clone()));
@@ -94,7 +177,7 @@ fn admit_in_turn(stages: &[&dyn Stage], delivery: &Delivery) -> ControlFlow<Disp
 }
 
 /// Innermost first.
-fn resolve_in_turn(stages: &[&dyn Stage], delivery: &Delivery, outcome: Outcome) -> Outcome {
+pub(crate) fn resolve_in_turn(stages: &[&dyn Stage], delivery: &Delivery, outcome: Outcome) -> Outcome {
     stages.iter().rev().fold(outcome, |outcome, stage| stage.resolve(delivery, outcome))
 }
 
@@ -104,21 +187,15 @@ mod tests {
     use crate::{Failure, Message};
     use std::time::UNIX_EPOCH;
 
-    struct TurnsAway;
-    impl Stage for TurnsAway {
-        fn admit(&self, _: &Delivery) -> ControlFlow<Disposition> {
-            ControlFlow::Break(Disposition::DeadLetter(Failure::custom("No", "no")))
-        }
+    fn turns_away() -> impl Stage {
+        admit(|_| ControlFlow::Break(Disposition::DeadLetter(Failure::custom("No", "no"))))
     }
 
-    struct Parks;
-    impl Stage for Parks {
-        fn resolve(&self, _: &Delivery, outcome: Outcome) -> Outcome {
-            match outcome {
-                Ok(Disposition::DeadLetter(failure)) => Ok(Disposition::Park(failure)),
-                other => other,
-            }
-        }
+    fn parks() -> impl Stage {
+        resolve(|_, outcome| match outcome {
+            Ok(Disposition::DeadLetter(failure)) => Ok(Disposition::Park(failure)),
+            other => other,
+        })
     }
 
     #[test]
@@ -128,7 +205,20 @@ mod tests {
             ControlFlow::Break(disposition) => Disposition::name(&disposition),
             ControlFlow::Continue(()) => "continue",
         };
-        assert_eq!(name((Parks, TurnsAway).admit(&delivery)), "park");
-        assert_eq!(name((TurnsAway, Parks).admit(&delivery)), "dead-letter");
+        assert_eq!(name((parks(), turns_away()).admit(&delivery)), "park");
+        assert_eq!(name((turns_away(), parks()).admit(&delivery)), "dead-letter");
+    }
+
+    #[test]
+    fn the_innermost_stage_sees_an_outcome_first() {
+        let shelves = || {
+            resolve(|_, outcome| {
+                outcome.or_else(|_| Ok(Disposition::DeadLetter(Failure::custom("No", "no"))))
+            })
+        };
+        let delivery = Delivery::new(Message::new("x"), "orders", UNIX_EPOCH);
+        let name = |stage: &dyn Stage| stage.resolve(&delivery, Err("no".into())).unwrap().name();
+        assert_eq!(name(&(parks(), shelves())), "park");
+        assert_eq!(name(&(shelves(), parks())), "dead-letter");
     }
 }

@@ -29,6 +29,18 @@ pub struct MemoryBroker {
     shared: Arc<Shared>,
 }
 
+/// A message in a queue; see [`MemoryBroker::queued`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct QueuedMessage {
+    /// The message.
+    pub message: Message,
+    /// When its wait is over, by the broker's clock; `None`: it does not wait.
+    pub due_at: Option<SystemTime>,
+    /// True while a transport has it in flight.
+    pub in_flight: bool,
+}
+
 #[derive(Debug)]
 struct Shared {
     options: MemoryOptions,
@@ -83,6 +95,39 @@ impl MemoryBroker {
     #[must_use]
     pub fn shelf(&self, queue: &str, shelf: Shelf) -> Vec<Message> {
         self.look(queue, |state| state.shelf(shelf).iter().map(|entry| entry.message.clone()).collect())
+    }
+
+    /// For tests: the names of all queues, in alphabetical order.
+    #[must_use]
+    pub fn queues(&self) -> Vec<String> {
+        self.lock().names()
+    }
+
+    /// For tests: what the queue has, in the order in which it will be delivered. Messages stay where they are; shelves are
+    /// left out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redrive_core::TransportError> {
+    /// use redrive_core::{Message, secs};
+    /// use redrive_memory::Memory;
+    ///
+    /// let orders = Memory::new("orders");
+    /// orders.publisher().to("reminders").publish_after(Message::new("pay"), secs(3600)).await?;
+    /// let reminders = orders.broker().queued("reminders");
+    /// assert_eq!(reminders[0].due_at, Some(orders.broker().now() + secs(3600)));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn queued(&self, queue: &str) -> Vec<QueuedMessage> {
+        let now = Instant::now();
+        let queued = self.look(queue, |state| state.queued(now));
+        let shown = |(message, due, in_flight): (Message, Option<Instant>, bool)| QueuedMessage {
+            message,
+            due_at: due.map(|due| self.time_of(due)),
+            in_flight,
+        };
+        queued.into_iter().map(shown).collect()
     }
 
     /// For tests: an unwritable shelf refuses whatever should be stored there, as a broker does whose disk is full.

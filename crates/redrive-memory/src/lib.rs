@@ -13,7 +13,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it does in which case stands in `docs/transports/memory.md`.
+//! What it does in which case: [its page](https://github.com/redrive-rs/redrive/blob/main/docs/transports/memory.md).
 // Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
 #![cfg_attr(doctest, doc = include_str!("../../../docs/transports/memory.md"))]
 
@@ -28,7 +28,7 @@ mod shelves;
 mod state;
 mod transport;
 
-pub use broker::MemoryBroker;
+pub use broker::{MemoryBroker, QueuedMessage};
 pub use options::MemoryOptions;
 pub use receipt::MemoryReceipt;
 pub use receive::MemoryReceiver;

@@ -219,6 +219,20 @@ impl Queue {
         self.ready.len() + self.waiting.len() + self.held.len()
     }
 
+    /// All messages but those on the shelves, in the order of delivery: when each is due if it waits, as of `now`, and whether it is
+    /// in flight.
+    pub(crate) fn queued(&mut self, now: Instant) -> Vec<(Message, Option<Instant>, bool)> {
+        self.wake_due(now);
+        let held = self.held.values().map(|held| (held.place, (held.resting.message.clone(), None, true)));
+        let ready =
+            self.ready.iter().map(|(&place, resting)| (place, (resting.message.clone(), None, false)));
+        let mut in_line: Vec<_> = held.chain(ready).collect();
+        in_line.sort_by_key(|&(place, _)| place);
+        let waiting =
+            self.waiting.iter().map(|(&(due, _), resting)| (resting.message.clone(), Some(due), false));
+        in_line.into_iter().map(|(_, queued)| queued).chain(waiting).collect()
+    }
+
     /// How many wait for their time, as of `now`.
     pub(crate) fn waiting(&mut self, now: Instant) -> usize {
         self.wake_due(now);

@@ -23,6 +23,11 @@ impl State {
         self.owners
     }
 
+    /// The names of all queues.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.queues.keys().cloned().collect()
+    }
+
     /// The queue of this name, made when it is named for the first time.
     pub(crate) fn queue(&mut self, name: &str, options: &MemoryOptions) -> &mut Queue {
         // Not `entry`: that would copy the name every time.

@@ -1,13 +1,13 @@
 //! What only the in-process broker has: its clock, its limits, its ways of breaking down.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{
     Disposition, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf, Shelves, Transport,
-    TransportErrorKind,
+    TransportErrorKind, secs,
 };
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 async fn started(transport: Memory) -> Started<Memory> {
     Started::open(transport, &Needs::none()).await.expect("it opens")
@@ -100,6 +100,37 @@ async fn closing_does_not_count() {
     drop(held);
     let second = started(broker.transport("orders")).await;
     assert_eq!(second.receive().await.unwrap().unwrap().delivery.broker_delivery_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_queue_has_is_shown_in_the_order_of_delivery() {
+    let orders = started(Memory::new("orders")).await;
+    orders.publisher().publish_after(Message::new("").with_id("late"), secs(60)).await.unwrap();
+    orders.publisher().publish_after(Message::new("").with_id("soon"), secs(1)).await.unwrap();
+    for id in ["first", "second"] {
+        orders.publish(Message::new("").with_id(id)).await.unwrap();
+    }
+    let _first = orders.receive().await.unwrap().unwrap();
+    let shown = |broker: &MemoryBroker| -> Vec<_> {
+        let began = broker.now();
+        let due = |due_at: SystemTime| due_at.duration_since(began).unwrap();
+        let queued = broker.queued("orders").into_iter();
+        let shown = queued.map(|it| (it.message.id().unwrap().to_owned(), it.due_at.map(due), it.in_flight));
+        shown.collect()
+    };
+    let row = |id: &str, due, in_flight| (id.to_owned(), due, in_flight);
+    assert_eq!(
+        shown(orders.broker()),
+        [
+            row("first", None, true),
+            row("second", None, false),
+            row("soon", Some(secs(1)), false),
+            row("late", Some(secs(60)), false),
+        ]
+    );
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(shown(orders.broker())[2], row("soon", None, false), "its wait is over");
+    assert_eq!(orders.broker().queues(), ["orders"]);
 }
 
 #[test]

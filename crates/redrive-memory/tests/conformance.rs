@@ -2,7 +2,7 @@
 
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
-use redrive_testkit::{Bench, Harness, conformance};
+use redrive_testkit::contract::{Bench, Harness, conformance};
 
 /// A broker with these limits for every clause.
 struct InMemory(MemoryOptions);

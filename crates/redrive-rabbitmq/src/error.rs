@@ -1,10 +1,11 @@
-//! What went wrong, in words that say what to do.
+//! Errors of the transport: each text says what failed and what to do.
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
 use redrive_core::{BoxError, EntryHandle, TransportError, TransportErrorKind};
 
-/// Connecting failed. `shown` is the address without its password; `provided` says that a provider gave the credentials.
+/// Error for a connection that failed. `shown` is the address without its password; `provided` is true when a provider gave the
+/// credentials.
 pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) -> TransportError {
     let where_from = if provided {
         "what the credentials provider answers"
@@ -32,13 +33,14 @@ pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) 
     TransportError::new(kind, message).with_source(error)
 }
 
-/// Nobody says who we are.
+/// Error for a credentials provider that failed.
 pub(crate) fn no_credentials(error: BoxError) -> TransportError {
-    let message = format!("the credentials provider gave none: {error}");
+    let message = format!("the credentials provider failed: {error}");
     TransportError::new(TransportErrorKind::Unauthorized, message).with_source(error)
 }
 
-/// No address let us in. What is wrong with one that answered says more than the silence of the others.
+/// Error for a connection that failed at every address. Its kind is that of the first broker that answered: a refusal says more
+/// than an address that cannot be reached.
 pub(crate) fn none_connected(mut refusals: Vec<TransportError>) -> TransportError {
     if refusals.len() == 1 {
         return refusals.remove(0);
@@ -50,7 +52,7 @@ pub(crate) fn none_connected(mut refusals: Vec<TransportError>) -> TransportErro
     TransportError::new(kind.unwrap_or(TransportErrorKind::Unreachable), message)
 }
 
-/// Nobody answered in time.
+/// Error for a broker that did not answer in time.
 pub(crate) fn no_answer(shown: &str, within: std::time::Duration) -> TransportError {
     let within = humantime::format_duration(within);
     let message = format!(
@@ -59,7 +61,7 @@ pub(crate) fn no_answer(shown: &str, within: std::time::Duration) -> TransportEr
     TransportError::new(TransportErrorKind::Unreachable, message)
 }
 
-/// A queue could not be declared.
+/// Error for a queue that could not be declared.
 pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((406, text)) => (
@@ -72,8 +74,8 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
         Some((403, text)) => (
             TransportErrorKind::Unauthorized,
             format!(
-                "RabbitMQ does not let this user declare queue `{queue}`: {text}. Grant the configure permission, or have \
-                 the queue declared by somebody else and use Topology::Verify"
+                "RabbitMQ does not let this user declare queue `{queue}`: {text}. Grant configure and read on it, and write on \
+                 its dead-letter exchange; or have it declared by somebody else and use Topology::Verify"
             ),
         ),
         Some((405, text)) => {
@@ -90,13 +92,13 @@ pub(crate) fn declaring(queue: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
-/// An exchange could not be declared.
+/// Error for an exchange that could not be declared.
 pub(crate) fn declaring_exchange(exchange: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((406, text)) => (
             TransportErrorKind::Topology,
             format!(
-                "exchange `{exchange}` exists as another one, or RabbitMQ refuses it: {text}. Configure the consumer as the \
+                "exchange `{exchange}` exists with other properties, or RabbitMQ refuses the declaration: {text}. Configure the consumer as the \
                  exchange is, or use Topology::Verify"
             ),
         ),
@@ -117,25 +119,30 @@ pub(crate) fn declaring_exchange(exchange: &str, error: Error) -> TransportError
     TransportError::new(kind, message).with_source(error)
 }
 
-/// An exchange is not there.
+/// Error for an exchange that is missing or cannot be used.
 pub(crate) fn verifying_exchange(exchange: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((404, _)) => (
             TransportErrorKind::Topology,
             format!("exchange `{exchange}` does not exist: declare it, or use Topology::Declare"),
         ),
+        Some((403, text)) => (
+            TransportErrorKind::Unauthorized,
+            format!(
+                "RabbitMQ does not let this user check whether exchange `{exchange}` exists: {text}. Grant any permission on it"
+            ),
+        ),
         Some((code, text)) if !is_out_of_reach(code, &text) => {
             (TransportErrorKind::Topology, format!("exchange `{exchange}` cannot be used: {text}"))
         }
-        _ => (
-            TransportErrorKind::Unreachable,
-            format!("exchange `{exchange}` could not be looked at: {error}"),
-        ),
+        _ => {
+            (TransportErrorKind::Unreachable, format!("exchange `{exchange}` could not be checked: {error}"))
+        }
     };
     TransportError::new(kind, message).with_source(error)
 }
 
-/// A queue could not be bound.
+/// Error for a queue that could not be bound.
 pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportError {
     let what = format!("queue `{queue}` could not be bound to exchange `{exchange}`");
     let (kind, message) = match refusal(&error) {
@@ -151,11 +158,25 @@ pub(crate) fn binding(queue: &str, exchange: &str, error: Error) -> TransportErr
     TransportError::new(kind, message).with_source(error)
 }
 
-/// A queue is not as it must be.
+/// Error for parts of the topology, as they are displayed, that do not exist and that redrive does not declare: `never`, in no
+/// mode.
+pub(crate) fn missing(parts: &[String], never: bool) -> TransportError {
+    let (are_missing, them) =
+        if parts.len() == 1 { ("does not exist", "it") } else { ("do not exist", "them") };
+    let how = if never {
+        ", since redrive never does"
+    } else {
+        " like this (`Options::topology_plan` writes RabbitMQ's definitions and Terraform), or use Topology::Declare"
+    };
+    let message = format!("{} {are_missing}: have {them} declared{how}", parts.join(", "));
+    TransportError::new(TransportErrorKind::Topology, message)
+}
+
+/// Error for a queue that is missing or cannot be used.
 pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((code, text)) if is_out_of_reach(code, &text) => {
-            (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be looked at: {text}"))
+            (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be checked: {text}"))
         }
         Some((404, _)) => (
             TransportErrorKind::Topology,
@@ -163,16 +184,17 @@ pub(crate) fn verifying(queue: &str, error: Error) -> TransportError {
         ),
         Some((403, text)) => (
             TransportErrorKind::Unauthorized,
-            format!("RabbitMQ does not let this user use queue `{queue}`: {text}"),
+            format!("RabbitMQ does not let this user use queue `{queue}`: {text}. Grant at least read on it"),
         ),
         Some((_, text)) => (TransportErrorKind::Topology, format!("queue `{queue}` cannot be used: {text}")),
-        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be looked at: {error}")),
+        None => (TransportErrorKind::Unreachable, format!("queue `{queue}` could not be checked: {error}")),
     };
     TransportError::new(kind, message).with_source(error)
 }
 
-/// A copy was not stored because the channel or connection ended. Only the end of a channel tells of a copy on it: what ended a
-/// connection, such as a frame error, is attributed to none. (Headers that fit no frame are refused before they are sent.)
+/// Error for a copy that was not stored because the channel or the connection ended. Only a channel error is attributed to the
+/// copy published on that channel; a connection error, such as a frame error, is attributed to no copy. (Headers that do not fit
+/// a frame are refused before they are sent.)
 pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
     let (kind, message) = match refusal(&error) {
         Some((406, text)) if text.contains("larger than") => {
@@ -189,69 +211,76 @@ pub(crate) fn publishing(target: &str, error: Error) -> TransportError {
     TransportError::new(kind, message).with_source(error)
 }
 
-/// A copy would lack the headers that could not be read.
+/// Error for a message whose headers were read only in part: a copy would lose the others.
 pub(crate) fn read_in_part() -> TransportError {
     let message =
         "the headers do not fit a frame, and a copy would lose some: only the broker can move the message";
     TransportError::new(TransportErrorKind::TooLarge, message)
 }
 
-/// An entry of a shelf that is not there any more, or in the hand of somebody else.
+/// Error for an entry that is no longer on its shelf, or that another client holds.
 pub(crate) fn no_entry(entry: &EntryHandle) -> TransportError {
     TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
 }
 
-/// A cursor that was not made here.
+/// Error for a cursor that this transport did not create.
 pub(crate) fn no_cursor() -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on RabbitMQ")
 }
 
-/// True when a copy was not stored because of what the message is: others may be.
+/// Returns true when a copy was not stored because of its own content; other copies may still be stored.
 pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
     matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)
 }
 
-/// True when a queue is there, and belongs to another connection.
+/// Returns true when a queue or an exchange does not exist.
+pub(crate) fn is_missing(error: &TransportError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
+    error.kind() == TransportErrorKind::Topology
+        && source.and_then(refusal).is_some_and(|(code, _)| code == 404)
+}
+
+/// Returns true when a queue exists and another connection owns it exclusively.
 pub(crate) fn is_held_by_another(error: &TransportError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
     source.and_then(refusal).is_some_and(|(code, _)| code == 405)
 }
 
-/// True when a copy was not stored because the exchange is not there. The broker closes the channel over that.
+/// Returns true when a copy was not stored because its exchange does not exist. The broker closes the channel in that case.
 pub(crate) fn is_missing_exchange(error: &TransportError) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
     source.and_then(refusal).is_some_and(|(code, text)| code == 404 && text.contains("exchange"))
 }
 
-/// The delivery is not ours any more.
+/// Error for a delivery that this consumer no longer holds.
 pub(crate) fn lost(why: impl std::fmt::Display) -> TransportError {
     let message = format!("the delivery is no longer in flight ({why}); it comes again");
     TransportError::new(TransportErrorKind::Lost, message)
 }
 
-/// The transport was closed.
+/// Error for a transport that was closed.
 pub(crate) fn closed() -> TransportError {
     TransportError::new(TransportErrorKind::Closed, "the transport was closed")
 }
 
-/// A connection or channel could not be used.
+/// Error for a connection or channel that could not be used.
 pub(crate) fn interrupted(what: &str, error: Error) -> TransportError {
     TransportError::new(TransportErrorKind::Unreachable, format!("{what}: {error}")).with_source(error)
 }
 
-/// All numbers of channels are taken.
+/// Error for a connection that has used all its channel numbers.
 pub(crate) fn no_number() -> TransportError {
     let message = "RabbitMQ allows no more channels on this connection: let fewer transports share it, or raise the broker's \
                    channel_max";
     TransportError::new(TransportErrorKind::Unreachable, message)
 }
 
-/// True when the user may not do what was asked.
+/// Returns true when the broker denies the user a permission.
 pub(crate) fn is_refused_access(error: &Error) -> bool {
     refusal(error).is_some_and(|(code, _)| code == 403)
 }
 
-/// True when it says why a channel was closed, and not a connection.
+/// Returns true when the error closed a channel, and not its connection.
 pub(crate) fn is_about_a_channel(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::ProtocolError(error) => matches!(error.kind(), AMQPErrorKind::Soft(_)),
@@ -260,7 +289,7 @@ pub(crate) fn is_about_a_channel(error: &Error) -> bool {
     }
 }
 
-/// The broker's reply code and text, when it was the broker that refused.
+/// Returns the broker's reply code and text, or `None` when the error does not come from the broker.
 pub(crate) fn refusal(error: &Error) -> Option<(u16, String)> {
     match error.kind() {
         ErrorKind::ProtocolError(error) => Some((error.get_id(), error.get_message().as_str().to_owned())),
@@ -268,22 +297,22 @@ pub(crate) fn refusal(error: &Error) -> Option<(u16, String)> {
     }
 }
 
-/// True when the queue is not there, and not only out of reach.
+/// Returns true when the queue does not exist, as opposed to being unavailable for now.
 pub(crate) fn is_missing_queue(error: &Error) -> bool {
     refusal(error).is_some_and(|(code, text)| code == 404 && !is_out_of_reach(code, &text))
 }
 
-/// True when the broker is shutting down, or in trouble of its own, and nothing is wrong with the queue: one whose node is
-/// down, or whose process does not answer, is also "not found".
+/// Returns true when the broker is shutting down or has a fault of its own, and nothing is wrong with the queue. RabbitMQ also
+/// replies "not found" for a queue whose node is down or whose process does not answer.
 fn is_out_of_reach(code: u16, text: &str) -> bool {
-    /// What `rabbit_amqqueue` says of a queue that is declared and absent.
+    /// Texts of `rabbit_amqqueue` for a queue that is declared but unavailable.
     const ABSENT: [&str; 4] =
         ["down or inaccessible", "stopped by supervisor", "failed to restart", "due to timeout"];
-    // What ends a connection says nothing about a queue; it may be anybody's fault on it.
+    // A connection error says nothing about a queue: any operation on the connection may have caused it.
     matches!(code, 320 | 501..=541) || code == 404 && ABSENT.iter().any(|absent| text.contains(absent))
 }
 
-/// There is no subscription. Only a missing queue is beyond waiting.
+/// Error for a subscription that could not be made. A missing queue is the only cause that waiting does not cure.
 pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
     if is_missing_queue(&error) {
         return verifying(queue, error);
@@ -323,7 +352,7 @@ mod tests {
         }
     }
 
-    /// A copy that is too large is rejected for good: what ends the connection may be anybody's fault on it.
+    /// Too large is a permanent rejection; a connection error may have been caused by any operation on that connection.
     #[test]
     fn no_copy_is_too_large_because_the_connection_ended() {
         let said = |kind: AMQPErrorKind, text: &str| {

@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use redrive_core::{Delivery, Facts, HeaderLimit, NativeDeadLetter, Needs, Signal, Signals, Value};
+use redrive_core::{
+    Delivery, Facts, HeaderLimit, NativeDeadLetter, Needs, Signal, Signals, TransportError, Value,
+};
+use redrive_transport::header_size;
 
 use crate::connection::Connection;
 use crate::convert::max_header_bytes;
@@ -96,7 +99,8 @@ impl TransportFacts {
                 declared && self.plan.retry_queue_type == QueueType::Quorum
             }
         };
-        facts.limits.headers = max_header_bytes(broker.frame_max).map(HeaderLimit::bytes);
+        facts.limits.headers =
+            max_header_bytes(broker.frame_max).map(|bytes| HeaderLimit::new(bytes, header_size));
         active.strategy.describe(&mut facts);
         facts
     }
@@ -184,6 +188,14 @@ impl TransportFacts {
 
     pub(crate) fn send_interrupted(&self, unreceived: Vec<Delivery>) {
         self.send(Signal::Interrupted { unreceived });
+    }
+
+    /// Signals whether deliveries can be taken.
+    pub(crate) fn send_connection(&self, connection: Result<(), TransportError>) {
+        self.send(match connection {
+            Ok(()) => Signal::Connected,
+            Err(error) => Signal::Disconnected(error),
+        });
     }
 
     pub(crate) fn send_recovered(&self) {

@@ -11,11 +11,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Queues, counters, permissions and limits: `docs/transports/rabbitmq.md`.
+//! Queues, counters, permissions and limits: [the page on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq.md).
 
 mod broker_delivery_count;
 mod connection;
 mod convert;
+mod deaths;
 mod delay;
 mod error;
 mod facts;
@@ -36,11 +37,12 @@ mod transport;
 mod version;
 
 pub use connection::{ConnectionOptions, Connections, Credentials, CredentialsProvider};
+pub use deaths::{Death, DeathHistory};
 pub use delay::{DeadLetters, Delay, Entity, Native, SingleQueue, Staged};
 pub use options::Options;
 pub use receipt::Receipt;
 pub use receive::RabbitMqReceiver;
 pub use shelves::RabbitMqShelves;
-pub use topology::{QueueType, Topology};
+pub use topology::{DeadLetterExchange, QueueType, Topology, TopologyPlan};
 pub use transfer::{Transfer, Transferred};
 pub use transport::RabbitMq;

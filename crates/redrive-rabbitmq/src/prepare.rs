@@ -17,7 +17,7 @@ use crate::facts::TransportFacts;
 #[cfg(feature = "management")]
 use crate::management::{self, Comparison};
 use crate::options::Options;
-use crate::topology::{self, Declared, Part, Plan, Route, Task, Topology};
+use crate::topology::{self, Part, Plan, Route, Task, Topology};
 
 /// The waits before further attempts to declare. A broker that stands still for 5 s gives up a new quorum queue that has no leader
 /// yet, and ends the connection: measured on 3.10, whose log says `failed to form new cluster`.
@@ -54,20 +54,36 @@ enum Consequence {
     Fail,
     /// The connection that owns the queue may be an earlier one of this transport that the broker still counts as open.
     TryAgainLater,
-    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in flight.
+    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in flight. And where an exchange of somebody
+    /// else is gone, what waits in the work queue is still handled.
     Ignore,
     /// After the others were prepared: waiting messages find their way back, whatever becomes of the intake.
     FailAtLast,
 }
 
+/// Whose a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The work queue itself.
+    Work,
+    Redrive,
+    /// An exchange that leads into the work queue or takes its dead letters, and its binding.
+    Application,
+}
+
 impl Occasion {
-    fn after(self, failed: &TransportError, is_work: bool, is_up: bool) -> Consequence {
+    fn after(self, failed: &TransportError, owner: Owner, is_up: bool) -> Consequence {
         match (self, failed.kind()) {
+            // Whoever declares it is told of all at once.
+            (Self::Open, _) if error::is_missing(failed) => Consequence::FailAtLast,
             (Self::Open, _) => Consequence::Fail,
             (Self::Again, _) if !is_up => Consequence::Fail,
             (Self::Again, _) if error::is_held_by_another(failed) => Consequence::TryAgainLater,
-            (Self::Again, TransportErrorKind::Unreachable) if is_work => Consequence::Fail,
+            (Self::Again, TransportErrorKind::Unreachable) if owner == Owner::Work => Consequence::Fail,
             (Self::Again, TransportErrorKind::Unreachable) => Consequence::Ignore,
+            (Self::Again, _) if error::is_missing(failed) && owner == Owner::Application => {
+                Consequence::Ignore
+            }
             (Self::Again, _) => Consequence::FailAtLast,
         }
     }
@@ -128,8 +144,7 @@ impl QueuePreparation {
         let epoch = self.connections.consuming().await?.epoch;
         self.facts.note_connection(connection);
         let parts = self.parts();
-        // Usually there is nothing to do.
-        if !topology::all_fit(connection, &parts).await? {
+        if !self.prepare_all(connection, &parts).await? {
             self.prepare_each(connection, &parts, occasion).await?;
         }
         #[cfg(feature = "management")]
@@ -145,14 +160,72 @@ impl QueuePreparation {
         let topology = self.options.topology;
         let task = |declared| match topology {
             _ if declared => Some(Task::Declare),
-            Topology::Declare | Topology::Verify => Some(Task::Verify),
+            Topology::Declare | Topology::DeclareOwn | Topology::Verify => Some(Task::Verify),
             Topology::Nothing => None,
         };
-        let ours = task(topology == Topology::Declare);
         let waiting = task(self.options.delay.is_declared(topology));
-        let ours = self.plan.queues().into_iter().filter_map(|queue| Some((Part::Queue(queue), ours?)));
-        ours.chain(self.facts.strategy().parts().into_iter().filter_map(|part| Some((part, waiting?))))
-            .collect()
+        let ours = self.plan.parts().into_iter().map(|part| (task(self.is_declared(&part)), part));
+        let waiting = self.facts.strategy().parts().into_iter().map(|part| (waiting, part));
+        ours.chain(waiting).filter_map(|(task, part)| Some((part, task?))).collect()
+    }
+
+    fn owner(&self, part: &Part) -> Owner {
+        let bound = |part: &Part| self.plan.bindings.iter().any(|(exchange, _)| part.is_binding_to(exchange));
+        match part {
+            part if part.is_queue(self.queue()) => Owner::Work,
+            part if part.is_other() || bound(part) => Owner::Application,
+            _ => Owner::Redrive,
+        }
+    }
+
+    /// True when redrive declares this part of the plan.
+    fn is_declared(&self, part: &Part) -> bool {
+        let declared = match self.options.topology {
+            Topology::Declare => true,
+            Topology::DeclareOwn => !part.is_of(self.queue()),
+            Topology::Verify | Topology::Nothing => false,
+        };
+        declared && !part.is_other()
+    }
+
+    /// All at once. False when something does not fit, without saying what: [`prepare_each`](Self::prepare_each) finds that out.
+    async fn prepare_all(
+        &self,
+        connection: &Connection,
+        parts: &[(Part, Task)],
+    ) -> Result<bool, TransportError> {
+        let with = |task| parts.iter().filter(move |(_, of)| *of == task).map(|(part, _)| part);
+        let channel = connection.channel().await?;
+        if topology::first_unfit(&channel, &with(Task::Verify).collect::<Vec<_>>()).await.is_some() {
+            return Ok(false);
+        }
+        let declared: Vec<_> = with(Task::Declare).collect();
+        // The answer to a declaration does not say whether the queue existed.
+        match topology::first_unfit(&channel, &declared).await {
+            None => Ok(topology::declare_all(&channel, &declared).await),
+            Some((first, error)) if error::is_missing(&error) => {
+                info!(
+                    queue = %self.queue(), missing = %declared[first],
+                    "declaring the queues; the client library logs what was missing as the error of a channel"
+                );
+                self.declare_new(connection, &declared, &declared[first..]).await
+            }
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// Declares `parts`, of which these may be `new`. False when one was refused.
+    async fn declare_new(
+        &self,
+        connection: &Connection,
+        parts: &[&Part],
+        new: &[&Part],
+    ) -> Result<bool, TransportError> {
+        let declared = topology::declare_all(&connection.channel().await?, parts).await;
+        if new.iter().any(|part| part.is_quorum()) {
+            self.note_new_queue();
+        }
+        Ok(declared)
     }
 
     /// One by one, and says what is wrong.
@@ -162,19 +235,27 @@ impl QueuePreparation {
         parts: &[(Part, Task)],
         occasion: Occasion,
     ) -> Result<(), TransportError> {
-        let mut wrong = Vec::new();
+        let (mut missing, mut wrong) = (Vec::new(), Vec::new());
         for (part, task) in parts {
             let Err(error) = self.prepare_part(connection, part, *task).await else { continue };
-            match occasion.after(&error, part.is_queue(self.queue()), connection.is_up()) {
+            match occasion.after(&error, self.owner(part), connection.is_up()) {
                 Consequence::Fail => return Err(error),
                 Consequence::TryAgainLater => {
                     return Err(TransportError::new(TransportErrorKind::Unreachable, error.to_string()));
                 }
                 Consequence::Ignore => {
-                    warn!(queue = %self.queue(), %error, "not compared: the intake goes on without");
+                    warn!(queue = %self.queue(), %error, "not there, or out of reach: the intake goes on without");
+                }
+                Consequence::FailAtLast if *task == Task::Verify && error::is_missing(&error) => {
+                    missing.push(part);
                 }
                 Consequence::FailAtLast => wrong.push(error),
             }
+        }
+        if !missing.is_empty() {
+            let never = missing.iter().all(|part| part.is_other());
+            let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+            wrong.insert(0, error::missing(&missing, never));
         }
         // First what time does not mend.
         wrong.sort_by_key(|error| error.kind() != TransportErrorKind::Topology);
@@ -188,37 +269,38 @@ impl QueuePreparation {
             let leads_to = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
             let parts = match self.work_parts() {
                 work if work.last().is_some_and(leads_to) => work,
-                _ => self.plan.queues().into_iter().map(Part::Queue).filter(leads_to).collect(),
+                _ => self.plan.parts().into_iter().filter(leads_to).collect(),
             };
             return self.declare_parts(parts).await;
         }
         if let Some(spare) = self.facts.strategy().spare(route) {
             info!(queue = route.target(), "declaring a delay queue for a wait that was not known before");
-            let _one_at_a_time = self.declaring.lock().await;
-            return self.prepare_part(&*self.control().await?, &spare, Task::Declare).await;
+            return self.declare_parts(vec![spare]).await;
         }
         warn!(queue = route.target(), "the queue is missing: declaring it");
         self.prepare().await
     }
 
-    /// The shelf that the work queue dead-letters to, then the work queue: without the shelf an expired message would be lost.
+    /// The shelf that the work queue dead-letters to, what leads there, then the work queue, as far as redrive declares them: without
+    /// the shelf an expired message would be lost.
     pub(crate) fn work_parts(&self) -> Vec<Part> {
-        let names = [&self.plan.names.dead_letters, &self.plan.names.work];
-        let queues = self.plan.queues().into_iter().filter(|queue| names.contains(&&queue.name));
-        queues.map(Part::Queue).collect()
+        let mut parts = self.plan.parts();
+        parts.truncate(1 + parts.iter().position(|part| part.is_queue(self.queue())).unwrap_or_default());
+        parts.retain(|part| self.is_declared(part) && !part.is_queue(&self.plan.names.parking));
+        parts
     }
 
-    /// Declares these, unless they exist by now.
+    /// Declares these, of which one was missing a moment ago.
     pub(crate) async fn declare_parts(&self, parts: Vec<Part>) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
         let connection = self.control().await?;
-        let parts: Vec<_> = parts.into_iter().map(|part| (part, Task::Declare)).collect();
-        if topology::all_fit(&connection, &parts).await? {
+        info!(queue = %self.queue(), ?parts, "declaring a queue that a message was published to");
+        let all: Vec<_> = parts.iter().collect();
+        if self.declare_new(&connection, &all, &all).await? {
             return Ok(());
         }
-        for (part, task) in &parts {
-            info!(queue = %self.queue(), ?part, "declaring a queue for a publisher");
-            self.prepare_part(&connection, part, *task).await?;
+        for part in &parts {
+            self.prepare_part(&connection, part, Task::Declare).await?;
         }
         Ok(())
     }
@@ -229,11 +311,18 @@ impl QueuePreparation {
         part: &Part,
         task: Task,
     ) -> Result<(), TransportError> {
-        if topology::prepare(connection, part, task).await? == Declared::SomeQuorumQueueIsNew {
-            let ready_at = Instant::now() + self.options.new_queue_wait;
-            *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready_at);
+        topology::prepare(connection, part, task).await?;
+        if task == Task::Declare && part.is_quorum() {
+            self.note_new_queue();
         }
         Ok(())
+    }
+
+    fn note_new_queue(&self) {
+        let wait = self.options.new_queue_wait;
+        info!(queue = %self.queue(), ?wait, "a quorum queue is new: copies are stored after this wait");
+        let ready_at = Instant::now() + wait;
+        *self.quorum_ready_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(ready_at);
     }
 
     /// Waits until no quorum queue is younger than [`Options::new_queue_wait`].
@@ -250,12 +339,11 @@ impl QueuePreparation {
         let leads_here = |part: &Part| match part {
             Part::Queue(queue) => *route == Route::queue(&queue.name),
             Part::Exchange(exchange) => *route.exchange == *exchange.name,
-            Part::Binding(_) => false,
+            Part::Binding(_) | Part::OtherExchange(_) | Part::OtherQueue(_) => false,
         };
-        let ours = self.plan.queues().iter().any(|queue| *route == Route::queue(&queue.name));
         let strategy = self.facts.strategy();
         let waiting = strategy.parts().iter().any(leads_here) || strategy.spare(route).is_some();
-        ours && self.options.topology == Topology::Declare
+        self.plan.parts().iter().any(|part| leads_here(part) && self.is_declared(part))
             || waiting && self.options.delay.is_declared(self.options.topology)
     }
 
@@ -285,10 +373,22 @@ impl QueuePreparation {
 
 #[cfg(test)]
 mod tests {
+    use lapin::protocol::{AMQPError, AMQPSoftError};
+
     use super::*;
 
     fn after(occasion: Occasion, kind: TransportErrorKind, is_work: bool) -> Consequence {
-        occasion.after(&TransportError::new(kind, "as the test wants it"), is_work, true)
+        let owner = if is_work { Owner::Work } else { Owner::Redrive };
+        occasion.after(&TransportError::new(kind, "as the test wants it"), owner, true)
+    }
+
+    #[test]
+    fn an_exchange_of_the_application_that_is_deleted_ends_no_intake() {
+        let gone = AMQPError::new(AMQPSoftError::NOTFOUND.into(), "NOT_FOUND - no exchange 'shop'".into());
+        let gone = error::verifying_exchange("shop", lapin::ErrorKind::ProtocolError(gone).into());
+        assert_eq!(Occasion::Open.after(&gone, Owner::Application, true), Consequence::FailAtLast);
+        assert_eq!(Occasion::Again.after(&gone, Owner::Application, true), Consequence::Ignore);
+        assert_eq!(Occasion::Again.after(&gone, Owner::Redrive, true), Consequence::FailAtLast);
     }
 
     #[test]
@@ -304,7 +404,7 @@ mod tests {
         assert_eq!(after(Occasion::Again, unreachable, false), Consequence::Ignore);
         assert_eq!(after(Occasion::Again, unreachable, true), Consequence::Fail, "it is waited for");
         let lost = TransportError::new(unreachable, "the connection ended");
-        assert_eq!(Occasion::Again.after(&lost, false, false), Consequence::Fail);
+        assert_eq!(Occasion::Again.after(&lost, Owner::Redrive, false), Consequence::Fail);
     }
 
     #[test]

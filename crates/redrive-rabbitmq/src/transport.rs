@@ -28,7 +28,7 @@ use crate::transfer::Transfer;
 /// # Ok(()) }
 /// ```
 ///
-/// Everything about queues, counters and limits stands in `docs/transports/rabbitmq.md`.
+/// Queues, counters and limits: [the page on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq.md).
 #[derive(Debug)]
 pub struct RabbitMq {
     shared: Arc<Shared>,

@@ -17,7 +17,7 @@ use redrive_core::{
     TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
-use redrive_testkit::{Bench, Harness, conformance};
+use redrive_testkit::contract::{Bench, Harness, conformance};
 
 struct Rabbit {
     version: Version,

@@ -11,7 +11,7 @@ use common::{Scene, message, needs, next, publish, settles};
 use redrive_brokers::{Node, Proxy, Version, own_node};
 use redrive_core::{BoxError, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Credentials, Options, QueueType, RabbitMq};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::sync::Mutex;
 
 tests!(another_address_takes_over);

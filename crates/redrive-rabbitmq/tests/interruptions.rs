@@ -12,7 +12,7 @@ use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_broker_that_gives_up_a_declaration_is_asked_again,
@@ -22,6 +22,7 @@ tests!(
     what_is_in_hand_when_the_subscription_ends_comes_again_at_once,
     a_silent_connection_is_given_up_within_the_heartbeats_bounds,
     a_cut_connection_is_an_interruption,
+    a_consumer_that_cannot_reach_its_broker_says_so,
     acknowledgements_that_wait_when_the_connection_is_cut_are_made_good,
     acknowledgements_that_wait_are_sent_before_the_end,
     a_burst_of_settlements_just_before_the_end_is_taken_in,
@@ -243,6 +244,52 @@ async fn a_cut_connection_is_an_interruption(scene: Scene) {
     }
     transport.close().await;
     scene.tidy_up(&needs).await;
+}
+
+async fn a_consumer_that_cannot_reach_its_broker_says_so(scene: Scene) {
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().connect(&url).await.expect("connected");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let queue = scene.queue.clone();
+    let runner = Consumer::new(transport)
+        .observer(move |event: &Event<'_>| {
+            let (what, of) = match event {
+                Event::Interrupted { queue, .. } => ("interrupted", *queue),
+                Event::Recovered { queue, .. } => ("recovered", *queue),
+                Event::Paused { queue } => ("paused", *queue),
+                Event::Resumed { queue } => ("resumed", *queue),
+                Event::Stopped { queue, error: None } => ("stopped", *queue),
+                _ => return,
+            };
+            assert_eq!(of, queue);
+            log.lock().unwrap().push(what);
+        })
+        .handler(async || ());
+    let handle = runner.handle();
+    assert!(handle.health().is_live() && !handle.health().is_ready(), "{}", handle.health());
+    let running = tokio::spawn(runner.run());
+    until("it runs", async || handle.health().is_ready()).await;
+
+    proxy.refuse(true);
+    proxy.cut();
+    until("it is interrupted", async || handle.health().interrupted_for.is_some()).await;
+    let health = handle.health();
+    assert!(health.is_live() && !health.is_ready() && health.error.is_some(), "{health}");
+    proxy.refuse(false);
+    until("it has recovered", async || handle.health().is_ready()).await;
+
+    handle.pause();
+    until("it is paused", async || handle.health().paused_for.is_some()).await;
+    handle.resume();
+    until("it is resumed", async || handle.health().is_ready()).await;
+    handle.stop();
+    running.await.expect("no panic").expect("stopped");
+    let health = handle.health();
+    assert!(health.is_live() && !health.is_ready(), "{health}");
+    let expected = ["interrupted", "recovered", "paused", "resumed", "stopped"];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    scene.tidy_up(&needs(&[], 10)).await;
 }
 
 /// Longer than any test: nothing is told to the broker before there is a reason to.

@@ -3,11 +3,12 @@
 
 mod common;
 
+use base64::Engine as _;
 use common::{Scene, needs};
 use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
 use redrive_core::{Needs, OpenError, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 mod v3_10 {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,6 +35,8 @@ async fn queues_and_policies_are_compared_with_what_is_needed(version: Version) 
         case.policies_that_harm_are_named().await;
         case.queues_of_others_are_looked_at().await;
         case.a_queue_that_is_replaced_later_is_noticed().await;
+        case.what_the_plan_says_is_what_redrive_needs().await;
+        case.dead_letters_that_lead_nowhere_are_named().await;
     }
     an_api_that_does_not_answer_is_no_reason_not_to_start(&node).await;
 }
@@ -114,6 +117,65 @@ impl Case<'_> {
         }
     }
 
+    /// Imported by somebody else, it is verified without a word, and is what redrive itself would declare.
+    async fn what_the_plan_says_is_what_redrive_needs(&self) {
+        let ladder = self.options(&self.queue("planned"), Topology::Verify).argument("x-max-length", 7_i64);
+        let single_queue =
+            self.options(&self.queue("planned-single"), Topology::Verify).with_durable_dead_letter_backoff();
+        let tutorial = self
+            .options(&self.queue("planned-tutorial"), Topology::Verify)
+            .dead_letter_exchange(self.queue("tutorial.dlx"))
+            .dead_letter_queue(self.queue("tutorial.dlq"))
+            .native_dead_letter(true)
+            .bind("amq.topic", ["order.*"]);
+        for options in [ladder, single_queue, tutorial] {
+            let plan = options.topology_plan(waits().waits).expect("a plan");
+            let error = started(options.clone(), self.node, &waits()).await.expect_err("nothing is there");
+            for line in plan.to_string().lines().filter(|line| !line.starts_with("binding")) {
+                assert!(error.to_string().contains(line), "`{line}` is not in: {error}");
+            }
+            import(self.node, plan.definitions_json("/")).await;
+            for topology in [Topology::Verify, Topology::Declare] {
+                started(options.clone().topology(topology), self.node, &waits())
+                    .await
+                    .expect("as it must be");
+            }
+        }
+    }
+
+    /// The work queue of somebody else, whose dead letters are lost.
+    async fn dead_letters_that_lead_nowhere_are_named(&self) {
+        let queue = self.queue("nowhere");
+        let scene = Scene::new(&self.node.url(), "nowhere", self.queue_type).await;
+        let queue_type = if self.queue_type == QueueType::Quorum { "quorum" } else { "classic" };
+        let [dlx, dlq] = ["dlx", "dlq"].map(|name| format!("{queue}.{name}"));
+        let arguments = [
+            ("x-queue-type", common::text(queue_type)),
+            ("x-dead-letter-exchange", common::text(&dlx)),
+            ("x-dead-letter-routing-key", common::text("orders")),
+        ];
+        scene.declare_raw(&queue, &arguments).await;
+        let options =
+            || self.options(&queue, Topology::DeclareOwn).dead_letter_queue(&dlq).native_dead_letter(true);
+        let refused = async || started(options(), self.node, &waits()).await.expect_err("lost").to_string();
+        let said = refused().await;
+        assert!(said.contains(&format!("no exchange `{dlx}` exists")), "{said}");
+        common::exchange(&scene, &dlx, lapin::ExchangeKind::Direct).await;
+        common::bind(&scene, &dlq, &dlx, "bills").await;
+        let said = refused().await;
+        assert!(
+            said.contains(&format!("no queue is bound to the exchange `{dlx}` for the key `orders`")),
+            "{said}"
+        );
+        // Who does not rely on it is only warned.
+        started(options().native_dead_letter(false), self.node, &waits()).await.expect("started");
+        common::bind(&scene, &dlq, &dlx, "orders").await;
+        started(options(), self.node, &waits()).await.expect("it leads somewhere");
+        let unbound = options().topology(Topology::Verify).bind(&dlx, ["orders"]);
+        let said = started(unbound, self.node, &waits()).await.expect_err("not bound").to_string();
+        assert!(said.contains(&format!("`{queue}` is not bound to the exchange `{dlx}`")), "{said}");
+    }
+
     /// Passively declared, it is there as before.
     async fn a_queue_that_is_replaced_later_is_noticed(&self) {
         let queue = self.queue("replaced");
@@ -163,6 +225,15 @@ async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), Ope
         .expect("an answer");
     transport.close().await;
     started.map(drop)
+}
+
+async fn import(node: &Node, definitions: String) {
+    let url = format!("{}/api/definitions", node.management_url().replace("guest:guest@", ""));
+    let guest = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode("guest:guest"));
+    let post = move || {
+        ureq::post(url).header("authorization", guest).content_type("application/json").send(definitions)
+    };
+    tokio::task::spawn_blocking(post).await.unwrap().expect("imported");
 }
 
 async fn ctl<const N: usize>(node: &Node, arguments: [String; N]) {

@@ -16,7 +16,7 @@ use redrive_core::{
     TransportErrorKind,
 };
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 fn native(scene: &Scene) -> Options {
     with_short_wait(scene).delay(Native::between(Duration::from_millis(100), Duration::from_millis(300)))

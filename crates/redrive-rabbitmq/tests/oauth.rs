@@ -14,7 +14,7 @@ use rcgen::{KeyPair, SigningKey as _};
 use redrive_brokers::{Node, Version, own_node_with_files};
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, Credentials, QueueType, RabbitMq};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::sync::watch;
 
 /// Who gives out tokens, and whose word the node believes.

@@ -9,7 +9,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
 use redrive_core::{Message, Publisher, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Staged, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_publisher_declares_no_delay_queues,

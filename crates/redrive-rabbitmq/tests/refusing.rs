@@ -8,7 +8,7 @@ use common::{Scene, message, needs, started, tidy_up, until, with_short_wait};
 use redrive_brokers::{Node, Version};
 use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 /// On 3.10 a channel that was refused once is refused for ever, where the limit was a policy's that is gone.
 async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {

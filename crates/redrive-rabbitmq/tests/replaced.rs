@@ -15,7 +15,7 @@ use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_work_queue_that_came_back_without_its_arguments_ends_the_intake,

@@ -13,7 +13,7 @@ use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOpti
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,

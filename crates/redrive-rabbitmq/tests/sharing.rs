@@ -9,7 +9,7 @@ use common::{ARRIVAL, Scene, complete, message, needs, next, publish, until};
 use redrive_brokers::{Node, Version, own_node};
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     one_that_is_closed_leaves_the_others_alone,

@@ -12,8 +12,8 @@ use redrive_core::{
     EntryOutcome, Message, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
 };
-use redrive_rabbitmq::RabbitMq;
-use redrive_testkit::Started;
+use redrive_rabbitmq::{DeathHistory, RabbitMq};
+use redrive_testkit::contract::Started;
 
 tests!(
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
@@ -61,7 +61,10 @@ async fn a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable
         [Some("a"), Some("large"), Some("b")]
     );
     let large = &shelved[1];
-    assert_eq!((&large.message.body()[..], large.deaths().count_in(&scene.queue)), (&b"body"[..], 1));
+    assert_eq!(
+        (&large.message.body()[..], DeathHistory::read(large.message.headers()).count_in(&scene.queue)),
+        (&b"body"[..], 1)
+    );
     let marked = format!("{:?}", large.message.headers());
     assert!(marked.contains("`large` (130911 bytes)"), "what is not shown is named: {marked}");
     the_others_are_moved(&transport).await;

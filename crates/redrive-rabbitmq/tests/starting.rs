@@ -4,16 +4,22 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Scene, message, needs, next, publish};
+use common::{
+    Scene, dead_letter, exchange, message, needs, next, publish, publish_to, retry, settle, started, text,
+    with_short_wait,
+};
 use lapin::types::AMQPValue;
+use lapin::{BasicProperties, ExchangeKind};
 use redrive_core::{Settlement, Signals, Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_wrong_password_is_refused_at_once,
     a_queue_with_other_arguments_is_refused,
-    a_missing_queue_is_named,
+    all_missing_queues_are_named_with_their_arguments,
+    only_redrives_own_queues_are_declared,
+    the_work_queue_is_bound_to_exchanges_of_the_application,
     needs_that_cannot_be_met_are_refused,
     verified_queues_are_used_as_they_are,
 );
@@ -44,20 +50,95 @@ async fn a_queue_with_other_arguments_is_refused(scene: Scene) {
     scene.tidy_up(&needs(&[100], 1)).await;
 }
 
-async fn a_missing_queue_is_named(scene: Scene) {
-    let needs = needs(&[100], 1);
+async fn all_missing_queues_are_named_with_their_arguments(scene: Scene) {
+    let needs = needs(&[100, 60_000], 1);
     scene.started(&needs).await.close().await;
-    for queue in [scene.rung(100), scene.parking(), scene.queue.clone()] {
-        scene.delete(&queue).await;
+    let [work, parking, rung] = [scene.queue.clone(), scene.parking(), scene.rung(60_000)];
+    let every = [&*work, &*parking, &*rung];
+    for missing in [&every[..1], &every[1..2], &every[2..], &every] {
+        for queue in missing {
+            scene.delete(queue).await;
+        }
         let transport =
             scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
         let error = transport.open(&needs, Signals::ignored()).await.expect_err("refused");
         assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
-        assert!(error.to_string().contains(&queue), "`{queue}` is not in: {error}");
+        let said = error.to_string();
+        for queue in every {
+            assert_eq!(
+                said.contains(&format!("queue `{queue}` (durable, ")),
+                missing.contains(&queue),
+                "{said}"
+            );
+        }
+        assert_eq!(said.contains("x-message-ttl=60000"), missing.contains(&&*rung), "{said}");
         transport.close().await;
         scene.started(&needs).await.close().await;
     }
     scene.tidy_up(&needs).await;
+}
+
+/// The work queue is that of somebody else, with arguments that redrive would not choose.
+async fn only_redrives_own_queues_are_declared(scene: Scene) {
+    let needs = needs(&[100], 5);
+    let own = || with_short_wait(&scene).topology(Topology::DeclareOwn);
+    let transport = own().connect(&scene.url).await.expect("connected");
+    let error = transport.open(&needs, Signals::ignored()).await.expect_err("the work queue is missing");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    assert!(error.to_string().contains(&format!("queue `{}` (durable, ", scene.queue)), "{error}");
+    transport.close().await;
+
+    let queue_type = if scene.queue_type == QueueType::Classic { "classic" } else { "quorum" };
+    let arguments = [("x-queue-type", text(queue_type)), ("x-max-length", AMQPValue::LongInt(1000))];
+    scene.declare_raw(&scene.queue, &arguments).await;
+    let transport = own().connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    assert!(!transport.facts().dead_letter.is_possible(), "only the user knows");
+    assert!(transport.facts().delays.survive_crashes, "the delay queues are redrive's own");
+    publish(&transport, message("a")).await;
+    let hand = next(&transport).await;
+    let settlement = retry(&transport, &hand.delivery, Duration::from_millis(100));
+    settle(&transport, hand.receipt, settlement).await;
+    let hand = next(&transport).await;
+    assert_eq!(hand.delivery.attempt(), 2);
+    // A shelf that somebody deletes is declared again.
+    scene.delete(&scene.dead_letters()).await;
+    let settlement = dead_letter(&transport, &hand.delivery);
+    settle(&transport, hand.receipt, settlement).await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn the_work_queue_is_bound_to_exchanges_of_the_application(scene: Scene) {
+    let needs = needs(&[100], 5);
+    let (shop, bank) = (format!("{}.shop", scene.queue), format!("{}.bank", scene.queue));
+    let bound = |topology| {
+        let options = with_short_wait(&scene).topology(topology);
+        options.bind(&shop, ["order.*", "return.#"]).bind(&bank, [""])
+    };
+    for topology in [Topology::Declare, Topology::Verify] {
+        let transport = bound(topology).connect(&scene.url).await.expect("connected");
+        let error = transport.open(&needs, Signals::ignored()).await.expect_err("the exchanges are missing");
+        assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+        for exchange in [&shop, &bank] {
+            assert!(error.to_string().contains(&format!("exchange `{exchange}`")), "{error}");
+        }
+        transport.close().await;
+    }
+    exchange(&scene, &shop, ExchangeKind::Topic).await;
+    exchange(&scene, &bank, ExchangeKind::Fanout).await;
+    for topology in [Topology::Declare, Topology::Verify] {
+        let transport = started(bound(topology), &scene, &needs).await;
+        for (from, key) in [(&shop, "order.paid"), (&shop, "return.late.today"), (&bank, "any")] {
+            publish_to(&scene, from, key, BasicProperties::default()).await;
+            let hand = next(&transport).await;
+            assert_eq!(hand.delivery.routing_key(), key);
+            settle(&transport, hand.receipt, Settlement::Complete).await;
+        }
+        transport.close().await;
+    }
+    scene.tidy_up(&needs).await;
+    common::tidy_up(&scene, &[], &[shop, bank]).await;
 }
 
 async fn needs_that_cannot_be_met_are_refused(scene: Scene) {

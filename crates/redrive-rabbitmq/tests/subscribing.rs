@@ -11,7 +11,7 @@ use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
 use redrive_core::{Settlement, Timestamp, Transport, header_names};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     one_consumer_is_active_and_the_next_takes_over,

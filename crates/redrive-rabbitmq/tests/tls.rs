@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use redrive_brokers::{Node, Version};
 use redrive_core::{Message, Needs, Settlement, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::RabbitMq;
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 const SOON: Duration = common::ARRIVAL;

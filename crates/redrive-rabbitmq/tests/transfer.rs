@@ -13,7 +13,7 @@ use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_core::{Needs, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 tests!(
     a_transfer_cut_off_half_way_loses_nothing,

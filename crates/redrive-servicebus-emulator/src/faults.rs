@@ -1,4 +1,4 @@
-//! Faults on purpose: what goes wrong, where, and how often.
+//! Injected faults: what fails, where, and how often.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! An Azure Service Bus for tests and laptops: it speaks AMQP 1.0 on plain TCP, and Microsoft's own SDKs accept it.
+//! An emulator of Azure Service Bus for tests and laptops: it speaks AMQP 1.0 on plain TCP, and Microsoft's own SDKs accept it.
 //!
 //! ```
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,10 +11,11 @@
 //! # }
 //! ```
 //!
-//! The binary of the same name does the same for programs in other languages. What it does, and what differs from Azure,
-//! stands in `docs/servicebus-emulator.md`.
-// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
+//! The binary of the same name does the same for programs in other languages. Its features, and its differences from Azure:
+//! [the Service Bus emulator](https://github.com/redrive-rs/redrive/blob/main/docs/servicebus-emulator.md).
+// The documentation tests compile its code blocks; the page does not exist outside the repository.
 #![cfg_attr(doctest, doc = include_str!("../../../docs/servicebus-emulator.md"))]
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![forbid(unsafe_code)]
 
 pub mod amqp;
@@ -36,6 +37,6 @@ pub use faults::{Effect, Fault, Step};
 pub use inspect::EntityView;
 pub use store::StoreError;
 
-/// For the fuzz target and the test of its corpus; not for anybody else.
+/// Entry point for the fuzz target and the test of its corpus; not public API.
 #[doc(hidden)]
 pub use server::replay::replay;

@@ -11,7 +11,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Entities, counters, permissions, costs and limits: `docs/transports/servicebus.md`.
+//! Entities, counters, permissions, costs and limits:
+//! [the page on Service Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
 
 mod connection;
 mod convert;

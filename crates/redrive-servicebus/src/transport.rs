@@ -35,7 +35,7 @@ use crate::wire::SettleAs;
 /// # Ok(()) }
 /// ```
 ///
-/// Everything about entities, counters, costs and limits stands in `docs/transports/servicebus.md`.
+/// Entities, counters, costs and limits: [the page on Service Bus](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md).
 #[derive(Debug)]
 pub struct ServiceBus {
     shared: Arc<Shared>,

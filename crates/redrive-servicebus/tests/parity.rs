@@ -12,7 +12,7 @@ use redrive_core::{
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Counts, Delivered, Emulator, Settings};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Message, Needs, Settlement};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(120);

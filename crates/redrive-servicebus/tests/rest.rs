@@ -10,7 +10,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";

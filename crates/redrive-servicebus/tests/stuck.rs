@@ -1,6 +1,6 @@
 //! What must not come to a halt.
 
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fe2o3_amqp::{Connection, Sendable, Sender, Session};
 use fe2o3_amqp_types::messaging::{Body, Data, Message as Wire};
 use fe2o3_amqp_types::primitives::Value;
 use redrive_core::{
-    BoxError, Message, Needs, Received, Receiver, Settlement, Shelf, Shelves, Signals, Transport,
+    BoxError, Message, Needs, Received, Receiver, Settlement, Shelf, Shelves, Signal, Signals, Transport,
     TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
@@ -133,6 +133,10 @@ async fn locks_may_be_renewed_and_sessions_held_without_an_end() -> Result<(), B
     Ok(())
 }
 
+fn panics_when_interrupted() -> Signals {
+    Signals::to(|signal| assert!(!matches!(signal, Signal::Interrupted { .. }), "as the test asks"))
+}
+
 /// Here a listener of the application panics, in the task that takes deliveries.
 #[tokio::test]
 async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Result<(), BoxError> {
@@ -146,7 +150,7 @@ async fn a_panic_while_deliveries_are_taken_is_an_error_for_who_waits() -> Resul
         let mut message = Message::new("").with_id("a");
         message.properties_mut().session_id = Some("s".to_owned());
         transport.publish(message).await?;
-        let signals = Signals::to(|_| panic!("as the test asks"));
+        let signals = panics_when_interrupted();
         let (receiver, _) = transport.open(&Needs::none(), signals).await?;
         receiver.set_limit(1).await?;
         let mut batch = VecDeque::new();
@@ -174,7 +178,7 @@ async fn a_panic_while_locks_are_renewed_is_an_error_for_who_waits() -> Result<(
     let options = ServiceBus::options(QUEUE).max_lock_renewal(Duration::ZERO);
     let transport = options.connect(&emulator.connection_string()).await?;
     transport.publish(Message::new("").with_id("a")).await?;
-    let signals = Signals::to(|_| panic!("as the test asks"));
+    let signals = panics_when_interrupted();
     let (receiver, _) = transport.open(&Needs::none(), signals).await?;
     receiver.set_limit(1).await?;
     let mut held = VecDeque::new();

@@ -1,33 +1,46 @@
-//! The contract of a redrive transport as a suite: one named test per clause, and transports that fail on purpose
-//! ([`Faulty`]), lose what is in flight ([`LockLossTransport`]) or remember what was settled ([`Recording`]).
+//! Tests of consumers: their handlers, layers and retry policies, in memory and on virtual time. A retry ladder of days takes
+//! milliseconds.
 //!
-//! A transport's tests implement [`Harness`] and call [`conformance!`]; how that goes stands in
-//! `docs/writing-a-transport.md`.
-// Its code blocks are compiled with the documentation tests; outside of the repository the page is not there.
-#![cfg_attr(doctest, doc = include_str!("../../../docs/writing-a-transport.md"))]
+//! ```test_harness
+//! use redrive_core::{BoxError, Consumer, Message, Reason, secs};
+//! use redrive_testkit::TestConsumer;
+//!
+//! async fn ship(order: String) -> Result<(), BoxError> {
+//!     Err(format!("no carrier takes {order}").into())
+//! }
+//!
+//! #[tokio::test(start_paused = true)]
+//! async fn an_order_is_retried_and_then_dead_lettered() {
+//!     let run = TestConsumer::new(|orders| {
+//!         Consumer::new(orders).with_dead_letter_backoff([secs(1), secs(10), secs(60)]).handler(ship)
+//!     })
+//!     .send(Message::new("a piano").with_id("order-1"))
+//!     .run()
+//!     .await;
+//!
+//!     run.assert("order-1")
+//!         .attempts_at([secs(0), secs(1), secs(11), secs(71)])
+//!         .failed_with("no carrier takes a piano")
+//!         .dead_lettered(Reason::MaxDeliveryCountExceeded);
+//! }
+//! ```
+//!
+//! - [`TestConsumer`] runs a consumer until every message has ended.
+//! - [`TestRun`] says what happened, and [asserts](TestRun::assert) it. What is not as expected is shown with the whole run.
+//! - [`Script`] lets attempts fail, panic or hang before the handler is called.
+//! - [`contract`] is for who writes a transport.
 
-mod assertions;
-mod case;
-pub mod clauses;
-mod faulty;
-mod harness;
+mod assert;
+mod record;
+mod recorder;
+mod script;
+mod snapshot;
+mod table;
+mod test_consumer;
 
-mod lock_loss;
-mod planning;
-mod recording;
-mod run;
-mod samples;
-mod started;
-mod steps;
-mod suite;
-mod transcript;
-mod wrapper;
+pub mod contract;
 
-pub use case::Case;
-pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};
-pub use harness::{Bench, Harness, ReceiptOf, StartedOf, TransportOf};
-pub use lock_loss::{InHand, LockLossReceipt, LockLossReceiver, LockLossTransport};
-pub use recording::{Log, Recorded, Recording, RecordingReceipt, RecordingReceiver};
-pub use run::{Clock, Verdict, run};
-pub use started::Started;
-pub use suite::{CLAUSES, run_all};
+pub use assert::AssertMessage;
+pub use record::{AttemptRecord, End, MessageRecord, PublishedMessage, TestRun};
+pub use script::{Script, Scripted, ScriptedArgs};
+pub use test_consumer::TestConsumer;

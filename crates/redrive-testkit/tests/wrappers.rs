@@ -5,7 +5,9 @@ use redrive_core::{
     BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, TransportError, TransportErrorKind,
 };
 use redrive_memory::{Memory, MemoryBroker};
-use redrive_testkit::{Bench, Fault, Faulty, Harness, LockLossTransport, Recording, Started, conformance};
+use redrive_testkit::contract::{
+    Bench, Fault, Faulty, Harness, LockLossTransport, Recording, Started, conformance,
+};
 
 struct Wrapped;
 

@@ -11,12 +11,14 @@
 //! | [`Batcher`] | requests that come together go together, each with its own answer |
 //! | [`InHand`] | a receipt that gives its delivery back when it is dropped |
 //! | [`LossSignal`] | a delivery that is lost while its connection lives |
+//! | [`header_size`] | a measure for brokers that limit the headers of a message |
 //! | [`text`] | brokers whose headers are text: every header and property comes back with its type |
 //!
-//! `docs/writing-a-transport.md` shows how a transport is built from these parts.
+//! [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) shows how a transport is built from these parts.
 
 mod backoff;
 mod batcher;
+mod header_size;
 mod in_hand;
 mod inbox;
 mod lanes;
@@ -26,6 +28,7 @@ pub mod text;
 
 pub use backoff::Backoff;
 pub use batcher::{BatchWorker, Batcher};
+pub use header_size::header_size;
 pub use in_hand::{GiveBack, InHand};
 pub use inbox::{Arrival, Inbox, PanicGuard, Source, Wish, Wishes};
 pub use lanes::{BatchLimits, Lanes};

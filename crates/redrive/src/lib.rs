@@ -1,5 +1,7 @@
 //! Retry and dead-letter middleware for message consumers: an async handler goes in; every message ends acknowledged,
-//! waiting for its next attempt, or set aside with the history of its failure. None is ever lost.
+//! waiting for its next attempt, or on a dead-letter shelf with the history of its failures. A process that dies leaves the
+//! message, or the message and one copy; the exceptions are in
+//! [the guarantees](https://github.com/redrive-rs/redrive/blob/main/docs/guarantees.md).
 //!
 //! ```
 //! use redrive::prelude::*;
@@ -54,10 +56,46 @@
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
+//! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |
+//! | `signal` (default) | `shutdown_signal`: Ctrl-C and SIGTERM |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
 
-pub use redrive_core::*;
+#[cfg(feature = "signal")]
+pub use redrive_core::shutdown_signal;
+pub use redrive_core::{
+    Attempt, Backoff, Batch, BatchHandler, BatchIter, BatchOutcome, Body, BoxError, ByMarker, ByPattern,
+    ByType, Bytes, Codec, Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError,
+    ConsumersHandle, Count, DeadLetterBackoff, Deadline, Decode, Delivery, Disposition, DuplicateRoute,
+    Encode, EntryHandle, EntryOutcome, EntryResult, ErrorClass, ErrorClassifier, Event, Expired, Exponential,
+    Extension, Extensions, Failure, FailureHistory, Fibonacci, Fixed, FromDelivery, FromRef, Handler, Header,
+    Headers, Health, InBatches, IntoBatchOutcome, IntoDeadLetterBackoff, IntoOutcome, Jitter, Linear,
+    MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry, Observer, OptionalFromDelivery, Outcome, Panicked,
+    ParkingLot, ParseCursorError, ParseHandleError, PastFailure, PerConsumer, Permanent, Phase, Poison,
+    Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPolicy, Router,
+    RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage,
+    StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, Transport, TransportError,
+    TransportErrorKind, TypedHeader, UnknownKey, Value, WithStage, chain, header_names, into_box_error,
+    millis, mins, redact, secs,
+};
+#[cfg(feature = "json")]
+pub use redrive_core::{Json, JsonCodec};
+#[cfg(feature = "tower")]
+pub use redrive_core::{ServiceBuilderExt, WithPreset};
+#[cfg(feature = "macros")]
+pub use redrive_macros::debug_handler;
+
+#[doc(hidden)]
+pub use redrive_core::fail_point;
+
+/// The contract between a consumer and its broker. For who writes a transport, or tests without a consumer.
+pub mod transport {
+    pub use redrive_core::{
+        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, HeaderLimit, InPlace, Limits, NativeDeadLetter,
+        Needs, OpenError, Origin, Outgoing, Planning, Publish, ReceiptOf, Received, Receiver, SettleError,
+        Settlement, Signal, Signals, Transport, TransportError, TransportErrorKind, edited, redriven,
+    };
+}
 
 /// The in-process broker.
 #[cfg(feature = "memory")]
@@ -83,11 +121,16 @@ pub mod prelude {
     pub use redrive_core::Json;
     #[cfg(feature = "tower")]
     pub use redrive_core::ServiceBuilderExt;
+    #[cfg(feature = "signal")]
+    pub use redrive_core::shutdown_signal;
     pub use redrive_core::{
-        Attempt, BoxError, Bytes, Consumer, Delivery, Disposition, ErrorClass, Exponential, Failure, Fixed,
-        Handler, Headers, Jitter, MarkError, Message, Publisher, Shelf, Shelves, Stage, State, millis, mins,
-        secs,
+        Attempt, Batch, BatchHandler, BoxError, ByType, Bytes, Consumer, Consumers, DeadLetterBackoff,
+        Delivery, Disposition, ErrorClass, ErrorClassifier, Event, Exponential, Failure, Fixed, Handler,
+        Headers, Jitter, MarkError, Message, Observer, Permanent, Publisher, RateLimit, RetryPolicy, Router,
+        Selection, Shelf, Shelves, Stage, State, Throttled, Transport, UnknownKey, millis, mins, secs, stage,
     };
+    #[cfg(feature = "macros")]
+    pub use redrive_macros::debug_handler;
     #[cfg(feature = "memory")]
     pub use redrive_memory::Memory;
     #[cfg(feature = "rabbitmq")]
@@ -96,17 +139,29 @@ pub mod prelude {
     pub use redrive_servicebus::ServiceBus;
 }
 
-/// The code blocks of the README and of `docs/` are compiled with the documentation tests.
+// The code blocks of the README and of `docs/` are compiled with the documentation tests.
 #[cfg(all(doctest, feature = "memory", feature = "json", feature = "tower"))]
 mod pages {
     #[doc = include_str!("../../../README.md")]
     mod readme {}
+    #[doc = include_str!("../../../docs/getting-started.md")]
+    mod getting_started {}
+    #[doc = include_str!("../../../docs/handlers.md")]
+    mod handlers {}
+    #[doc = include_str!("../../../docs/errors.md")]
+    mod errors {}
     #[doc = include_str!("../../../docs/layers.md")]
     mod layers {}
+    #[doc = include_str!("../../../docs/batches.md")]
+    mod batches {}
+    #[doc = include_str!("../../../docs/queues-and-kinds.md")]
+    mod queues_and_kinds {}
     #[doc = include_str!("../../../docs/publishing.md")]
     mod publishing {}
     #[doc = include_str!("../../../docs/operating.md")]
     mod operating {}
+    #[doc = include_str!("../../../docs/testing.md")]
+    mod testing {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}
@@ -116,4 +171,7 @@ mod pages {
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq-delays.md")]
     mod rabbitmq_delays {}
+    #[cfg(feature = "rabbitmq")]
+    #[doc = include_str!("../../../docs/moving-from-dlx.md")]
+    mod moving_from_dlx {}
 }

@@ -10,6 +10,7 @@ use redrive_core::fail_point::FailPoint;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Combination;
+use crate::flow::Flow;
 use crate::servicebus::{self, Setup};
 use crate::worker_log::Log;
 
@@ -47,6 +48,17 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// That of the process which takes messages this way.
+    #[must_use]
+    pub fn of(flow: Flow) -> Self {
+        match flow {
+            Flow::Redrive => Self::Redrive,
+            Flow::ParkByHand => Self::Park,
+            Flow::Discard => Self::Discard,
+            _ => Self::Flows,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Chaos => "chaos",
@@ -92,7 +104,7 @@ impl Fleet {
         Self::with(program, folder, [mode.word(), url, queue, on.type_word(), on.delays.word()])
     }
 
-    /// The same for a queue of Service Bus.
+    /// The same for Service Bus.
     ///
     /// # Panics
     /// When the folder for its log cannot be made.

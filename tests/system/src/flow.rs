@@ -53,9 +53,12 @@ impl Flow {
         Self::Discard,
     ];
 
-    /// Those that are cut on RabbitMQ: parking is there what dead-lettering is, with another queue.
+    /// Those that are cut in every combination of RabbitMQ.
     pub const ON_RABBITMQ: [Self; 6] =
         [Self::Ack, Self::Retry, Self::DeadLetter, Self::Reject, Self::Release, Self::Redrive];
+
+    /// Those that are cut in one of them: they are the others with another queue.
+    pub const ON_ONE_RABBITMQ: [Self; 3] = [Self::Park, Self::ParkByHand, Self::Discard];
 
     /// Its word, with which the ids of its messages begin.
     #[must_use]
@@ -122,9 +125,12 @@ impl Flow {
             FailPoint::AckHandedOver | FailPoint::AckFlushed => match self {
                 // Handled: it may be gone.
                 Self::Ack => Some(0..=1),
+                Self::Discard if point == FailPoint::AckHandedOver => Some(1..=1),
+                Self::Discard => Some(0..=1),
                 _ => moves.then_some(1..=2),
             },
             // A consumer does not wait for that.
+            FailPoint::AckWritten if self == Self::Discard => Some(0..=1),
             FailPoint::AckWritten => operator.then_some(1..=2),
             FailPoint::NackWritten => None,
             FailPoint::NackHandedOver | FailPoint::NackFlushed => {

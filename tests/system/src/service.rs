@@ -78,8 +78,8 @@ impl Service {
         let (rest, resting) = watch::channel(false);
         let runner = Consumer::new(transport)
             .observer(move |event: &Event<'_>| match event {
-                Event::IntakePaused => drop(rest.send_replace(true)),
-                Event::IntakeResumed => drop(rest.send_replace(false)),
+                Event::IntakePaused { .. } => drop(rest.send_replace(true)),
+                Event::IntakeResumed { .. } => drop(rest.send_replace(false)),
                 _ => {}
             })
             .with_dead_letter_backoff(fate::policy())

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use redrive::{
-    Facts, Needs, OpenError, Publisher, Received, Receiver, SettleError, Settlement, Signals, Transport,
-    TransportError,
-};
+use redrive::transport::{Facts, OpenError, Received, Receiver, SettleError, Settlement, Signals};
+use redrive::{Needs, Publisher, Transport, TransportError};
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
 /// asked of it.
@@ -18,6 +16,7 @@ pub struct Shared<T> {
     needs: Arc<Mutex<Needs>>,
     limits: Arc<Mutex<Vec<Option<u32>>>>,
     cannot_narrow: bool,
+    never_opens: bool,
 }
 
 /// The receiver of a [`Shared`] transport.
@@ -38,13 +37,19 @@ impl<T> Shared<T> {
     /// The transport with other facts than it has.
     pub fn saying(transport: Arc<T>, said: fn(&mut Facts)) -> Self {
         let (needs, limits) = (Arc::default(), Arc::default());
-        Self { inner: transport, said, needs, limits, cannot_narrow: false }
+        Self { inner: transport, said, needs, limits, cannot_narrow: false, never_opens: false }
     }
 
     /// Hands out as many as before whatever limit it is given, unless that is 0.
     #[must_use]
     pub fn that_cannot_narrow(self) -> Self {
         Self { cannot_narrow: true, ..self }
+    }
+
+    /// Is still opening when the test ends.
+    #[must_use]
+    pub fn that_never_opens(self) -> Self {
+        Self { never_opens: true, ..self }
     }
 
     /// Notes there each new limit; `None`: all that the needs say.
@@ -73,6 +78,9 @@ impl<T: Transport> Transport for Shared<T> {
 
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(Self::Receiver, Facts), OpenError> {
         needs.clone_into(&mut self.needs.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.never_opens {
+            std::future::pending::<()>().await;
+        }
         let (inner, mut facts) = self.inner.open(needs, signals).await?;
         (self.said)(&mut facts);
         needs.check(self.queue(), &facts)?;

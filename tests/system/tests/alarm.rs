@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redrive::rabbitmq::RabbitMq;
-use redrive::{
-    Message, Needs, Selection, Settlement, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis,
-};
+use redrive::transport::Settlement;
+use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, TransportErrorKind, millis};
 use redrive_brokers::{Node, own_node, report};
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::publish_all;
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 on_both_versions!(1200;

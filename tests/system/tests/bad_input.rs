@@ -32,7 +32,7 @@ async fn a_broker_that_is_not_there() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let free = socket.local_addr().unwrap();
-    let says = refusal(any().options("orders"), &format!("amqp://alice:{SECRET}@{free}/"), usual).await;
+    let says = refusal(any().options("orders"), &format!("amqp://alice:{SECRET}@{free}/"), usual()).await;
     says_all(&says, &["cannot connect", &free.to_string(), "is it running"]);
 }
 
@@ -41,7 +41,7 @@ async fn a_host_that_has_no_address() {
     // No name has a part this long: the answer comes without a name server, which may be slow or missing here.
     let host = format!("{}.invalid", "no-such-host-".repeat(6));
     let url = format!("amqp://alice:{SECRET}@{host}:5672/");
-    let says = refusal(any().options("orders"), &url, usual).await;
+    let says = refusal(any().options("orders"), &url, usual()).await;
     says_all(&says, &["cannot connect", &format!("{host}:5672"), "is the address right"]);
 }
 
@@ -51,7 +51,7 @@ async fn a_broker_that_takes_connections_and_says_nothing() {
     let proxy = Proxy::start(([127, 0, 0, 1], 1).into()).await.unwrap();
     proxy.freeze();
     let options = any().options("orders").connect_timeout(secs(1));
-    let says = refusal(options, &format!("amqp://alice:{SECRET}@{}/", proxy.addr()), usual).await;
+    let says = refusal(options, &format!("amqp://alice:{SECRET}@{}/", proxy.addr()), usual()).await;
     says_all(&says, &["does not answer within 1s", &proxy.addr().to_string(), "is it running"]);
 }
 
@@ -64,27 +64,27 @@ async fn an_address_that_is_none() {
         format!("amqp://alice:{SECRET}@"),
         String::new(),
     ] {
-        let says = refusal(any().options("orders"), &url, usual).await;
+        let says = refusal(any().options("orders"), &url, usual()).await;
         says_all(&says, &["no AMQP URL", "amqp://user:password@host:port/vhost"]);
     }
 }
 
 async fn a_wrong_password(on: Combination) {
     let url = broker(on.version).url.replacen("guest:guest", &format!("guest:{SECRET}"), 1);
-    let says = refusal(on.options("orders"), &url, usual).await;
+    let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["refuses the user `guest`", "127.0.0.1:", "check the user and the password"]);
 }
 
 async fn an_unknown_virtual_host(on: Combination) {
     let url = broker(on.version).url;
     let (server, _) = url.rsplit_once('/').unwrap();
-    let says = refusal(on.options("orders"), &format!("{server}/nowhere"), usual).await;
+    let says = refusal(on.options("orders"), &format!("{server}/nowhere"), usual()).await;
     says_all(&says, &["/nowhere", "virtual host", "check the URL's path"]);
 }
 
 async fn tls_where_there_is_none(on: Combination) {
     let url = broker(on.version).url.replacen("amqp://", "amqps://", 1);
-    let says = refusal(on.options("orders"), &url, usual).await;
+    let says = refusal(on.options("orders"), &url, usual()).await;
     says_all(&says, &["cannot connect", "amqps://127.0.0.1:", "is the address right"]);
 }
 
@@ -94,7 +94,7 @@ async fn a_queue_that_exists_with_other_arguments(on: Combination) {
     // As another service, or an earlier configuration, left it.
     let other = Combination { queue_type: QueueType::Classic, ..on };
     other.options(&queue).connect(&url).await.unwrap().publish(redrive::Message::new("")).await.unwrap();
-    let says = refusal(on.options(&queue), &url, usual).await;
+    let says = refusal(on.options(&queue), &url, usual()).await;
     says_all(&says, &[&queue, "exists with other arguments", "x-queue-type", "Topology::Verify"]);
     clean_up(&url, &queue).await;
 }
@@ -102,8 +102,8 @@ async fn a_queue_that_exists_with_other_arguments(on: Combination) {
 async fn a_queue_that_is_missing_and_must_not_be_declared(on: Combination) {
     let url = broker(on.version).url;
     let queue = on.unique("missing");
-    let says = refusal(on.options(&queue).topology(Topology::Verify), &url, usual).await;
-    says_all(&says, &[&queue, "does not exist", "Topology::Declare"]);
+    let says = refusal(on.options(&queue).topology(Topology::Verify), &url, usual()).await;
+    says_all(&says, &[&queue, "do not exist", "x-queue-type", "Topology::Declare"]);
     assert_eq!(Rabbit::connect(&url).await.ready(&queue).await, None, "nothing was declared");
 }
 
@@ -111,7 +111,7 @@ async fn a_wait_longer_than_the_broker_can_hold(on: Combination) {
     let url = broker(on.version).url;
     let queue = on.unique("too-long");
     const ELEVEN_YEARS: Duration = Duration::from_secs(11 * 365 * 24 * 60 * 60);
-    let says = refusal(on.options(&queue), &url, |_| DeadLetterBackoff::new([secs(1), ELEVEN_YEARS])).await;
+    let says = refusal(on.options(&queue), &url, DeadLetterBackoff::new([secs(1), ELEVEN_YEARS])).await;
     says_all(&says, &["refuses to start", &queue, "a wait of 10years", "at most", "lower the policy's cap"]);
     assert_eq!(Rabbit::connect(&url).await.ready(&queue).await, None, "nothing was declared");
 }
@@ -124,7 +124,7 @@ async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combinati
         (on.options(&queue).delivery_limit(4).topology(Topology::Verify), 9, "5"),
         (on.options(&queue), 21, "21"),
     ] {
-        let says = refusal(options, &url, |preset| preset.poison_after(poison_after)).await;
+        let says = refusal(options, &url, usual().poison_after(poison_after)).await;
         says_all(
             &says,
             &[
@@ -141,18 +141,14 @@ async fn a_policy_that_needs_more_deliveries_than_the_queue_allows(on: Combinati
 }
 
 /// Starts a consumer that must refuse; gives back what it says.
-async fn refusal(
-    options: Options,
-    url: &str,
-    preset: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
-) -> String {
+async fn refusal(options: Options, url: &str, preset: DeadLetterBackoff) -> String {
     let began = Instant::now();
     let starting = async {
         let transport = match options.connect(url).await {
             Ok(transport) => transport,
             Err(error) => return told(&error),
         };
-        let consumer = Consumer::new(transport).with_dead_letter_backoff_and([secs(1)], preset);
+        let consumer = Consumer::new(transport).with_dead_letter_backoff(preset);
         match consumer.handler(|| async { Ok::<(), BoxError>(()) }).run().await {
             Ok(report) => panic!("it ran: {report:?}"),
             Err(error) => told(&error),
@@ -180,8 +176,8 @@ fn says_all(says: &str, parts: &[&str]) {
     }
 }
 
-fn usual(preset: DeadLetterBackoff) -> DeadLetterBackoff {
-    preset
+fn usual() -> DeadLetterBackoff {
+    DeadLetterBackoff::new([secs(1)])
 }
 
 /// For what never comes to a broker.

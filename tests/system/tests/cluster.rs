@@ -115,7 +115,11 @@ fn until_now(until: Instant) -> u64 {
 async fn restarted_one_by_one(cluster: &Cluster, on: Combination) {
     let mut scene = Scene::set(cluster, on, "restarted").await;
     for node in cluster.nodes() {
-        scene.during("a node stops", node.aside(Node::stop)).await.unwrap();
+        if let Err(error) = scene.during("a node stops", node.aside(Node::stop)).await {
+            // The restart kills it, as a service manager does. Nothing may be lost by that either.
+            report(&format!("{on}: a node does not stop in time, and is killed"));
+            eprintln!("{error:#}");
+        }
         scene.during("it starts again", node.aside(Node::restart)).await.unwrap();
         scene.whole().await;
     }

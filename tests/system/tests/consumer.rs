@@ -8,7 +8,7 @@ use redrive::prelude::*;
 use redrive::{ConsumerError, Event, Needs, Report, header_names};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered, place, reason};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -140,8 +140,8 @@ async fn while_the_shelf_cannot_be_written_the_message_stays_and_the_intake_rest
         .with_dead_letter_backoff(redrive::NoRetry)
         .observer(diary.observer())
         .observer(move |event: &Event<'_>| match event {
-            Event::IntakePaused => seen.lock().unwrap().push("paused"),
-            Event::IntakeResumed => seen.lock().unwrap().push("resumed"),
+            Event::IntakePaused { .. } => seen.lock().unwrap().push("paused"),
+            Event::IntakeResumed { .. } => seen.lock().unwrap().push("resumed"),
             _ => {}
         })
         .handler(handler);
@@ -230,6 +230,25 @@ async fn a_pause_stops_the_intake_and_a_resume_starts_it() {
     handle.stop();
     handle.resume();
     assert_eq!(running.await.unwrap().unwrap().acknowledged, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_still_starting_ends_when_it_is_asked_to() {
+    for by_handle in [false, true] {
+        let memory = Arc::new(Memory::new(QUEUE));
+        let consumer = Consumer::new(Shared::new(Arc::clone(&memory)).that_never_opens()).handler(succeed);
+        let handle = consumer.handle();
+        let shutdown = async move {
+            sleep(secs(5)).await;
+            if by_handle {
+                handle.stop();
+                std::future::pending::<()>().await;
+            }
+        };
+        let ended = tokio::time::timeout(mins(10), consumer.run_until(shutdown)).await;
+        assert_eq!(ended.expect("it ends").unwrap().acknowledged, 0);
+        memory.publish(Message::new("x")).await.expect_err("the transport is closed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,12 +373,25 @@ async fn the_transport_is_told_what_will_be_asked_of_it() {
 async fn a_configuration_that_the_broker_cannot_honour_is_refused() {
     let transport = Memory::with(QUEUE, MemoryOptions::new().delivery_limit(5));
     let consumer = Consumer::new(transport)
-        .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(5))
+        .with_dead_letter_backoff(DeadLetterBackoff::new([secs(1)]).poison_after(5))
         .handler(succeed);
     let error = consumer.run().await.unwrap_err();
     assert!(matches!(error, ConsumerError::Refused { .. }));
     let said = error.to_string();
     assert!(said.contains("5 deliveries") && said.contains("poison_after"), "{said}");
+}
+
+#[tokio::test]
+async fn a_retry_policy_around_a_retry_policy_is_refused() {
+    let consumer = Consumer::new(Memory::new(QUEUE))
+        .with_dead_letter_backoff([secs(60)])
+        .handler(succeed.with_dead_letter_backoff([secs(1), secs(5)]));
+    let error = consumer.run().await.unwrap_err();
+    assert!(matches!(error, ConsumerError::Refused { .. }));
+    let said = error.to_string();
+    for part in ["inner one (waits 1s, 5s)", "outer one (waits 1m) never acts", "remove one"] {
+        assert!(said.contains(part), "`{part}` is not in: {said}");
+    }
 }
 
 #[tokio::test]

@@ -61,9 +61,9 @@ async fn what_expired_while_nobody_consumed_is_not_handled_again() {
 async fn discarding<A: 'static>(broker: &MemoryBroker, handler: impl Handler<A, ()>) -> Vec<&'static str> {
     let diary = Diary::new();
     let consumer = Consumer::new(broker.transport(QUEUE))
-        .with_dead_letter_backoff_and(Fixed::from(secs(40)).attempts(50), |preset| {
-            preset.expired(Expired::Discard)
-        })
+        .with_dead_letter_backoff(
+            DeadLetterBackoff::new(Fixed::from(secs(40)).attempts(50)).expired(Expired::Discard),
+        )
         .observer(diary.observer())
         .handler(handler);
     consumer.run_until(diary.ended(1)).await.unwrap();

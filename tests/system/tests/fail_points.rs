@@ -23,35 +23,57 @@ on_four_combinations!(1500;
     an_edited_message_is_stored_before_its_entry_leaves,
 );
 
-/// The other delay modes, on 4.3. Native moves nothing where others copy; the others differ from the ladder only in where the
-/// copies wait.
-mod v4_3_modes {
-    use super::{Combination, Delays, QueueType, Version};
+/// What is cut on 4.3 alone.
+mod v4_3_quorum {
+    use super::{Combination, Delays, FailPoint, Flow, QueueType, Version};
 
-    async fn all_points(delays: Delays, always: bool) {
+    /// `SingleQueue` and `Staged` differ from the ladder only in where the copies wait: by default these are cut.
+    const COPIES_THAT_WAIT: [FailPoint; 3] =
+        [FailPoint::CopyHandedOver, FailPoint::CopyConfirmed, FailPoint::AckFlushed];
+
+    /// How far a message comes that is copied, by a consumer or by an operator; the steps before are cut everywhere.
+    const COPIED: [FailPoint; 6] = [
+        FailPoint::Taken,
+        FailPoint::CopyHandedOver,
+        FailPoint::CopyConfirmed,
+        FailPoint::AckHandedOver,
+        FailPoint::AckFlushed,
+        FailPoint::AckWritten,
+    ];
+
+    async fn cut(delays: Delays, flows: &[Flow], points: &[FailPoint]) {
         let on = Combination { delays, ..Combination::new(Version::V4_3, QueueType::Quorum) };
-        if !always && !std::env::var("REDRIVE_FAIL_POINTS").is_ok_and(|which| which == "all") {
-            return super::report(&format!(
-                "NOT RUN: killed between two steps on {on} (set REDRIVE_FAIL_POINTS=all)"
-            ));
-        }
         let what = format!("killed between two steps on {on}");
-        super::within(super::LIMIT, &what, super::nothing_is_lost_wherever_the_process_dies(on)).await;
+        super::within(super::LIMIT, &what, super::nothing_is_lost_at(on, flows, points)).await;
     }
 
+    async fn cut_where_copies_wait(delays: Delays) {
+        if std::env::var("REDRIVE_FAIL_POINTS").is_ok_and(|which| which == "all") {
+            cut(delays, &Flow::ON_RABBITMQ, &FailPoint::ALL).await;
+        } else {
+            cut(delays, &[Flow::Retry], &COPIES_THAT_WAIT).await;
+        }
+    }
+
+    /// It moves nothing where others copy.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn native() {
-        all_points(Delays::Native, true).await;
+        cut(Delays::Native, &Flow::ON_RABBITMQ, &FailPoint::ALL).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn single_queue() {
-        all_points(Delays::SingleQueue, false).await;
+        cut_where_copies_wait(Delays::SingleQueue).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn staged() {
-        all_points(Delays::Staged, false).await;
+        cut_where_copies_wait(Delays::Staged).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn parking() {
+        cut(Delays::Ladder, &Flow::ON_ONE_RABBITMQ, &COPIED).await;
     }
 }
 
@@ -63,20 +85,30 @@ const OLD: Duration = Duration::from_millis(200);
 
 /// One message for each step of each way.
 async fn nothing_is_lost_wherever_the_process_dies(on: Combination) {
+    nothing_is_lost_at(on, &Flow::ON_RABBITMQ, &FailPoint::ALL).await;
+}
+
+async fn nothing_is_lost_at(on: Combination, flows: &[Flow], points: &[FailPoint]) {
     let mut scene = Scene::set(on).await;
     let mut table = Vec::new();
-    for flow in Flow::ON_RABBITMQ {
+    for &flow in flows {
+        if flow.by_hand() {
+            scene.operator = scene.fleet(Mode::of(flow));
+        }
         let mut row = Vec::new();
-        for point in FailPoint::ALL {
+        for &point in points {
             let Some(may_be_left) = flow.left(point, on) else { continue };
             let what = format!("{} dying at {} on {on}", flow.name(), point.name());
             scene.die(flow, point, &what).await;
             let left = scene.left(*may_be_left.start(), &what).await;
             assert!(left.total() <= *may_be_left.end(), "{what}: left {left}");
+            let original = if flow.by_hand() { left.shelf } else { left.work };
+            assert!(original > 0 || may_be_removed(point), "{what}: left {left}");
             let before = flow.handled_before(point);
             let (least, most) = (left.total() + before, may_be_left.end() + before);
-            let (ends, on_sight) = scene.ends(flow, point, least.max(1), &what).await;
-            assert!(ends >= 1, "{what}: lost; left was {left}");
+            let least = if flow == Flow::Discard { 0 } else { least.max(1) };
+            let (ends, on_sight) = scene.ends(flow, point, least, &what).await;
+            assert!((ends >= 1) == (flow != Flow::Discard), "{what}: ended {ends} times; left was {left}");
             assert!(ends + on_sight <= most, "{what}: left {left}, and ended {ends} times");
             let again = if on_sight > 0 { ", once more settled on sight" } else { "" };
             row.push(format!("{} → {left}, ended {}{again}", point.name(), times(ends)));
@@ -85,6 +117,15 @@ async fn nothing_is_lost_wherever_the_process_dies(on: Combination) {
     }
     scene.clear().await;
     report(&format!("killed between two steps on {on}: {}", table.join(" | ")));
+}
+
+/// Whether the settlement that removes the original may have left the process.
+fn may_be_removed(point: FailPoint) -> bool {
+    use FailPoint as P;
+    !matches!(
+        point,
+        P::Received | P::Decided | P::Taken | P::CopyHandedOver | P::CopyConfirmed | P::AckHandedOver
+    )
 }
 
 fn times(ends: usize) -> &'static str {
@@ -107,17 +148,23 @@ struct Left {
     work: u32,
     rung: u32,
     shelf: u32,
+    parked: u32,
 }
 
 impl Left {
     fn total(self) -> usize {
-        (self.work + self.rung + self.shelf) as usize
+        (self.work + self.rung + self.at_rest()) as usize
+    }
+
+    fn at_rest(self) -> u32 {
+        self.shelf + self.parked
     }
 }
 
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places = [(self.work, "work"), (self.rung, "rung"), (self.shelf, "shelf")];
+        let places =
+            [(self.work, "work"), (self.rung, "rung"), (self.shelf, "shelf"), (self.parked, "parking lot")];
         let places = places.into_iter().filter(|(copies, _)| *copies > 0);
         let places: Vec<_> = places.map(|(copies, place)| format!("{copies} in {place}")).collect();
         f.write_str(if places.is_empty() { "nothing".to_owned() } else { places.join(" + ") }.as_str())
@@ -139,8 +186,16 @@ impl Scene {
         Self { on, rabbit: Rabbit::connect(&url).await, queue, transport, worker, operator }
     }
 
+    fn fleet(&self, mode: Mode) -> Fleet {
+        Fleet::new(WORKER, mode, self.on, &broker(self.on.version).url, &self.queue)
+    }
+
     fn shelf(&self) -> String {
         self.on.delays.shelf(&self.queue)
+    }
+
+    fn parking(&self) -> String {
+        format!("{}--parking-lot", self.queue)
     }
 
     /// How many copies wait.
@@ -154,7 +209,7 @@ impl Scene {
     /// Lets a process take the way of the message until it dies.
     async fn die(&mut self, flow: Flow, point: FailPoint, what: &str) {
         let message = flow.message(point);
-        let fleet = if flow == Flow::Redrive {
+        let fleet = if flow.by_hand() {
             self.transport.publisher().to(self.shelf()).publish(message).await.unwrap();
             &mut self.operator
         } else {
@@ -175,7 +230,7 @@ impl Scene {
         loop {
             let (work, consumers) = self.look(&self.queue).await;
             let (rung, shelf) = (self.waiting().await, self.look(&self.shelf()).await.0);
-            let now = Left { work, rung, shelf };
+            let now = Left { work, rung, shelf, parked: self.look(&self.parking()).await.0 };
             let since = match before {
                 Some((before, since)) if before == (now, consumers) => since,
                 _ => Instant::now(),
@@ -197,10 +252,13 @@ impl Scene {
     /// Lets a process do what the dead one left behind, at least this many ends; answers how often the message came to an end,
     /// and how often it was deduplicated: two copies that are alike in everything may be one to the worker.
     async fn ends(&mut self, flow: Flow, point: FailPoint, least: usize, what: &str) -> (usize, usize) {
-        if flow == Flow::Redrive {
+        if flow.by_hand() {
             self.operator.start();
             let status = self.operator.ended().await;
-            assert!(status.success(), "{what}: the next redrive: {status}; {}", self.operator.last_words());
+            assert!(status.success(), "{what}: the next operator: {status}; {}", self.operator.last_words());
+            if flow != Flow::Redrive {
+                return (self.parked(least, what).await, 0);
+            }
         }
         let id = flow.message(point).id().expect("it has an id").to_owned();
         let deadline = soon();
@@ -209,7 +267,8 @@ impl Scene {
             let ended = loop {
                 self.worker.log.catch_up();
                 let record = self.worker.log.records.get(&id).cloned().unwrap_or_default();
-                let ended = record.handled + self.look(&self.shelf()).await.0;
+                let shelf = self.look(&self.shelf()).await.0;
+                let ended = record.handled + shelf + self.look(&self.parking()).await.0;
                 let waiting = self.look(&self.queue).await.0 + self.waiting().await;
                 // One on its way from the delay queue to the work queue is seen in neither.
                 if (ended + record.on_sight) as usize >= least && waiting == 0 {
@@ -227,18 +286,38 @@ impl Scene {
             let left = self.left(0, what).await;
             if left.work + left.rung == 0 {
                 let record = self.worker.log.records.get(&id).cloned().unwrap_or_default();
-                assert!(record.handled + left.shelf >= ended);
-                let channel = self.rabbit.channel().await;
-                let shelf = self.shelf();
-                channel.queue_purge(shelf.into(), QueuePurgeOptions::default()).await.unwrap();
-                return ((record.handled + left.shelf) as usize, record.on_sight as usize);
+                let ends = record.handled + left.at_rest();
+                assert!(ends >= ended);
+                self.purge().await;
+                return (ends as usize, record.on_sight as usize);
             }
+        }
+    }
+
+    /// How many copies are parked, at least so many, when there are no others.
+    async fn parked(&self, least: usize, what: &str) -> usize {
+        let deadline = soon();
+        loop {
+            let left = self.left(least, what).await;
+            if left.total() == left.parked as usize {
+                self.purge().await;
+                return left.total();
+            }
+            assert!(Instant::now() < deadline, "{what}: {left} after the next operator");
+        }
+    }
+
+    /// Empties the shelves.
+    async fn purge(&self) {
+        let channel = self.rabbit.channel().await;
+        for shelf in [self.shelf(), self.parking()] {
+            channel.queue_purge(shelf.into(), QueuePurgeOptions::default()).await.unwrap();
         }
     }
 
     /// A shared broker must be left as it was.
     async fn clear(self) {
-        let own = [self.queue.clone(), self.shelf(), format!("{}--parking-lot", self.queue)];
+        let own = [self.queue.clone(), self.shelf(), self.parking()];
         let delays = self.on.delays;
         let waiting = delays.queues(&self.queue).into_iter().chain(delays.queue_of_flows(&self.queue));
         self.rabbit.delete(own.into_iter().chain(waiting)).await;
@@ -249,8 +328,7 @@ impl Scene {
 /// An operator's process dies between every two steps of a replacement: the entry, the edited message, or both are on the shelf.
 async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
     let mut scene = Scene::set(on).await;
-    scene.operator = Fleet::new(WORKER, Mode::Replace, on, &broker(on.version).url, &scene.queue);
-    let channel = scene.rabbit.channel().await;
+    scene.operator = scene.fleet(Mode::Replace);
     let mut row = Vec::new();
     for point in FailPoint::ALL {
         // Its copy goes to the shelf, and not to the queue; else it is what a redrive is.
@@ -269,7 +347,7 @@ async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
         );
         assert!(point != FailPoint::CopyConfirmed || count == (1, 1), "{what}: left {count:?}");
         row.push(format!("{} → {} as it was + {} edited", point.name(), count.0, count.1));
-        channel.queue_purge(scene.shelf().into(), QueuePurgeOptions::default()).await.unwrap();
+        scene.purge().await;
     }
     scene.clear().await;
     report(&format!("replace killed between two steps on {on}: {}", row.join(", ")));

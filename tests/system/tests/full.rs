@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use redrive::prelude::*;
 use redrive::rabbitmq::QueueType;
-use redrive::{Event, Settlement, TransportErrorKind};
+use redrive::transport::Settlement;
+use redrive::{Event, TransportErrorKind};
 use redrive_brokers::broker;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, QUEUE, memory_with, numbered, on_both_versions, reason};
-use redrive_testkit::{Fault, Faulty};
+use redrive_testkit::contract::{Fault, Faulty};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimitLayer;
@@ -37,7 +38,7 @@ async fn the_others_go_on_and_what_failed_is_handled_from_the_hand() {
         .concurrency(4)
         .with_dead_letter_backoff([secs(1), secs(10)])
         .observer(diary.observer())
-        .observer(|event: &Event<'_>| assert!(!matches!(event, Event::IntakePaused)))
+        .observer(|event: &Event<'_>| assert!(!matches!(event, Event::IntakePaused { .. })))
         .handler(handle);
     let report = consumer.run_until(diary.ended(60)).await.unwrap();
     assert_eq!((report.acknowledged, report.retried, report.dead_lettered), (60, 40, 0));

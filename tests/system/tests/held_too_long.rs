@@ -43,7 +43,7 @@ async fn ends_on_the_shelf(version: Version, queue_type: QueueType) {
     let consumer = Consumer::new(connect().await)
         .concurrency(2)
         .grace(millis(0))
-        .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(ALLOWED))
+        .with_dead_letter_backoff(DeadLetterBackoff::new([secs(1)]).poison_after(ALLOWED))
         .observer(diary.observer())
         .handler(move |body: String| {
             let fails = body == "fails";

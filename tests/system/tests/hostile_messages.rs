@@ -15,7 +15,7 @@ use redrive_brokers::{broker, report};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -234,7 +234,7 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
     assert_eq!(shelved[0].message.body()[..], *GOOD_BODY);
     // By the broker, hence whole: a copy would have the rest only.
     assert_eq!(shelved[0].history.reason, None);
-    assert_eq!(shelved[0].deaths().count_in(&queue), 1);
+    assert_eq!(redrive::rabbitmq::DeathHistory::read(shelved[0].message.headers()).count_in(&queue), 1);
     clean_up(&rabbit, &queue).await;
 }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redrive::memory::Memory;
 use redrive::prelude::*;
-use redrive::{HeaderLimit, Report, Settlement, TransportErrorKind, header_names};
+use redrive::transport::{HeaderLimit, Settlement};
+use redrive::{Report, TransportErrorKind, header_names};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, header, memory_with, numbered};
-use redrive_testkit::{Fault, Faulty, Recording};
+use redrive_testkit::contract::{Fault, Faulty, Recording};
 
 /// Fails or succeeds by its body, and counts how often it ran.
 #[derive(Clone, Default)]
@@ -108,8 +109,9 @@ async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
     ];
     for disposition in dispositions {
         let (broker, transport) = memory_with(numbered(1));
-        let transport =
-            Shared::saying(Arc::new(transport), |said| said.limits.headers = Some(HeaderLimit::bytes(1)));
+        let transport = Shared::saying(Arc::new(transport), |said| {
+            said.limits.headers = Some(HeaderLimit::new(1, |_| 2));
+        });
         let diary = Diary::new();
         let consumer = Consumer::new(transport)
             .with_dead_letter_backoff([secs(1)])
@@ -126,7 +128,7 @@ async fn what_waits_on_and_cannot_be_copied_is_told_as_dead_lettered() {
     let due = "2999-01-01T00:00:00Z";
     let (broker, transport) = memory_with([Message::new("ok").with_header(header_names::NOT_BEFORE, due)]);
     let transport = Shared::saying(Arc::new(transport), |said| {
-        (said.limits.headers, said.delays.longest) = (Some(HeaderLimit::bytes(1)), None);
+        (said.limits.headers, said.delays.longest) = (Some(HeaderLimit::new(1, |_| 2)), None);
     });
     let diary = Diary::new();
     let consumer = Consumer::new(transport).observer(diary.observer()).handler(async || ());

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use lapin::options::BasicGetOptions;
-use redrive::{BoxError, Consumer, Delivery, Event, Message, NoRetry, Shelf, Shelves as _};
+use redrive::{
+    BoxError, Consumer, DeadLetterBackoff, Delivery, Event, Message, NoRetry, Shelf, Shelves as _,
+};
 use redrive_brokers::{broker, report};
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
@@ -218,7 +220,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     let runner = Consumer::new(on.options(&queue).connect(&url).await.unwrap())
         .concurrency(8)
         .prefetch(20)
-        .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(4))
+        .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(4))
         .observer(diary.observer())
         .observer({
             let (suspects, isolated) = (Arc::clone(&suspects), Arc::clone(&isolated));

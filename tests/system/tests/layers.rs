@@ -67,6 +67,31 @@ async fn a_concurrency_limit_takes_no_message_that_it_has_no_room_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rate_limit_takes_no_message_that_it_has_no_permit_for() {
+    let (broker, transport) = memory_with(numbered(100));
+    let limit = RateLimit::new(2, secs(1));
+    let consumer = || Consumer::new(broker.transport(QUEUE)).concurrency(8).layer(limit.clone());
+    let diary = Diary::new();
+    let consumers = Consumers::new()
+        .with(consumer().observer(diary.observer()).handler(slow))
+        .with(Consumer::new(transport).layer(limit.clone()).observer(diary.observer()).handler(slow));
+    let watched = broker.clone();
+    consumers
+        .run_until(async move {
+            sleep(millis(9900)).await;
+            // Those of the last five seconds are at work, and none waits for them in a process.
+            assert!(watched.held(QUEUE) <= 14, "{}", watched.held(QUEUE));
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        diary.names().len(),
+        20,
+        "the first at once, and then one in each half second, of both together"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_consumer_keeps_one_place_of_a_limit_that_it_shares() {
     let handled = async |places| {
         let limit = GlobalConcurrencyLimitLayer::new(places);
@@ -220,7 +245,7 @@ async fn a_layer_that_panics_takes_nobody_with_it() {
 #[tokio::test(start_paused = true)]
 async fn the_preset_goes_into_a_service_builder_and_around_a_handler() {
     let builder = ServiceBuilder::new()
-        .with_dead_letter_backoff_and([secs(1)], |preset| preset.poison_after(3))
+        .with_dead_letter_backoff(DeadLetterBackoff::new([secs(1)]).poison_after(3))
         .timeout(secs(2));
     let on_builder = |consumer: Consumer<redrive::memory::Memory>| consumer.layer(builder).handler(slow);
     let on_handler = |consumer: Consumer<redrive::memory::Memory>| {

@@ -7,10 +7,10 @@ use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{Event, Report};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::{InHand, LockLossTransport};
+use redrive_testkit::contract::{InHand, LockLossTransport};
 use tokio::sync::Notify;
 
-type Hands = InHand<redrive::ReceiptOf<Memory>>;
+type Hands = InHand<redrive::transport::ReceiptOf<Memory>>;
 
 /// Counts what handlers came to.
 #[derive(Clone, Default)]

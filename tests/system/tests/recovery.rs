@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use redrive::memory::Memory;
 use redrive::prelude::*;
-use redrive::{
-    Event, Facts, NativeDeadLetter, Needs, OpenError, Publisher, ReceiptOf, Received, Receiver, SettleError,
-    Settlement, Signal, Signals, Transport, TransportError,
+use redrive::transport::{
+    Facts, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver, SettleError, Settlement, Signal,
+    Signals,
 };
+use redrive::{Event, Needs, Publisher, Transport, TransportError};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

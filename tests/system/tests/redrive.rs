@@ -9,7 +9,7 @@ use redrive::{Message, Needs, Selection, Shelf, Shelves as _, Transport as _, he
 use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, on_four_combinations};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 on_four_combinations!(900; a_redrive_cut_off_half_way_loses_nothing);
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use redrive::prelude::*;
+use redrive::transport::{
+    Facts, NativeDeadLetter, OpenError, Planning, Received, Receiver, SettleError, Settlement, Signals,
+};
 use redrive::{
-    Delivery, Event, Facts, NativeDeadLetter, Needs, NoRetry, OpenError, Planning, Publisher, Received,
-    Receiver, SettleError, Settlement, Signals, Transport, TransportError, TransportErrorKind, header_names,
+    Delivery, Event, Needs, NoRetry, Publisher, Transport, TransportError, TransportErrorKind, header_names,
 };
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::{Fault, Faulty};
+use redrive_testkit::contract::{Fault, Faulty};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

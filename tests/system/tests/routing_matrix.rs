@@ -31,7 +31,7 @@ struct Case {
     body: &'static str,
     deliveries_before: u32,
     redrives: u32,
-    preset: fn(redrive::DeadLetterBackoff) -> redrive::DeadLetterBackoff,
+    preset: fn(DeadLetterBackoff) -> DeadLetterBackoff,
     ends: &'static str,
     reason: &'static str,
     runs: u32,
@@ -174,7 +174,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "exhausted, configured to be parked",
             body: "\"FailAlways\"",
-            preset: redrive::DeadLetterBackoff::park_exhausted,
+            preset: DeadLetterBackoff::park_exhausted,
             ends: PARKED,
             reason: "MaxDeliveryCountExceeded",
             runs: 3,
@@ -225,7 +225,7 @@ async fn every_message_ends_where_the_table_says() {
         let runs = Arc::new(AtomicU32::new(0));
         let diary = Diary::new();
         let consumer = Consumer::new(transport)
-            .with_dead_letter_backoff_and([secs(1), secs(2)], case.preset)
+            .with_dead_letter_backoff((case.preset)(DeadLetterBackoff::new([secs(1), secs(2)])))
             .observer(diary.observer())
             .handler_with(Arc::clone(&runs), handle);
         consumer.run_until(diary.ended(1)).await.unwrap();

@@ -46,7 +46,7 @@ async fn every_message_ends_whatever_breaks() {
 }
 
 async fn chaos() {
-    let setup = Setup { transactions: true, parking_queue: false };
+    let setup = Setup::OF_QUEUES[0];
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_servicebus_emulator");
     let mut emulator = EmulatorProcess::start(program, folder.path().join("state")).await;

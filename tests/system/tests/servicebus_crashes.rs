@@ -1,34 +1,61 @@
 //! The process of a Service Bus consumer, or the emulator, dies between every two steps of every settlement: one copy of the
-//! message is left, two only where there are no transactions, and it comes to its end.
+//! message is left, two only where there are no transactions, and it comes to its end. The same for subscriptions, sessions,
+//! held locks and REST, where they go ways of their own.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
-use redrive::{DEFAULT_HEADER_BUDGET, Disposition, Failure, Message, Needs, Planning, Settlement, Transport};
+use redrive::transport::{DEFAULT_HEADER_BUDGET, Planning, Settlement};
+use redrive::{Disposition, Failure, Message, Needs, Transport};
 use redrive_brokers::report;
 use redrive_core::fail_point::FailPoint;
 use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::flow::{Flow, WAIT_ON_SERVICEBUS};
-use redrive_system_tests::servicebus::{Cut, QUEUE, Setup, cuts, look};
+use redrive_system_tests::servicebus::{Cut, Kind, Left, Setup, at_the_neighbour, cuts, look};
 use redrive_system_tests::within;
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(5);
 /// This many at once: they mostly wait.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_wherever_the_process_dies() {
-    all(Victim::Worker).await;
+    all(Victim::Worker, &Setup::OF_QUEUES).await;
+}
+
+/// The others, in what they do otherwise.
+mod nothing_is_lost {
+    use super::{Setup, Victim, all};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_subscription() {
+        all(Victim::Worker, &[Setup::OF_SUBSCRIPTIONS]).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_session() {
+        all(Victim::Worker, &[Setup::OF_SESSIONS]).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn while_locks_are_held() {
+        all(Victim::Worker, &[Setup::OF_HELD_LOCKS]).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn by_rest() {
+        all(Victim::Worker, &[Setup::OF_REST]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_wherever_the_broker_dies() {
-    all(Victim::Emulator).await;
+    all(Victim::Emulator, &Setup::OF_QUEUES).await;
 }
 
 /// Who dies.
@@ -39,8 +66,8 @@ enum Victim {
 }
 
 /// Every cut of every way in every setup; a line of the report for each way.
-async fn all(victim: Victim) {
-    for setup in Setup::ALL {
+async fn all(victim: Victim, setups: &[Setup]) {
+    for &setup in setups {
         let mut table = Vec::new();
         for flow in Flow::ALL {
             let cuts = cuts(flow, setup);
@@ -85,6 +112,7 @@ impl Victim {
 
 /// One message, on an emulator of its own, and who works on it.
 struct Scene {
+    setup: Setup,
     flow: Flow,
     emulator: Emulator,
     /// The consumer, or the operator.
@@ -109,7 +137,7 @@ impl Scene {
             Victim::Worker => scene.worker_dies(cut, what).await,
             Victim::Emulator => scene.emulator_dies(cut, what).await,
         }
-        let left = look(&scene.emulator);
+        let left = scene.look();
         let may_be_left = victim.leaves(setup, flow, may_be_left);
         assert!(may_be_left.contains(&left.total()), "{what}: left {left}");
         let (ends, on_sight) = match victim {
@@ -118,6 +146,9 @@ impl Scene {
         };
         let may_end = scene.may_end(victim, setup, cut, &may_be_left);
         assert!(may_end.contains(&(ends + on_sight)), "{what}: left {left}, and ended {ends} times");
+        scene.is_charged(cut, what);
+        let at_neighbour = at_the_neighbour(&scene.emulator);
+        assert_eq!(at_neighbour, usize::from(setup.kind == Kind::Subscription), "{what}: what others have");
         let again = if on_sight > 0 { ", once more settled on sight" } else { "" };
         let ended = match (flow, ends) {
             (Flow::Discard, _) => "gone in the end".to_owned(),
@@ -131,26 +162,27 @@ impl Scene {
     async fn set(victim: Victim, setup: Setup, flow: Flow, cut: Cut) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the state file");
         let state = folder.path().join("state");
-        let emulator = Setup::emulator((victim == Victim::Emulator).then_some(&*state)).await;
+        let emulator = setup.emulator((victim == Victim::Emulator).then_some(&*state)).await;
         let id = format!("{}:{cut}", flow.name());
-        let address = emulator.connection_string();
+        let address = setup.connection_string(&emulator);
         let consumer = Fleet::on_servicebus(WORKER, Mode::Flows, setup, &address);
-        let mode = match flow {
-            Flow::Redrive => Mode::Redrive,
-            Flow::ParkByHand => Mode::Park,
-            Flow::Discard => Mode::Discard,
-            _ => Mode::Flows,
-        };
-        let worker = Fleet::on_servicebus(WORKER, mode, setup, &address);
-        let scene = Self { flow, emulator, worker, consumer, id, _folder: folder };
-        scene.publish(setup).await;
+        let worker = Fleet::on_servicebus(WORKER, Mode::of(flow), setup, &address);
+        let scene = Self { setup, flow, emulator, worker, consumer, id, _folder: folder };
+        scene.publish().await;
         scene
     }
 
+    fn look(&self) -> Left {
+        look(&self.emulator, self.setup)
+    }
+
     /// Puts the message where its way begins.
-    async fn publish(&self, setup: Setup) {
-        let transport = setup.options().connect(&self.emulator.connection_string()).await.unwrap();
-        transport.publish(Message::new("x").with_id(&*self.id)).await.unwrap();
+    async fn publish(&self) {
+        let address = self.setup.connection_string(&self.emulator);
+        let transport = self.setup.options().connect(&address).await.unwrap();
+        let mut message = Message::new("x").with_id(&*self.id);
+        message.properties_mut().session_id = (self.setup.kind == Kind::Sessions).then(|| "s".to_owned());
+        transport.publish(message).await.unwrap();
         if self.flow.by_hand() {
             let transport = Started::open(transport, &Needs::none()).await.unwrap();
             let received = transport.receive().await.unwrap().expect("it is there");
@@ -164,7 +196,7 @@ impl Scene {
         } else {
             transport.close().await;
         }
-        self.until("nobody is connected", |emulator| emulator.connections() == 0).await;
+        self.until("nobody is connected", |_| self.emulator.connections() == 0).await;
     }
 
     /// Lets a process take the way of the message until it dies.
@@ -183,14 +215,15 @@ impl Scene {
             }
         }
         // What it had begun and not committed is rolled back with its connection.
-        self.until("the emulator notices the death", |emulator| emulator.connections() == 0).await;
+        self.until("the emulator notices the death", |_| self.emulator.connections() == 0).await;
     }
 
     async fn worker_waits_for_an_answer(&mut self, cut: Cut, what: &str) {
         self.emulator.inject(cut.fault(self.flow).expect("it is cut by a fault"));
         self.worker.start();
-        let done = cut.done(self.flow);
-        self.until(what, |emulator| look(emulator) == done).await;
+        let done = cut.done(self.flow, self.setup);
+        let in_place = self.flow == Flow::Retry && self.setup.retries_in_place();
+        self.until(what, |left| left == done && (!in_place || self.was_given_back())).await;
     }
 
     /// Lets a process take the way of the message until it comes by the cut, and restarts the emulator there.
@@ -213,8 +246,10 @@ impl Scene {
     /// sight.
     async fn begins_again(&mut self, what: &str) -> (usize, usize) {
         // Nobody waits for the time of the dead one's locks.
-        for path in [QUEUE.to_owned(), format!("{QUEUE}/$DeadLetterQueue")] {
-            self.emulator.entity(&path).expect("it is there").expire_locks();
+        for source in self.setup.sources() {
+            for path in [(*source).to_owned(), format!("{source}/$DeadLetterQueue")] {
+                self.emulator.entity(&path).expect("it is there").expire_locks();
+            }
         }
         if self.flow.by_hand() {
             self.worker.start();
@@ -233,7 +268,7 @@ impl Scene {
             // It gives back until somebody else takes it.
             self.worker.until(soon(), what, |log| log.runs >= 2).await;
             self.worker.kill().await;
-            self.until("the emulator notices the death", |emulator| emulator.connections() == 0).await;
+            self.until("the emulator notices the death", |_| self.emulator.connections() == 0).await;
             return self.begins_again(what).await;
         }
         if self.flow.by_hand() {
@@ -252,7 +287,7 @@ impl Scene {
                 &mut self.consumer
             }
             Flow::ParkByHand | Flow::Discard => {
-                let left = look(&self.emulator);
+                let left = look(&self.emulator, self.setup);
                 assert_eq!((left.work, left.waiting, left.shelf), (0, 0, 0), "{what}: {left}");
                 return (left.total(), 0);
             }
@@ -262,7 +297,7 @@ impl Scene {
         loop {
             consumer.log.catch_up();
             let record = consumer.log.records.get(&self.id).cloned().unwrap_or_default();
-            let left = look(&self.emulator);
+            let left = look(&self.emulator, self.setup);
             let at_rest = (left.shelf + left.parked) as usize;
             let ended = record.handled as usize + at_rest;
             // Only when nobody has anything in flight: what is left waits for the clock.
@@ -272,7 +307,7 @@ impl Scene {
             if ended > 0 && left.work + left.waiting == 0 {
                 consumer.stop().await;
                 // It may have given something back.
-                let left = look(&self.emulator);
+                let left = look(&self.emulator, self.setup);
                 if left.work + left.waiting == 0 {
                     let record = consumer.log.records.get(&self.id).cloned().unwrap_or_default();
                     let at_rest = (left.shelf + left.parked) as usize;
@@ -310,10 +345,40 @@ impl Scene {
         }
     }
 
-    async fn until(&self, what: &str, so: impl Fn(&Emulator) -> bool) {
+    /// Whether a message in the hand of nobody was delivered before.
+    fn was_given_back(&self) -> bool {
+        let messages = self
+            .setup
+            .sources()
+            .iter()
+            .flat_map(|source| self.emulator.entity(source).expect("it is there").messages());
+        messages.into_iter().any(|message| message.lock_token.is_none() && message.delivery_count > 0)
+    }
+
+    /// Compares how often the handler began, where a retry is the message itself and not a copy that has the attempt written on it.
+    fn is_charged(&self, cut: Cut, what: &str) {
+        if self.flow != Flow::Retry || !self.setup.retries_in_place() {
+            return;
+        }
+        let held = self.setup.kind == Kind::HeldLocks;
+        let given_back = matches!(cut, Cut::Unanswered(_) | Cut::At(FailPoint::NackWritten));
+        let before = u32::from(cut != Cut::At(FailPoint::Received));
+        // With held locks the death itself is an attempt; in a session only what was written on the message.
+        let after = if held || given_back { 1 } else { 2 };
+        // Given back, it comes again at once: to the one who is dying, with whom it is charged once more.
+        let more = u32::from(held && given_back);
+        let record = self.worker.log.records.get(&self.id).expect("it was handled");
+        let runs = before + after..=before + after + more;
+        assert!(
+            runs.contains(&record.runs) && (2..=2 + more).contains(&record.attempt) && record.handled == 1,
+            "{what}: {record:?}"
+        );
+    }
+
+    async fn until(&self, what: &str, so: impl Fn(Left) -> bool) {
         let deadline = soon();
-        while !so(&self.emulator) {
-            let said = || format!("{}; {}", look(&self.emulator), self.worker.last_words());
+        while !so(self.look()) {
+            let said = || format!("{}; {}", self.look(), self.worker.last_words());
             assert!(Instant::now() < deadline, "not in time: {what}: {}", said());
             tokio::time::sleep(LOOK).await;
         }

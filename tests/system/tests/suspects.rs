@@ -8,13 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use redrive::memory::{Memory, MemoryBroker};
 use redrive::prelude::*;
-use redrive::{
-    ConsumerError, Event, NativeDeadLetter, Needs, NoRetry, ReceiptOf, Received, Receiver, Signals, Suspects,
-    Transport, TransportErrorKind,
-};
+use redrive::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Signals};
+use redrive::{ConsumerError, Event, Needs, NoRetry, Suspects, Transport, TransportErrorKind};
 use redrive_system_tests::shared::Shared;
 use redrive_system_tests::{Diary, KILLER, QUEUE, memory_with, numbered, reason};
-use redrive_testkit::{Fault, Faulty, Started};
+use redrive_testkit::contract::{Fault, Faulty, Started};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
@@ -54,7 +52,7 @@ async fn until_nothing_is_left(suspects: Suspects) -> Aftermath {
         let runner = Consumer::new(broker.transport(QUEUE))
             .concurrency(8)
             .suspects(suspects)
-            .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
+            .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(ALLOWED))
             .observer(diary.observer())
             .handler(handler);
         // The death drops everything at once: what is in flight comes again, counted.
@@ -379,7 +377,7 @@ async fn with_ledger(
     let count = transport.broker().depth(QUEUE);
     Consumer::new(Shared::saying(Arc::new(transport), |facts| facts.counting.deliveries = false))
         .ledger(&file.0)
-        .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(ALLOWED))
+        .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(ALLOWED))
         .observer(diary.observer())
         .handler(async || {})
         .run_until(diary.ended(count))

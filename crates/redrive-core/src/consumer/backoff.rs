@@ -1,12 +1,12 @@
-//! How long to wait before trying again what the broker did not take. Pure.
+//! Computes the wait before the next try to settle. Pure.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// The wait before try number `tries` (1 the first time) at settling: doubling from 100 ms to 30 s, and less by up to a
-/// quarter, so that many that failed together do not come back together. `spread` is any number that differs between them.
+/// Returns the wait before try number `tries` (1 the first time) at settling: doubles from 100 ms to 30 s, minus up to a quarter,
+/// so that deliveries that failed together do not retry together. `spread` is any number that differs between them.
 pub(crate) fn wait(tries: u32, spread: u64) -> Duration {
     let doubled = FIRST.saturating_mul(1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX));
     let whole = doubled.min(MAX_WAIT);

@@ -1,4 +1,4 @@
-//! What all deliveries of one consumer share.
+//! State that all deliveries of one consumer share.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 use super::guarded_count::GuardedCount;
+use super::health::{Change, HealthState, note};
 use super::in_flight_log::InFlightLog;
 use super::losses::Losses;
 use super::report::Counters;
@@ -22,35 +23,36 @@ use crate::service::ErasedService;
 use crate::settlement::Planning;
 use crate::transport::{Facts, Transport};
 
-/// What all deliveries of one consumer share.
+/// State that all deliveries of one consumer share.
 pub(crate) struct Context<T: Transport> {
     pub(super) transport: Arc<T>,
     pub(crate) receiver: T::Receiver,
     pub(super) publisher: Publisher,
     pub(crate) told: Arc<SignalState>,
-    /// The broker's name.
+    /// Name of the broker's system.
     pub(super) system: &'static str,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) settled: Option<Mutex<SettledCache>>,
     pub(super) losses: Mutex<Losses>,
-    /// There was ever one.
+    /// True once any delivery was handled and lost.
     pub(super) any_lost: AtomicBool,
     pub(crate) rule: Rule,
-    /// The consumer begins with one delivery in flight.
+    /// True if the consumer starts with one delivery in flight.
     pub(crate) narrowed: bool,
     pub(crate) ledger: Option<InFlightLog>,
-    /// How many deliveries are in flight whose copies cannot be stored. While there is one, no more are taken.
+    /// Number of deliveries in flight whose copies cannot be stored. While there is one, the intake is shut.
     pub(crate) trouble: GuardedCount,
-    /// What was handled alone stays in flight.
+    /// Notified when a delivery that was handled alone stays in flight unsettled.
     pub(crate) held: Notify,
-    /// How many stay in flight, their handlers done.
+    /// Number of deliveries that stay in flight after their handlers are done.
     pub(crate) on_hold: GuardedCount,
-    /// Somebody who has a message waits for a stack that is ready.
+    /// Notified when a task that holds a message needs a ready stack.
     pub(crate) stack_wanted: Notify,
     /// True once the grace period of the shutdown is over.
     pub(crate) over: watch::Sender<bool>,
-    /// The stack, and clones of it that have done a call, for the next one.
+    health: watch::Sender<HealthState>,
+    /// The stack, and clones of it that have finished a call and are reused for the next one.
     pub(super) stacks: Mutex<Vec<ErasedService>>,
 }
 
@@ -62,6 +64,7 @@ impl<T: Transport> Context<T> {
         settings: Settings,
         (rule, narrowed): (Rule, bool),
         ledger: Option<InFlightLog>,
+        health: watch::Sender<HealthState>,
     ) -> Self {
         let facts = told.facts();
         let most_in_hand = facts.limits.in_flight.unwrap_or(0).max(settings.needs.prefetch) as usize;
@@ -85,18 +88,19 @@ impl<T: Transport> Context<T> {
             on_hold: GuardedCount::new(),
             stack_wanted: Notify::new(),
             over: watch::Sender::new(false),
+            health,
             stacks: Mutex::new(vec![service]),
             settings,
         }
     }
 
-    /// The name of what is consumed.
+    /// Returns the name of the queue that is consumed.
     pub(crate) fn queue(&self) -> &str {
         self.transport.queue()
     }
 
-    /// How many deliveries the broker may hand out at first: one shows whether a process died before, and nothing else is in
-    /// hand until then.
+    /// Returns how many deliveries the broker may hand out at first. If narrowed, that is one: it shows whether a process died
+    /// before, and nothing else is in flight until then.
     pub(crate) fn limit_at_first(&self) -> u32 {
         if self.narrowed { 1 } else { self.settings.needs.prefetch }
     }
@@ -107,7 +111,7 @@ impl<T: Transport> Context<T> {
 
     pub(super) fn redacted(&self, disposition: Disposition) -> Disposition {
         let Some(redactor) = &self.settings.redactor else { return disposition };
-        // Without its redactor a text is not fit to be written.
+        // A text must not be written without its redactor.
         let redactor = |text: &str| {
             panic::contained("the redactor", || redactor(text))
                 .unwrap_or_else(|| "(withheld: the redactor panicked)".to_owned())
@@ -123,9 +127,12 @@ impl<T: Transport> Context<T> {
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
-        for observer in &self.settings.observers {
-            panic::contained("an observer", || observer.observe(event));
-        }
+        self.settings.observers.tell(event);
+    }
+
+    /// Applies a change to the consumer's health. Returns true if the health changed.
+    pub(super) fn note(&self, change: &Change) -> bool {
+        note(&self.health, change)
     }
 
     pub(super) fn tell_settled(&self, delivery: &Delivery, disposition: &Disposition) {
@@ -138,7 +145,7 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::Lost { delivery });
     }
 
-    /// A clone of the stack, not ready for a call; one that has done a call where there is one.
+    /// Returns a clone of the stack, not ready for a call; preferably one that has finished a call.
     pub(crate) fn stack(&self) -> ErasedService {
         let mut stacks = self.stacks();
         if stacks.len() > 1
@@ -155,11 +162,11 @@ impl<T: Transport> Context<T> {
 
     /// Resolves once the grace period of the shutdown is over.
     pub(crate) async fn over(&self) {
-        // The sender is our own: it cannot be gone.
+        // `self` owns the sender: it cannot be gone.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Parts from the broker.
+    /// Closes the transport.
     pub(crate) async fn close(&self) {
         self.transport.close().await;
     }

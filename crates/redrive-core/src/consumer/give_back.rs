@@ -1,4 +1,4 @@
-//! Has the broker hand out no more, and gives back what no handler has begun with.
+//! Stops what the broker hands out, and gives back what no handler has begun with.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tokio::time::timeout;
 use super::context::Context;
 use crate::transport::{Receiver, Transport};
 
-/// How long the broker may take to stop handing out, to take back what it had handed out, and to part.
+/// Time limit for the broker to stop handing out, to take back what it had handed out, and to close.
 pub(super) const BROKER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Has the broker hand out no more, and gives back what it had handed out and no handler has begun with. Answers how many
-/// of these it had handed out before.
+/// Stops the intake, and gives back the deliveries that no handler has begun with. Returns how many of these the broker had
+/// handed out before.
 pub(crate) async fn give_back_unstarted<T: Transport>(context: &Context<T>) -> u32 {
     let mut deliveries_before = 0_u32;
     let parting = async {
         if let Err(error) = context.receiver.set_limit(0).await {
-            // Without a connection the broker hands out nothing either.
+            // Without a connection the broker hands out nothing.
             tracing::warn!(%error, "the intake could not be stopped in order");
         }
-        // One at a time: what is taken out and not released when the time is over is charged by the broker.
+        // Take them out one at a time: a delivery taken out but not released before the timeout is charged by the broker.
         let mut unstarted = VecDeque::new();
         while let Ok(1..) = context.receiver.receive(&mut unstarted, 1).await {
             while let Some(received) = unstarted.pop_front() {

@@ -1,8 +1,8 @@
-//! A count of what goes on, kept by guards.
+//! A counter whose value is the number of living guards.
 
 use tokio::sync::watch;
 
-/// How many guards there are. Whoever waits for a change can subscribe.
+/// Counts guards. Callers can subscribe to changes.
 pub(crate) struct GuardedCount(watch::Sender<usize>);
 
 impl GuardedCount {
@@ -10,7 +10,7 @@ impl GuardedCount {
         Self(watch::Sender::new(0))
     }
 
-    /// One more, until the guard is dropped.
+    /// Adds one, until the guard is dropped.
     pub(crate) fn begin(&self) -> Guard {
         self.0.send_modify(|count| *count += 1);
         Guard(self.0.clone())

@@ -1,7 +1,7 @@
-//! The file of a ledger: one line when a handler begins, and one when it ends. [`LedgerState`] says what the lines mean.
+//! The ledger's file: one line when a handler begins, and one when it ends. [`LedgerState`] gives the lines their meaning.
 //!
-//! Lines go to the operating system at once and are never flushed to the disk: they survive the process, not always the machine.
-//! A machine that crashes may lose the last lines.
+//! Lines are passed to the operating system at once and never flushed to the disk: they survive the process, but not always the
+//! machine. A machine that crashes may lose the last lines.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -12,17 +12,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::ledger_state::{Key, LedgerState};
 use crate::delivery::Delivery;
 
-/// After this many bytes of lines the file is rewritten with what still matters.
+/// Number of bytes of lines after which the file is rewritten with only what still matters.
 const ROOM: usize = 1024 * 1024;
 
-/// The ledger of one consumer.
+/// Ledger of one consumer.
 #[derive(Debug)]
 pub(crate) struct InFlightLog {
     path: PathBuf,
-    /// While there are messages that processes died with.
+    /// True while the ledger counts deaths for any message.
     names_any: AtomicBool,
     written: Mutex<Written>,
-    /// Held as long as this or the process lives: two writers of one ledger would count each other as dead.
+    /// Held as long as this ledger or the process lives: two writers of one ledger would count each other as dead.
     lock: File,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct InFlightLog {
 struct Written {
     state: LedgerState,
     file: File,
-    /// How many bytes may be written before it is rewritten.
+    /// Number of bytes that may still be written before the file is rewritten.
     room: usize,
-    /// It could not be written the last time.
+    /// True if the last write failed.
     failing: bool,
-    /// The file may end in half a line: continued, that would be a line that no process can read.
+    /// True if the file may end in the middle of a line: appending to it would make a line that no process can read.
     torn: bool,
 }
 
@@ -43,11 +43,11 @@ impl InFlightLog {
     ///
     /// # Errors
     ///
-    /// What could not be done, in one sentence, with what to do. Nothing was changed then.
+    /// Says in one sentence what failed and what to do. Nothing was changed in that case.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let lock = lock(path)?;
         let text = match std::fs::read(path) {
-            Ok(bytes) => String::from_utf8(bytes).map_err(|_| broken(path, "it is no text"))?,
+            Ok(bytes) => String::from_utf8(bytes).map_err(|_| broken(path, "it is not UTF-8 text"))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("the ledger {} cannot be read: {error}", path.display())),
         };
@@ -58,17 +58,17 @@ impl InFlightLog {
         Ok(Self { path: path.to_owned(), names_any, written, lock })
     }
 
-    /// Whether there are messages that processes died with. Cheap.
+    /// Returns true if the ledger counts deaths for any message. Cheap.
     pub(crate) fn names_any(&self) -> bool {
         self.names_any.load(Ordering::Relaxed)
     }
 
-    /// How many messages processes died with.
+    /// Returns the number of messages that processes died with.
     pub(crate) fn counted(&self) -> usize {
         self.written().state.counted()
     }
 
-    /// How many processes died with this delivery.
+    /// Returns how many processes died with this delivery.
     pub(crate) fn deaths(&self, delivery: &Delivery) -> u32 {
         if !self.names_any() {
             return 0;
@@ -76,7 +76,7 @@ impl InFlightLog {
         self.written().state.deaths(&Key::of(delivery))
     }
 
-    /// A handler is about to begin with it. Until the guard is dropped, a death of the process counts against the message.
+    /// Records that a handler is about to begin. Until the guard is dropped, a death of the process counts against the message.
     pub(crate) fn begin(&self, delivery: &Delivery) -> Begun<'_> {
         let key = Key::of(delivery);
         let mut written = self.written();
@@ -93,13 +93,13 @@ impl InFlightLog {
         self.write(&mut written, &line);
     }
 
-    /// A failed write loses no message; a death that it would have recorded is not counted.
+    /// Writes a line. A failed write loses no message, but a death that the line would have recorded is not counted.
     fn write(&self, written: &mut Written, line: &str) {
         let mut wrote = if written.torn { Ok(()) } else { written.file.write_all(line.as_bytes()) };
         written.torn |= wrote.is_err();
         let full = written.room < line.len();
         written.room = written.room.saturating_sub(line.len());
-        // A rewritten file says everything again.
+        // A rewritten file contains the complete state.
         if written.torn || written.failing || full {
             wrote = rewrite(&self.path, &written.state).map(|file| {
                 (written.file, written.room, written.torn) = (file, ROOM, false);
@@ -125,13 +125,13 @@ impl InFlightLog {
 }
 
 impl Drop for InFlightLog {
-    /// Closing the file is not always enough: a child process that is being started holds it too, until its program begins.
+    /// Unlocks explicitly: closing the file is not always enough, because a child process holds it too until its program starts.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
-/// Guard for a running handler: dropped, the handler ended, or at least the process outlived it.
+/// Guard for a running handler. Dropping it records that the handler ended, or at least that the process outlived the handler.
 #[derive(Debug)]
 pub(crate) struct Begun<'a> {
     ledger: &'a InFlightLog,
@@ -140,7 +140,7 @@ pub(crate) struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// It is given back before it came to an end: what was counted of it stays.
+    /// Records that the delivery is given back before its handler ended: earlier deaths stay counted.
     pub(crate) fn give_back(&mut self) {
         self.given_back = true;
     }
@@ -152,7 +152,8 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Locks a file beside the ledger, which itself is replaced from time to time. The lock ends with the process, however that ends.
+/// Locks a file beside the ledger, since the ledger itself is replaced from time to time. The lock ends with the process, however
+/// the process ends.
 fn lock(path: &Path) -> Result<File, String> {
     let beside = with_suffix(path, ".lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
@@ -169,7 +170,7 @@ fn lock(path: &Path) -> Result<File, String> {
     }
 }
 
-/// Writes a complete file beside it, then renames: a process that dies here leaves the old or the new one.
+/// Writes a complete new file beside the ledger, then renames it: a process that dies here leaves either the old or the new file.
 fn rewrite(path: &Path, state: &LedgerState) -> io::Result<File> {
     let beside = with_suffix(path, ".new");
     let mut file = File::create(&beside)?;

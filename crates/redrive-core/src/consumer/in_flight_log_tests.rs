@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::Message;
 
-/// A folder of its own, gone with the test.
+/// A folder for one test, removed at its end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -28,7 +28,7 @@ fn delivery(id: &str) -> Delivery {
     Delivery::new(Message::new("").with_id(id), "q", UNIX_EPOCH)
 }
 
-/// The process dies: nothing is dropped in order but what the operating system frees.
+/// Simulates the death of the process: only what the operating system frees is released.
 fn die(ledger: InFlightLog) {
     drop(ledger);
 }
@@ -63,7 +63,7 @@ fn two_at_once_are_refused() {
 fn one_that_is_closed_is_free_also_while_a_child_process_begins() {
     let folder = Folder::new("child");
     let first = InFlightLog::open(&folder.ledger()).unwrap();
-    // What a child inherits, until its program is there.
+    // A child process inherits this until its program starts.
     let inherited = first.lock.try_clone().unwrap();
     drop(first);
     InFlightLog::open(&folder.ledger()).unwrap();
@@ -106,7 +106,7 @@ fn it_does_not_grow_for_ever() {
 fn when_it_cannot_be_written_any_more_it_still_counts_in_memory_and_then_again_on_disk() {
     let folder = Folder::new("failing");
     let ledger = InFlightLog::open(&folder.ledger()).unwrap();
-    // A file that takes nothing, as on a full disk; and its place cannot be written again.
+    // The file accepts no writes, as on a full disk, and cannot be replaced either.
     ledger.written().file = File::open(folder.ledger()).unwrap();
     let new = with_suffix(&folder.ledger(), ".new");
     std::fs::create_dir(&new).unwrap();

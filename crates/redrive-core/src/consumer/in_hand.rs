@@ -1,24 +1,24 @@
-//! What is kept of a delivery until it is settled.
+//! Bookkeeping of a delivery until it is settled.
 
 use std::sync::Arc;
 
 use super::settled_cache::Ticket;
 use crate::delivery::Delivery;
 
-/// Goes with a delivery that is handled alone, and is dropped when that has come to an end. None with all others.
+/// Guard of a delivery that is handled alone; dropped when the delivery has come to an end. `None` for all other deliveries.
 pub(crate) type Alone = Option<Arc<()>>;
 
-/// What is kept of a delivery until it is settled.
+/// Bookkeeping of a delivery until it is settled.
 #[derive(Default)]
 pub(crate) struct InHand {
-    /// Until it is known what became of it.
+    /// Present until the outcome of the delivery is known.
     pub(crate) ticket: Option<Ticket>,
-    /// It is done, and only its acknowledgement was lost.
+    /// True if the delivery is done, and only its acknowledgement was lost.
     pub(super) known: bool,
-    /// While it is handled alone.
+    /// Present while the delivery is handled alone.
     pub(crate) alone: Alone,
-    /// What the broker knows it as, where it is handled from the hand.
+    /// The delivery as the broker knows it, if the consumer handles a copy that could not be stored.
     pub(super) original: Option<Delivery>,
-    /// What was decided needs a copy, and there can be none: the broker moves it to the dead-letter shelf as it is.
+    /// True if the decision needs a copy that cannot be made: the broker moves the message to the dead-letter shelf unchanged.
     pub(crate) uncopied: bool,
 }

@@ -1,4 +1,4 @@
-//! Has the broker hand out one at a time and takes it back again: the acting side of [`suspects`](super::suspects).
+//! Narrows the broker to one delivery at a time, and widens again: carries out what [`suspects`](super::suspects) decides.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,36 +16,36 @@ use super::suspects::{Rule, Step, Suspicion, Watch};
 use crate::delivery::Delivery;
 use crate::transport::{Received, Receiver, Transport, TransportError, TransportErrorKind};
 
-/// How long after the start, or the last suspect, what is only doubtful is handled alone. Long enough for most killers to
-/// kill; who starts beside messages that were given back in order is slowed down for no longer.
+/// How long after the start, or after the last suspect, a doubtful delivery is handled alone. Long enough for most killers to
+/// kill. A consumer that starts among messages given back in order is slowed down for no longer than this.
 const DOUBTS_FOR: Duration = Duration::from_secs(10);
 
-/// What the loop asks about each delivery. On the way of an ordinary one: two comparisons.
+/// Decides about each delivery for the loop. An ordinary delivery costs two comparisons.
 pub(crate) struct Isolation<R> {
     rule: Rule,
     watch: Watch,
-    /// More may be in flight than is handled: it matters how many the broker hands out.
+    /// True if isolation must also limit what the broker hands out: suspects are possible, and the prefetch is above one.
     narrows: bool,
-    /// How many the broker may hand out at the moment, unless the intake is stopped.
+    /// Number of deliveries that the broker may hand out now, unless the intake is stopped.
     limit: u32,
-    /// Where the next delivery is received; empty in between.
+    /// Buffer for the next delivery; empty between calls.
     batch: VecDeque<Received<R>>,
     /// The suspect that is kept until nothing else is in flight, or the patience is over.
     kept: Option<Received<R>>,
-    /// Until when handlers that run are waited for.
+    /// Deadline of the wait for running handlers.
     patience: Option<Instant>,
-    /// Until when what is doubtful is taken for a suspect.
+    /// Until then, a doubtful delivery is treated as a suspect.
     doubts_until: Instant,
-    /// Something doubtful is handled alone, or was the last that was.
+    /// True if a doubtful delivery is being handled alone, or was the last one handled alone.
     doubts: bool,
-    /// Alive while something is handled alone.
+    /// Alive while a delivery is handled alone.
     alone: Weak<()>,
-    /// The intake is stopped until `kept` has come to an end.
+    /// True while the intake is stopped, until `kept` has come to an end.
     stopped: bool,
 }
 
 impl<R: Send + 'static> Isolation<R> {
-    /// Before the first delivery.
+    /// Creates the state before the first delivery.
     pub(crate) fn begin<T: Transport<Receiver: Receiver<Receipt = R>>>(context: &Context<T>) -> Self {
         let rule = context.rule;
         let narrows = (context.narrowed || !rule.is_off()) && context.settings.needs.prefetch > 1;
@@ -64,8 +64,8 @@ impl<R: Send + 'static> Isolation<R> {
         }
     }
 
-    /// How many deliveries may be in flight of workers at the same time. It is asked how many are at the moment, and how many of
-    /// these are held without a handler, only where that matters.
+    /// Returns the maximum number of deliveries that workers may have in flight. Calls `running` (how many are in flight now) and
+    /// `held` (how many of them have no running handler) only when the answer depends on them.
     pub(crate) fn most(
         &self,
         concurrency: usize,
@@ -78,16 +78,16 @@ impl<R: Send + 'static> Isolation<R> {
         if self.alone.strong_count() > 0 {
             return 0;
         }
-        // What outlived the patience goes on, and one at a time is handled beside it.
+        // Handlers that exceeded the patience go on; one more delivery at a time is handled beside them.
         if self.waits() { held() + 1 } else { running() + 1 }
     }
 
-    /// True while handlers that run are waited for: [`take`](Self::take) ends the waiting.
+    /// Returns true while running handlers are waited for: [`take`](Self::take) ends that wait.
     pub(crate) fn waits(&self) -> bool {
         self.patience.is_some()
     }
 
-    /// Whether handling it changes nothing: it is no suspect, and nobody looks for one.
+    /// Returns true if the delivery needs no special handling: it is no suspect, and no isolation is in progress.
     pub(crate) fn ordinary<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &self,
         context: &Context<T>,
@@ -98,9 +98,9 @@ impl<R: Send + 'static> Isolation<R> {
             && !context.ledger.as_ref().is_some_and(InFlightLog::names_any)
     }
 
-    /// For a delivery that is not ordinary: what to do, and the delivery itself unless it is kept for later, with what is to
-    /// be held until it has come to an end. When it is to be handled, that is to be begun before [`widen`](Self::widen) is
-    /// called.
+    /// Sorts a delivery that is not ordinary. Returns what to do, and the delivery unless it is kept for later, with the guard to
+    /// hold until the delivery has come to an end. If the delivery is to be handled, start that before calling
+    /// [`widen`](Self::widen).
     pub(crate) async fn sort<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -143,8 +143,8 @@ impl<R: Send + 'static> Isolation<R> {
         (step, Some((received, alone)))
     }
 
-    /// The next delivery, now that there is room for it or handlers are [waited](Self::waits) for: the kept suspect first.
-    /// After it the intake is taken up again, for one delivery at a time: nothing else was in flight beside the suspect.
+    /// Returns the next delivery: the kept suspect first. Call it when there is room, or while handlers are [waited](Self::waits)
+    /// for. After the suspect, the intake resumes with one delivery at a time: nothing else was in flight beside the suspect.
     /// Cancel safe.
     pub(crate) async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
@@ -166,24 +166,24 @@ impl<R: Send + 'static> Isolation<R> {
             take_up_to(context, self.limit).await?;
             self.stopped = false;
         }
-        // One for each place in the layers: each has its own limits.
+        // One per ready stack: each holds its own permits of the layers.
         context.receiver.receive(&mut self.batch, 1).await?;
         Ok(self.batch.pop_front())
     }
 
-    /// A resume that was asked for: how many the broker may hand out now; `None` when the intake stays stopped for now, and is
-    /// taken up later.
+    /// Returns how many deliveries the broker may hand out after a requested resume; `None` if the intake stays stopped for now
+    /// and resumes later.
     pub(crate) fn limit(&self) -> Option<u32> {
         (!self.stopped).then_some(self.limit)
     }
 
-    /// When something doubtful has been handled alone for long enough: [`end`](Self::end) is due.
+    /// Returns when a doubtful delivery has been handled alone for long enough: then call [`end`](Self::end).
     pub(crate) fn doubts_until(&self) -> Option<Instant> {
         self.doubts.then_some(self.doubts_until)
     }
 
-    /// Something that was handled alone has come to its end and cannot be settled: it stays in flight, where it fills the only
-    /// place. Should another be handled alone by now, that one is waited for.
+    /// Call when a delivery that was handled alone has finished its handler but cannot be settled: it stays in flight and fills
+    /// the only place. If another delivery is already handled alone, the consumer waits for that one.
     pub(crate) async fn held<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -191,7 +191,7 @@ impl<R: Send + 'static> Isolation<R> {
         if self.alone.strong_count() == 0 { self.end(context).await } else { Ok(()) }
     }
 
-    /// The last that was handled alone is not waited for any longer.
+    /// Stops waiting for the last delivery that was handled alone.
     pub(crate) async fn end<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -201,7 +201,7 @@ impl<R: Send + 'static> Isolation<R> {
         self.widen(context, suspects).await
     }
 
-    /// As many as configured are in flight again from now on.
+    /// Allows the configured number of deliveries in flight from now on.
     pub(crate) async fn widen<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -224,19 +224,20 @@ impl<R: Send + 'static> Isolation<R> {
         take_up_to(context, self.limit).await
     }
 
-    /// Nothing is kept any more.
+    /// Gives back the kept suspect, if there is one.
     pub(crate) async fn give_back_kept<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
     ) {
         if let Some(kept) = self.kept.take() {
-            // Where the release is a copy, it may wait for an alarm to end. Dropped, the receipt gives it back as it is.
+            // A release that stores a copy may wait for a broker alarm to end. On timeout, the dropped receipt gives it back
+            // unchanged.
             let _ = tokio::time::timeout(BROKER_TIMEOUT, context.release(kept)).await;
         }
     }
 
-    /// Stops the intake and gives back all that no handler has begun with, but this one. Handlers that run may end, within
-    /// the grace period: one that takes hours must not hold everything up.
+    /// Stops the intake and gives back every delivery that no handler has begun with, except this one. Running handlers may
+    /// finish within the grace period: a handler that takes hours must not block everything.
     async fn isolate<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -250,7 +251,7 @@ impl<R: Send + 'static> Isolation<R> {
             }
             self.stopped = true;
         }
-        // A grace period without end is a year.
+        // Caps an unlimited grace period at a year.
         let patience = context.settings.grace.min(Duration::from_secs(365 * 24 * 3600));
         self.patience = Some(Instant::now() + patience);
         self.kept = Some(received);
@@ -262,7 +263,7 @@ impl<R: Send + 'static> Isolation<R> {
         delivery: &Delivery,
         deaths: u32,
     ) -> Suspicion {
-        // It is deduplicated: no handler runs.
+        // A known delivery is deduplicated: no handler runs.
         if self.rule.is_off() || (delivery.redelivered() && context.knows(delivery)) {
             return Suspicion::None;
         }
@@ -287,7 +288,7 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     context.tell(&Event::IsolationBegan { delivery });
 }
 
-/// Closed by somebody else in the meantime, there is nothing to take: receiving says so.
+/// Sets the limit of the receiver. Ignores a transport that somebody else closed meanwhile: the next receive reports it.
 async fn take_up_to<T: Transport>(context: &Context<T>, limit: u32) -> Result<(), TransportError> {
     match context.receiver.set_limit(limit).await {
         Err(error) if error.kind() == TransportErrorKind::Closed => Ok(()),

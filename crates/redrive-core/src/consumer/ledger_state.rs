@@ -1,11 +1,11 @@
-//! What a ledger says: which messages a handler began with and never ended with. Pure; the file is in
+//! State of a ledger: which messages a handler began with and never ended with. Pure; the file is in
 //! [`in_flight_log`](super::in_flight_log).
 //!
-//! The file has lines of fields that one blank separates:
+//! The file consists of lines whose fields are separated by one blank:
 //!
-//! | line | says |
+//! | line | meaning |
 //! |---|---|
-//! | `redrive ledger 1` | the first line: what this file is |
+//! | `redrive ledger 1` | the first line: identifies the file |
 //! | `! 2 0 order-7` | two processes died with copy 0 of message `order-7` |
 //! | `+ 0 order-7` | a handler begins with it |
 //! | `- 0 order-7` | it came to an end |
@@ -16,14 +16,15 @@ use std::fmt::Write as _;
 use crate::delivery::Delivery;
 use crate::text::fnv1a;
 
-/// The first line of every ledger.
+/// First line of every ledger.
 pub(crate) const TITLE: &str = "redrive ledger 1";
 
-/// How many messages that never came again are counted at most; the longest unseen are forgotten first.
+/// Maximum number of messages that are counted but never came again; the one unseen for longest is forgotten first.
 const MOST_COUNTED: usize = 4096;
 
-/// Which copy of which message: `hop id`, with blanks and everything unprintable of the id escaped. Without an id of its own
-/// a hash of its content stands there, behind an escape that no id has: those that are alike do alike.
+/// Identifies one copy of one message: `hop id`, with blanks and unprintable characters of the id escaped. A message without an
+/// id of its own is identified by a hash of its content, behind an escape that no id contains: messages with identical content
+/// share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key(String);
 
@@ -53,7 +54,7 @@ impl Key {
     }
 }
 
-/// The same in every process.
+/// Hashes the content; every process computes the same value.
 fn content_hash(delivery: &Delivery) -> u64 {
     let message = delivery.message();
     let mut others = format!("{}\n{}\n", delivery.exchange(), delivery.routing_key());
@@ -64,57 +65,59 @@ fn content_hash(delivery: &Delivery) -> u64 {
     fnv1a(others.bytes().chain(message.body().iter().copied()))
 }
 
-/// What is known of one message.
+/// Counts for one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    /// How many processes died with it.
+    /// Number of processes that died with it.
     deaths: u32,
-    /// How many handlers run now; more than one only where an id is used twice.
+    /// Number of handlers that run now; more than one only if several messages share an id.
     open: u32,
-    /// When it was last written of.
+    /// When it was last recorded, on the ledger's own count.
     seen: u64,
 }
 
-/// The state that the lines add up to.
+/// State that results from the lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LedgerState {
     entries: HashMap<Key, Entry>,
-    /// How many entries have deaths.
+    /// Number of entries with deaths.
     counted: usize,
     now: u64,
 }
 
 impl LedgerState {
-    /// Reads what a process left that is no more: what it began with and never ended is counted. The end of a line may be
-    /// missing at the end of the text, where the machine stopped in the middle.
+    /// Reads what an ended process left. Every message that it began with and never ended is counted. The last line may be
+    /// incomplete, if the machine stopped while writing it.
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line, where it is something that redrive does not write.
+    /// Says what is wrong, and in which line, if the text contains something that redrive does not write.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let mut state = Self::default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.split('\n').enumerate();
         match lines.next() {
             Some((_, TITLE)) => {}
-            // Nothing, or the beginning of a title whose end was not written.
+            // An empty file, or the beginning of a title that was not written to its end.
             Some((_, "")) if TITLE.starts_with(text) => return Ok(state),
             _ => return Err(format!("its first line is not `{TITLE}`: it is no ledger of redrive")),
         }
         for (index, line) in lines {
-            state.take_in(line).ok_or_else(|| format!("line {} is none that redrive writes", index + 1))?;
+            state
+                .take_in(line)
+                .ok_or_else(|| format!("line {} is not one that redrive writes", index + 1))?;
         }
         state.end_of_process();
         Ok(state)
     }
 
-    /// A handler begins with it; answers the line to write.
+    /// Records that a handler begins. Returns the line to write.
     pub(crate) fn begin(&mut self, key: &Key) -> String {
         self.entry(key).open += 1;
         format!("+ {}\n", key.0)
     }
 
-    /// It came to an end; answers the line to write.
+    /// Records that it came to an end. Returns the line to write.
     pub(crate) fn end(&mut self, key: &Key) -> String {
         if let Some(entry) = self.entries.get_mut(key) {
             self.counted -= usize::from(entry.deaths > 0);
@@ -127,7 +130,7 @@ impl LedgerState {
         format!("- {}\n", key.0)
     }
 
-    /// It was given back before it came to an end, which says nothing of what it does; answers the line to write.
+    /// Records that it was given back before it came to an end, which says nothing about its effect. Returns the line to write.
     pub(crate) fn give_back(&mut self, key: &Key) -> String {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.open = entry.open.saturating_sub(1);
@@ -138,17 +141,17 @@ impl LedgerState {
         format!("< {}\n", key.0)
     }
 
-    /// How many processes died with it.
+    /// Returns how many processes died with it.
     pub(crate) fn deaths(&self, key: &Key) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.deaths)
     }
 
-    /// How many messages there are that processes died with.
+    /// Returns the number of messages that processes died with.
     pub(crate) fn counted(&self) -> usize {
         self.counted
     }
 
-    /// The whole state, in as few lines as possible.
+    /// Returns the whole state, in as few lines as possible.
     pub(crate) fn write(&self) -> String {
         let mut text = format!("{TITLE}\n");
         let mut entries: Vec<_> = self.entries.iter().collect();

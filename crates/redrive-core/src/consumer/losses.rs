@@ -1,17 +1,17 @@
-//! How often a message was handled and lost before it could be settled. Pure.
+//! Counts how often a message was handled and lost before it could be settled. Pure.
 //!
-//! A broker takes back what is held too long: RabbitMQ after its consumer timeout, which not every queue counts. A handler
-//! that is slower than that would run again and again, and neither its success nor its failure would ever be recorded.
+//! A broker takes back a delivery that is held too long: RabbitMQ after its consumer timeout, which not every queue counts. The
+//! message of a slower handler would be handled again and again, and neither success nor failure would ever be recorded.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::ledger_state::Key;
 use crate::delivery::Delivery;
 
-/// How many messages are counted at most; the oldest are forgotten first.
+/// Maximum number of messages that are counted; the oldest are forgotten first.
 const MOST_COUNTED: usize = 1024;
 
-/// What this process handled to its end and could not settle.
+/// Messages that this process handled to the end and could not settle.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     times: HashMap<Key, u32>,
@@ -19,7 +19,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// It was handled, and lost; answers how often by now.
+    /// Records a loss. Returns how many there are by now.
     pub(crate) fn note(&mut self, delivery: &Delivery) -> u32 {
         let key = Key::of(delivery);
         if !self.times.contains_key(&key) {
@@ -35,7 +35,7 @@ impl Losses {
         *times
     }
 
-    /// It was settled.
+    /// Forgets a message that was settled.
     pub(crate) fn forget(&mut self, delivery: &Delivery) {
         if !self.times.is_empty() {
             let key = Key::of(delivery);
@@ -45,7 +45,7 @@ impl Losses {
         }
     }
 
-    /// How often it was lost since it was settled last.
+    /// Returns how often the message was lost since it was last settled.
     pub(crate) fn times(&self, delivery: &Delivery) -> u32 {
         if self.times.is_empty() {
             0

@@ -1,4 +1,4 @@
-//! What this process remembers of deliveries: those that it settled, and those that it handled and lost.
+//! What this process remembers of deliveries: which it settled, and which it handled and lost.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
@@ -13,19 +13,19 @@ use crate::delivery::Delivery;
 use crate::transport::Transport;
 
 impl<T: Transport> Context<T> {
-    /// Whether it is done, and only its acknowledgement was lost.
+    /// Returns true if the delivery is done, and only its acknowledgement was lost.
     pub(crate) fn knows(&self, delivery: &Delivery) -> bool {
-        // Nothing else is ever looked up, and most are not.
+        // Only redelivered messages can be known, and most are not redelivered.
         delivery.redelivered()
             && self.cache_for(delivery).is_some_and(|cache| cache.knows(delivery, Instant::now()))
     }
 
-    /// It is in flight from now on; answers whether it is done.
+    /// Records a delivery in flight. Returns true if it is done.
     pub(super) fn arrived(&self, delivery: &Delivery) -> (bool, Option<Ticket>) {
         self.cache_for(delivery).map_or((false, None), |mut cache| cache.arrived(delivery, Instant::now()))
     }
 
-    /// What is left in flight comes again.
+    /// Records with `how` what becomes of a delivery, if that was not recorded yet.
     pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
         if let (Some(ticket), Some(cache)) = (in_hand.ticket.take(), &self.settled) {
             how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
@@ -41,7 +41,8 @@ impl<T: Transport> Context<T> {
         Some(cache)
     }
 
-    /// What was handled and lost, again and again, was handed out as often, whatever the broker counts.
+    /// Raises the delivery count to include the times that this process handled the message and lost it, whatever the broker
+    /// counts.
     pub(super) fn with_losses(&self, delivery: Delivery) -> Delivery {
         if !delivery.redelivered() {
             return delivery;
@@ -57,7 +58,7 @@ impl<T: Transport> Context<T> {
     pub(super) fn handled_and_lost(&self, delivery: &Delivery) {
         self.any_lost.store(true, Ordering::Relaxed);
         let times = self.losses().note(delivery);
-        // Once for each message: the first time may be a connection that was cut.
+        // Log once per message. The first loss may just be a lost connection.
         if times == 2 {
             let held = self.transport.now().duration_since(delivery.received_at()).unwrap_or_default();
             tracing::error!(

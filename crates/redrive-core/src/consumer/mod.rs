@@ -4,7 +4,9 @@ mod backoff;
 mod context;
 mod control;
 mod give_back;
+mod group;
 mod guarded_count;
+mod health;
 mod in_flight_log;
 mod in_hand;
 mod isolate;
@@ -17,6 +19,8 @@ mod report;
 mod run;
 mod settle;
 mod settled_cache;
+#[cfg(feature = "signal")]
+mod shutdown;
 mod signal_state;
 mod suspects;
 mod telemetry;
@@ -34,24 +38,28 @@ use tower_layer::{Identity, Layer, Stack};
 use tower_service::Service;
 
 pub use control::ConsumerHandle;
+pub use group::{Consumers, ConsumersError, ConsumersHandle};
+pub use health::{Health, Phase};
 pub use observe::{Event, Observer};
 pub use report::{ConsumerError, Report};
+#[cfg(feature = "signal")]
+pub use shutdown::shutdown_signal;
 pub use suspects::Suspects;
 
+use self::observe::Observers;
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition};
 use crate::handler::{Handler, HandlerService};
-use crate::layers::DeadLetterBackoff;
+use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
-use crate::retry::RetryPolicy;
 use crate::service::{ErasedService, StageLayer};
 use crate::settlement::DEFAULT_HEADER_BUDGET;
 use crate::stage::Stage;
 use crate::transport::Transport;
 
-/// Takes messages from a transport, has a handler handle them, and settles every one.
+/// Takes messages from a transport, calls a handler for each, and settles every one.
 ///
-/// Layers are added from the outside in, as with `tower::ServiceBuilder`: the first sees a delivery first and its
+/// Layers are added from the outside in, as with `tower::ServiceBuilder`: the first layer sees a delivery first and its
 /// outcome last.
 ///
 /// ```no_run
@@ -79,7 +87,7 @@ pub struct Consumer<T, L = Identity> {
     settings: Settings,
 }
 
-/// What the builder collects besides types.
+/// Settings that the builder collects without changing its type.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) concurrency: usize,
@@ -92,20 +100,20 @@ pub(crate) struct Settings {
     pub(crate) suspects: Suspects,
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) redactor: Option<Arc<Redactor>>,
-    pub(crate) observers: Vec<Arc<dyn Observer>>,
+    pub(crate) observers: Observers,
 }
 
 pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
 
 impl<T: Transport> Consumer<T> {
-    /// The default of [`concurrency`](Consumer::concurrency).
+    /// Default of [`concurrency`](Consumer::concurrency).
     pub const DEFAULT_CONCURRENCY: usize = 16;
-    /// The default of [`grace`](Consumer::grace).
+    /// Default of [`grace`](Consumer::grace).
     pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-    /// The default of [`remember`](Consumer::remember).
+    /// Default of [`remember`](Consumer::remember).
     pub const DEFAULT_REMEMBERED: usize = 10_000;
 
-    /// A consumer of this transport, without layers.
+    /// Creates a consumer of this transport, without layers.
     pub fn new(transport: T) -> Self {
         let settings = Settings {
             concurrency: Self::DEFAULT_CONCURRENCY,
@@ -118,43 +126,43 @@ impl<T: Transport> Consumer<T> {
             suspects: Suspects::default(),
             ledger: None,
             redactor: None,
-            observers: Vec::new(),
+            observers: Observers::default(),
         };
         Self { transport, layer: Identity::new(), settings }
     }
 }
 
 impl<T: Transport, L> Consumer<T, L> {
-    /// Sets how many deliveries are handled at the same time; at least 1. Default: 16.
+    /// Sets how many deliveries are handled at the same time; at least 1, and at least as many as one
+    /// [batch](crate::BatchHandler) has. Default: 16.
     pub fn concurrency(mut self, deliveries: usize) -> Self {
         self.settings.concurrency = deliveries.max(1);
         self
     }
 
-    /// Sets how many deliveries the broker may have handed out at the same time, those being handled included. Default: twice
-    /// the concurrency.
+    /// Sets how many deliveries the broker may hand out at the same time, including those being handled. Default: twice the
+    /// concurrency.
     pub fn prefetch(mut self, deliveries: u32) -> Self {
         self.settings.prefetch = Some(deliveries.max(1));
         self
     }
 
-    /// How long handling one delivery takes at most: for example what the timeout around the handler says. Where the
-    /// broker takes deliveries back sooner than they can all be handled, the consumer warns at its start. Nothing is cut
-    /// short by this.
+    /// Declares how long handling one delivery takes at most: for example the timeout around the handler. The consumer warns at
+    /// its start if the broker takes deliveries back before all of them can be handled. This setting cuts no handler short.
     pub fn longest_handling(mut self, time: Duration) -> Self {
         self.settings.longest_handling = Some(time);
         self
     }
 
-    /// Sets how long handlers may take to finish after a shutdown was asked for. Then those that still run are dropped, and their
-    /// messages given back without charging an attempt. Default: 30 seconds.
+    /// Sets how long handlers may take to finish after a shutdown request. After that, the consumer drops the handlers that still
+    /// run and gives their messages back without charging an attempt. Default: 30 seconds.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Tells the transport what layers that the consumer cannot look into will ask of it: for example the waits of a
-    /// retry policy inside a `tower::ServiceBuilder`.
+    /// Tells the transport what the layers will ask of it, if the consumer cannot inspect them: for example the waits of a retry
+    /// policy inside a `tower::ServiceBuilder`.
     pub fn needs(mut self, needs: Needs) -> Self {
         self.settings.needs = self.settings.needs.and(needs);
         self
@@ -166,125 +174,103 @@ impl<T: Transport, L> Consumer<T, L> {
         self
     }
 
-    /// Sets how many recently settled deliveries are remembered, so that one whose acknowledgement was lost is deduplicated when
-    /// it comes again, and not handled a second time. `0` remembers none. Default: 10 000.
+    /// Sets how many recently settled deliveries the consumer remembers. If an acknowledgement is lost, the broker delivers the
+    /// message again; a remembered message is then deduplicated instead of handled a second time. `0` turns this off. Default: 10
+    /// 000.
     ///
-    /// Where the broker does not number its messages (RabbitMQ), a message is known again by its content, soon after an
-    /// interruption, and only if none like it is known to be unhandled: a publisher may publish the same thing twice, and
-    /// mean it.
+    /// Where the broker does not number its messages (RabbitMQ), the consumer recognizes a message by its content, only soon
+    /// after an interruption, and only if no identical message is known to be unhandled: a publisher may publish two identical
+    /// messages on purpose.
     pub fn remember(mut self, deliveries: usize) -> Self {
         self.settings.remembered = deliveries;
         self
     }
 
-    /// Sets which deliveries may be the reason why a process died, and are handled alone. Default: [`Suspects::by_count`]. A
-    /// consumer therefore begins with one delivery in flight, and takes as many as configured once that one turns out to be new.
+    /// Sets which deliveries are suspected of having killed a process, and are therefore handled alone. Default:
+    /// [`Suspects::by_count`]. For this reason a consumer starts with one delivery in flight, and goes up to the configured
+    /// number once that delivery turns out to be new.
     pub fn suspects(mut self, suspects: Suspects) -> Self {
         self.settings.suspects = suspects;
         self
     }
 
-    /// Keeps a ledger in this file: one line when a handler begins with a message, one when it ends. What a process
-    /// that died had begun with, and nothing else, is a [suspect](Self::suspects) when it comes to the next process with
-    /// the same ledger; and how often that happened counts as deliveries of the message, so that also a queue that does
-    /// not count (a classic queue of RabbitMQ) is rid of a message that kills every process.
+    /// Keeps a ledger in this file: one line when a handler begins with a message, one when it ends. If the process dies, exactly
+    /// the messages that it had begun with are [suspects](Self::suspects) for the next process with the same ledger. Each such
+    /// death counts as a delivery of the message. So even a queue that does not count deliveries (a classic queue of RabbitMQ)
+    /// gets rid of a message that kills every process.
     ///
-    /// Each consumer of each process needs a file of its own, in a folder that outlives the process, on a local disk; two
-    /// more are written beside it (`.lock`, `.new`). It costs two small writes per message, to the operating system
-    /// and not to the disk: they outlive the process, not always the machine. A message without an id is known by
-    /// its content. When
-    /// it cannot be opened the consumer does not start; when it cannot be written later, an error is logged and messages
-    /// are handled all the same.
+    /// Each consumer of each process needs its own file, in a folder that outlives the process, on a local disk; redrive creates
+    /// two more files beside it (`.lock`, `.new`). The ledger costs two small writes per message, to the operating system and not
+    /// to the disk: they survive the process, but not always the machine. A message without an id is recognized by its content.
+    /// If the file cannot be opened, the consumer does not start. If it cannot be written later, the consumer logs an error and
+    /// still handles messages.
     pub fn ledger(mut self, path: impl Into<PathBuf>) -> Self {
         self.settings.ledger = Some(path.into());
         self
     }
 
-    /// Passes the text of every failure through one more redactor, after [`redact`](crate::redact), before it is
-    /// logged as a decision or written on a message. The log line of a panic passes only the first; and a panic hook of
-    /// the process prints what it likes.
+    /// Passes the text of every failure through one more redactor, after [`redact`](crate::redact), before the text is logged as
+    /// a decision or written on a message. The log line of a panic passes only [`redact`](crate::redact), and a panic hook of the
+    /// process prints whatever it likes.
     pub fn redactor(mut self, redactor: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         self.settings.redactor = Some(Arc::new(redactor));
         self
     }
 
-    /// Reports everything that happens to this observer. A consumer may have several.
+    /// Reports every event of the consumer to this observer. A consumer may have several observers.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.settings.observers.push(Arc::new(observer));
+        self.settings.observers.add(observer);
         self
     }
 
-    /// Adds a tower layer, inside of those that are there already.
+    /// Adds a tower layer, inside the existing ones.
     pub fn layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
         Consumer { transport: self.transport, layer: Stack::new(layer, self.layer), settings: self.settings }
     }
 
-    /// Adds a [`Stage`], inside of what is there already.
+    /// Adds a [`Stage`], inside the existing layers.
     pub fn stage<St: Stage>(self, stage: St) -> Consumer<T, Stack<StageLayer<St>, L>> {
         let needs = stage.needs();
         self.needs(needs).layer(StageLayer::new(stage))
     }
 
-    /// Adds retry with backoff, dead-lettering, poison detection and parking: see [`DeadLetterBackoff`].
-    pub fn with_dead_letter_backoff(
-        self,
-        policy: impl RetryPolicy,
-    ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
-        self.stage(DeadLetterBackoff::new(policy))
-    }
-
-    /// The same, with options.
+    /// Adds retry with backoff, dead-lettering, poison detection and parking: a [`RetryPolicy`](crate::RetryPolicy), or a
+    /// [`DeadLetterBackoff`] with options.
     ///
     /// ```no_run
     /// # fn example<T: redrive_core::Transport>(transport: T) {
-    /// use std::time::Duration;
-    /// use redrive_core::Consumer;
+    /// use redrive_core::{Consumer, DeadLetterBackoff, secs};
     ///
-    /// let consumer = Consumer::new(transport).with_dead_letter_backoff_and(
-    ///     [Duration::from_secs(1), Duration::from_secs(60)],
-    ///     |preset| preset.poison_after(5).park_exhausted(),
-    /// );
+    /// let consumer = Consumer::new(transport)
+    ///     .with_dead_letter_backoff(DeadLetterBackoff::new([secs(1), secs(60)]).poison_after(5).park_exhausted());
     /// # }
     /// ```
-    pub fn with_dead_letter_backoff_and(
+    pub fn with_dead_letter_backoff(
         self,
-        policy: impl RetryPolicy,
-        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
+        preset: impl IntoDeadLetterBackoff,
     ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
-        self.stage(options(DeadLetterBackoff::new(policy)))
+        self.stage(preset.into_dead_letter_backoff())
     }
 
-    /// Handles deliveries with this async function.
+    /// Sets the async function that handles deliveries.
     pub fn handler<H, Args>(self, handler: H) -> Runner<T>
     where
-        H: Handler<Args, ()>,
-        Args: 'static,
-        L: Layer<HandlerService<H, Args, ()>>,
-        L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
-        <L::Service as Service<Delivery>>::Error: Into<BoxError>,
-        <L::Service as Service<Delivery>>::Future: Send + 'static,
+        L: LayerOfHandlers<H, Args, ()>,
     {
         self.handler_with((), handler)
     }
 
-    /// Handles deliveries with this async function, which can ask for the state with
-    /// [`State<S>`](crate::State).
+    /// Sets the async function that handles deliveries. It can extract the state with [`State<S>`](crate::State).
     pub fn handler_with<S, H, Args>(self, state: S, handler: H) -> Runner<T>
     where
-        S: Send + Sync + 'static,
-        H: Handler<Args, S>,
-        Args: 'static,
-        L: Layer<HandlerService<H, Args, S>>,
-        L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
-        <L::Service as Service<Delivery>>::Error: Into<BoxError>,
-        <L::Service as Service<Delivery>>::Future: Send + 'static,
+        L: LayerOfHandlers<H, Args, S>,
     {
-        let settings = Settings { needs: self.settings.needs.clone().and(handler.needs()), ..self.settings };
-        let service = self.layer.layer(HandlerService::new(handler, state));
-        Runner::new(self.transport, ErasedService::new(service), settings)
+        let needs = L::needs_of(&handler);
+        let settings = Settings { needs: self.settings.needs.clone().and(needs), ..self.settings };
+        Runner::new(self.transport, self.layer.around(handler, state), settings)
     }
 
-    /// Handles deliveries with a tower service instead of a function.
+    /// Sets a tower service, instead of a function, that handles deliveries.
     pub fn service<S>(self, service: S) -> Runner<T>
     where
         L: Layer<S>,
@@ -294,6 +280,35 @@ impl<T: Transport, L> Consumer<T, L> {
     {
         let service = self.layer.layer(service);
         Runner::new(self.transport, ErasedService::new(service), self.settings)
+    }
+}
+
+/// A consumer's layers that accept this handler: together they make a `tower` service that takes a [`Delivery`], answers with a
+/// [`Disposition`], is `Clone + Send + 'static`, and fails with an `Into<BoxError>`. One trait holds all these bounds, so that
+/// the compiler reports a missing one once.
+pub trait LayerOfHandlers<H, Args, S> {
+    #[doc(hidden)]
+    fn needs_of(handler: &H) -> Needs;
+    #[doc(hidden)]
+    fn around(&self, handler: H, state: S) -> ErasedService;
+}
+
+impl<L, H, Args, S> LayerOfHandlers<H, Args, S> for L
+where
+    H: Handler<Args, S>,
+    Args: 'static,
+    S: Send + Sync + 'static,
+    L: Layer<HandlerService<H, Args, S>>,
+    L::Service: Service<Delivery, Response = Disposition> + Clone + Send + 'static,
+    <L::Service as Service<Delivery>>::Error: Into<BoxError>,
+    <L::Service as Service<Delivery>>::Future: Send + 'static,
+{
+    fn needs_of(handler: &H) -> Needs {
+        handler.needs()
+    }
+
+    fn around(&self, handler: H, state: S) -> ErasedService {
+        ErasedService::new(self.layer(HandlerService::new(handler, state)))
     }
 }
 
@@ -320,40 +335,53 @@ pub struct Runner<T> {
 
 impl<T: Transport> Runner<T> {
     fn new(transport: T, service: ErasedService, mut settings: Settings) -> Self {
+        settings.concurrency = settings.concurrency.max(settings.needs.concurrency);
         let derived = u32::try_from(settings.concurrency.saturating_mul(2)).unwrap_or(u32::MAX);
-        // Below the concurrency, handlers would wait for nothing.
+        // With a prefetch below the concurrency, some handlers would never get a message.
         settings.needs.prefetch = settings.prefetch.unwrap_or(derived);
         let Settings { needs, concurrency, longest_handling, .. } = &mut settings;
         needs.longest_hold = preflight::longest_hold(*longest_handling, *concurrency, needs.prefetch);
         Self { transport: Arc::new(transport), service, settings, control: control::Control::new() }
     }
 
-    /// To stop, pause and resume the consumer from elsewhere.
+    /// Returns a handle that watches, stops, pauses and resumes the consumer from elsewhere.
     #[must_use]
     pub fn handle(&self) -> ConsumerHandle {
         self.control.handle()
+    }
+
+    /// Returns the name of the queue (or subscription) that it consumes.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        self.transport.queue()
+    }
+
+    /// Reports every event to this observer too, like [`Consumer::observer`], for callers that did not build the consumer.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings.observers.add(observer);
+        self
     }
 
     /// Runs until the [`handle`](Self::handle) stops it.
     ///
     /// # Errors
     ///
-    /// As [`run_until`](Self::run_until).
+    /// The same as [`run_until`](Self::run_until).
     pub async fn run(self) -> Result<Report, ConsumerError> {
         self.run_until(std::future::pending()).await
     }
 
-    /// Runs until `shutdown` resolves or the [`handle`](Self::handle) stops it: then takes no more messages, gives back
-    /// what no handler has begun with, lets handlers finish within the grace period, gives back what they did not
+    /// Runs until `shutdown` resolves or the [`handle`](Self::handle) stops it. Then the consumer takes no more messages, gives
+    /// back those that no handler has begun with, lets handlers finish within the grace period, gives back what they did not
     /// finish, and closes the transport.
     ///
-    /// Not cancel safe in the sense of a clean end: dropping the future drops the handlers, and what they worked on
-    /// comes again. Nothing is lost.
+    /// Not cancel safe in the sense of an orderly end: dropping the future drops the handlers, and the broker delivers their
+    /// messages again. No message is lost.
     ///
     /// # Errors
     ///
-    /// Before the first message: when the broker cannot honour the configuration, or cannot be started. Later: only for
-    /// what time does not mend, such as a queue that somebody deleted. An interruption of the broker is no error.
+    /// Before the first message: if the broker cannot honour the configuration, or the transport cannot start. Later: only for
+    /// faults that waiting does not cure, such as a deleted queue. An interruption of the broker is not an error.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, ConsumerError> {
         run::run(self.transport, self.service, self.settings, self.control, shutdown).await
     }

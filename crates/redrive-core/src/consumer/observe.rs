@@ -1,13 +1,16 @@
-//! The seam for metrics, and for whatever wants to watch.
+//! The hook for metrics and for anything else that observes a consumer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::ConsumerError;
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
+use crate::handler::panic;
 use crate::transport::TransportError;
 
-/// Is told everything that happens in a consumer, as it happens, from the tasks where it happens: it must be quick, and
-/// must not block. Its panic is logged, and nothing else comes of it. Any `Fn(&Event<'_>)` is one.
+/// Receives every event of a consumer, when and where it happens: `observe` runs on the consumer's tasks, so it must be quick and
+/// must not block. A panic in it is logged and has no other effect. Any `Fn(&Event<'_>)` is an observer.
 ///
 /// ```
 /// use redrive_core::{Event, Observer};
@@ -20,7 +23,7 @@ use crate::transport::TransportError;
 /// # fn is_observer(_: impl Observer) {} is_observer(watch);
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// This happened.
+    /// Handles one event.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -30,27 +33,27 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// What happens in a consumer.
+/// An event of a consumer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// The consumer takes messages.
     Started {
-        /// From this queue.
+        /// The queue.
         queue: &'a str,
     },
-    /// A delivery goes into the layers.
+    /// A delivery enters the layers.
     Received {
         /// The delivery.
         delivery: &'a Delivery,
     },
-    /// The layers came to a decision; it is about to be carried out.
+    /// The layers have decided; the decision is about to be carried out.
     Decided {
         /// The delivery.
         delivery: &'a Delivery,
         /// The decision.
         disposition: &'a Disposition,
-        /// How long layers and handler took.
+        /// Time that the layers and the handler took.
         elapsed: Duration,
     },
     /// A decision was carried out.
@@ -69,14 +72,14 @@ pub enum Event<'a> {
     NotSettled {
         /// The delivery.
         delivery: &'a Delivery,
-        /// What the transport says.
+        /// The transport's error.
         error: &'a TransportError,
-        /// True when the delivery is still in flight, and the settlement is tried again; false when it comes again.
+        /// True if the delivery is still in flight and the settlement is tried again; false if the broker delivers it again.
         held: bool,
     },
-    /// A delivery is no longer in flight, and comes again, uncharged: its lock ran out, or its connection was lost. Where that
-    /// was told while the handler ran, the handler was dropped; else what it decided was not carried out, or is not known to
-    /// be ([`NotSettled`](Self::NotSettled) was told before).
+    /// A delivery is no longer in flight, and comes again without being charged: its lock expired, or its connection was lost. If
+    /// the transport reported that while the handler ran, the handler was dropped. Otherwise the decision was not carried out, or
+    /// it is not known whether it was ([`NotSettled`](Self::NotSettled) was reported before).
     Lost {
         /// The delivery.
         delivery: &'a Delivery,
@@ -87,21 +90,75 @@ pub enum Event<'a> {
         /// The first of them.
         delivery: &'a Delivery,
     },
-    /// Such a delivery is about to be handled, alone. Should the process die before anything else is told of it, this
-    /// message is the reason.
+    /// Such a delivery is about to be handled, alone. If the process dies before the next event, this message is the reason.
     Suspect {
         /// The delivery.
         delivery: &'a Delivery,
     },
-    /// A delivery arrived that nobody had in flight before: deliveries are handled side by side again.
+    /// A delivery arrived that was not in flight before: deliveries are handled side by side again.
     IsolationEnded {
         /// How many suspects came to an end.
         suspects: u64,
     },
     /// The consumer takes no more messages, because copies cannot be stored. Those in flight are tried again.
-    IntakePaused,
-    /// The consumer takes messages again.
-    IntakeResumed,
+    IntakePaused {
+        /// The queue.
+        queue: &'a str,
+    },
+    /// Copies can be stored, and the consumer takes messages again.
+    IntakeResumed {
+        /// The queue.
+        queue: &'a str,
+    },
+    /// The consumer takes no more messages, because [`ConsumerHandle::pause`](crate::ConsumerHandle::pause) asked for it.
+    Paused {
+        /// The queue.
+        queue: &'a str,
+    },
+    /// The consumer takes messages again, because [`ConsumerHandle::resume`](crate::ConsumerHandle::resume) asked for it.
+    Resumed {
+        /// The queue.
+        queue: &'a str,
+    },
+    /// The consumer cannot receive: its connection was lost, or its subscription ended. The transport tries again until it can.
+    Interrupted {
+        /// The queue.
+        queue: &'a str,
+        /// Why.
+        error: &'a TransportError,
+    },
+    /// The consumer can receive again.
+    Recovered {
+        /// The queue.
+        queue: &'a str,
+        /// How long it could not receive.
+        after: Duration,
+    },
     /// The consumer has ended.
-    Stopped,
+    Stopped {
+        /// The queue that it took messages from.
+        queue: &'a str,
+        /// Why it ended, if nobody asked for it.
+        error: Option<&'a ConsumerError>,
+    },
+}
+
+/// All observers of one consumer.
+#[derive(Clone, Default)]
+pub(crate) struct Observers(Vec<Arc<dyn Observer>>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        self.0.push(Arc::new(observer));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in &self.0 {
+            panic::contained("an observer", || observer.observe(event));
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What a consumer asks of its broker, compared with what is known of the broker: when it is opened, and when that changes.
+//! Compares what a consumer needs with the facts of its broker: when the transport is opened, and when the facts change.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Settings;
 use crate::needs::Needs;
 use crate::transport::Facts;
 
-/// The needs of one consumer, with what its doubts depend on.
+/// The needs of one consumer, and what its doubts depend on.
 pub(super) struct Preflight {
     queue: String,
     needs: Needs,
@@ -27,8 +27,8 @@ impl Preflight {
         }
     }
 
-    /// Logs what the broker does not honour, or may not. A transport refuses to open with unmet needs; a broker that changes
-    /// later is used as it is, since stopping would help nobody.
+    /// Logs what the broker does not honour, or may not honour. A transport refuses to open with unmet needs. If the broker
+    /// changes later, the consumer goes on: stopping would help nobody.
     pub(super) fn log(&self, facts: &Facts) {
         let queue = &self.queue;
         for unmet in self.needs.unmet(queue, facts) {
@@ -41,7 +41,7 @@ impl Preflight {
 
     fn doubtful(&self, facts: &Facts) -> Vec<String> {
         let mut needs = self.needs.clone();
-        // What the ledger counts need not be counted by the broker.
+        // The broker need not count deliveries that the ledger counts.
         needs.deliveries = needs.deliveries.filter(|_| !self.has_ledger);
         let in_hand = facts.limits.in_flight.unwrap_or(0).max(needs.prefetch);
         needs.longest_hold = longest_hold(self.longest_handling, self.concurrency, in_hand);
@@ -49,7 +49,7 @@ impl Preflight {
     }
 }
 
-/// How long a delivery is held at most: the one that was handed out last waits for all that were handed out before it.
+/// Returns how long a delivery is held at most: the one handed out last waits for all that were handed out before it.
 pub(super) fn longest_hold(handling: Option<Duration>, concurrency: usize, in_hand: u32) -> Option<Duration> {
     let concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX);
     Some(handling?.saturating_mul(in_hand.div_ceil(concurrency).max(1)))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::disposition::Disposition;
 use crate::transport::TransportError;
 
-/// How many deliveries ended in which way, from start to end of a consumer.
+/// Counts how the deliveries of a consumer ended, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -13,21 +13,21 @@ pub struct Report {
     pub acknowledged: u64,
     /// Failed, and waiting for the next attempt.
     pub retried: u64,
-    /// To come again later, at the handler's wish.
+    /// To be delivered again later, at the handler's request.
     pub snoozed: u64,
     /// Put onto the dead-letter shelf.
     pub dead_lettered: u64,
     /// Put onto the parking shelf.
     pub parked: u64,
-    /// Failed, and removed at the handler's wish.
+    /// Failed, and removed at the handler's request.
     pub discarded: u64,
     /// Given back.
     pub released: u64,
     /// Deduplicated: settled without being handled, because they had been settled before.
     pub deduplicated: u64,
-    /// Not settled: lost with a connection, or when a lock ran out; to come again.
+    /// Not settled: lost with a connection, or when a lock expired; the broker delivers them again.
     pub lost: u64,
-    /// Handled alone, because a process may have died of them; they are among the others too.
+    /// Handled alone, because they may have killed a process. They are also counted under their outcome.
     pub suspects: u64,
 }
 
@@ -89,7 +89,7 @@ impl Counters {
     }
 }
 
-/// Why a consumer did not start, or ended before it was asked to.
+/// Why a consumer did not start, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsumerError {
@@ -118,7 +118,7 @@ pub enum ConsumerError {
         #[source]
         error: TransportError,
     },
-    /// The transport cannot go on. Handlers were let finish, and what was in flight was given back.
+    /// The transport cannot go on. Handlers were allowed to finish, and the rest of the deliveries in flight was given back.
     #[error("the consumer of queue `{queue}` had to end: {error}")]
     Transport {
         /// The queue.
@@ -127,12 +127,12 @@ pub enum ConsumerError {
         #[source]
         error: TransportError,
     },
-    /// A layer failed while nothing was being handled (`poll_ready`), so that no message can pass it any more.
+    /// A layer failed in `poll_ready`, outside of any call, so that no message can pass it any more.
     #[error("the consumer of queue `{queue}` had to end: a layer is broken: {}", crate::redact(&.error.to_string()))]
     Layer {
         /// The queue.
         queue: String,
-        /// What the layer says.
+        /// The layer's error.
         error: crate::BoxError,
     },
 }

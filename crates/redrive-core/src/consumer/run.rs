@@ -1,4 +1,4 @@
-//! The loop: takes deliveries when the stack is ready for them, and ends in order.
+//! The main loop: takes deliveries when the stack is ready for them, and shuts down in order.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::OptionFuture;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 use tracing::Instrument;
@@ -16,9 +16,11 @@ use tracing::Instrument;
 use super::context::Context;
 use super::control::{Asked, Control};
 use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
+use super::health::{Change, HealthState, note};
 use super::in_flight_log::InFlightLog;
 use super::in_hand::Alone;
 use super::isolate::Isolation;
+use super::observe::Observers;
 use super::preflight::Preflight;
 use super::signal_state::SignalState;
 use super::suspects::{Rule, Step};
@@ -27,11 +29,10 @@ use super::{ConsumerError, Event, Report, Settings};
 use crate::service::ErasedService;
 use crate::transport::{Facts, OpenError, ReceiptOf, Received, Receiver, Transport, TransportError};
 
-/// How long handlers that were dropped may take to notice. At an await they notice at once; one that blocks its thread may
-/// never do.
+/// Time that dropped handlers get to stop. A handler stops at its next await; one that blocks its thread may never stop.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many deliveries that are there already are taken before anybody else is asked.
+/// Maximum number of available deliveries that the loop takes before it checks its other events.
 const MAX_BATCH: usize = 64;
 
 pub(crate) async fn run<T: Transport>(
@@ -41,17 +42,60 @@ pub(crate) async fn run<T: Transport>(
     control: Control,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
-    let context = start(transport, service, settings).await?;
+    let mut end = EndNoted { health: control.health().clone(), error: None };
+    let ended = run_to_end(transport, service, settings, control, shutdown).await;
+    end.error = ended.as_ref().err().map(ToString::to_string);
+    ended
+}
+
+/// Guard that records the end of the consumer, even if its future is dropped.
+struct EndNoted {
+    health: watch::Sender<HealthState>,
+    error: Option<String>,
+}
+
+impl Drop for EndNoted {
+    fn drop(&mut self) {
+        let panicked = || std::thread::panicking().then(|| "the consumer panicked".to_owned());
+        let error = self.error.take().or_else(panicked);
+        note(&self.health, &Change::Ended(error));
+    }
+}
+
+async fn run_to_end<T: Transport>(
+    transport: Arc<T>,
+    service: ErasedService,
+    settings: Settings,
+    control: Control,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Report, ConsumerError> {
+    let mut shutdown = pin!(shutdown);
+    let starting = start(Arc::clone(&transport), service, settings, control.health().clone());
+    let asked_to_end = async {
+        tokio::select! {
+            () = &mut shutdown => {}
+            () = control.stop_asked() => {}
+        }
+    };
+    let context = tokio::select! {
+        biased;
+        context = starting => context?,
+        () = asked_to_end => {
+            tracing::info!(queue = transport.queue(), "asked to end before it has started");
+            transport.close().await;
+            return Ok(Report::default());
+        }
+    };
     let (stop, stopped) = oneshot::channel::<()>();
-    // In a task of its own, on the threads of the workers: whoever waits here may be on another, and every batch of
-    // deliveries would wake a thread.
+    // The loop runs in a task of its own, on the workers' threads: the caller may await on another thread, and every batch of
+    // deliveries would then wake a thread.
     let mut loops = JoinSet::new();
     loops.spawn(run_started(context, control, stopped.map(drop)).in_current_span());
     let mut ended = pin!(loops.join_next());
     let report = tokio::select! {
         biased;
         report = &mut ended => report,
-        () = shutdown => {
+        () = &mut shutdown => {
             drop(stop);
             ended.await
         }
@@ -59,7 +103,7 @@ pub(crate) async fn run<T: Transport>(
     match report.map(|report| report.map_err(JoinError::try_into_panic)) {
         Some(Ok(report)) => report,
         Some(Err(Ok(panic))) => resume_unwind(panic),
-        // The runtime is being shut down: nobody waits for an answer.
+        // The runtime is shutting down: nobody waits for a result.
         Some(Err(Err(_))) | None => std::future::pending().await,
     }
 }
@@ -72,6 +116,7 @@ async fn run_started<T: Transport>(
     let context = Arc::new(context);
     let queue = context.queue();
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
+    context.note(&Change::Started);
     context.tell(&Event::Started { queue });
     let working = Arc::clone(&context);
     let mut workers =
@@ -81,29 +126,34 @@ async fn run_started<T: Transport>(
         });
     let ended = consume(&context, &control, &mut workers, shutdown).await;
     match &ended {
-        Ok(()) => tracing::info!(queue, "the consumer ends, as it was asked to"),
+        Ok(()) => tracing::info!(queue, "the consumer ends on request"),
         Err(error) => tracing::error!(%error, "the consumer ends"),
     }
+    context.note(&Change::Stopping);
     finish(&context, workers).await;
     let report = context.counters.report();
     tracing::info!(queue, ?report, "the consumer has ended");
-    context.tell(&Event::Stopped);
+    context.tell(&Event::Stopped { queue, error: ended.as_ref().err() });
     ended.map(|()| report)
 }
 
-/// Opens the transport, which refuses what the broker cannot do, and begins to take messages.
+/// Opens the transport, which refuses what the broker cannot do, and starts to take messages.
 async fn start<T: Transport>(
     transport: Arc<T>,
     service: ErasedService,
     settings: Settings,
+    health: watch::Sender<HealthState>,
 ) -> Result<Context<T>, ConsumerError> {
     let queue = transport.queue().to_owned();
     let refused = |what| ConsumerError::Ledger { queue: queue.clone(), what };
     let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
-    let (told, signals) =
-        SignalState::listen(settings.remembered().is_some(), move |facts: &Facts| changed.log(facts));
+    let (told, signals) = SignalState::listen(
+        settings.remembered().is_some(),
+        move |facts: &Facts| changed.log(facts),
+        connection_watch(&queue, &settings.observers, health.clone()),
+    );
     let receiver = match transport.open(&settings.needs, signals).await {
         Ok((receiver, facts)) => {
             told.opened(facts);
@@ -135,10 +185,10 @@ async fn start<T: Transport>(
         tracing::warn!(
             queue,
             named,
-            "by its ledger, a process died with these messages: each is handled alone"
+            "according to the ledger, a process died with these messages: each is handled alone"
         );
     }
-    let context = Context::new(transport, (receiver, told), service, settings, suspects, ledger);
+    let context = Context::new(transport, (receiver, told), service, settings, suspects, ledger, health);
     if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
         context.close().await;
         return Err(ConsumerError::Start { queue, error });
@@ -146,7 +196,30 @@ async fn start<T: Transport>(
     Ok(context)
 }
 
-/// Until the end is asked for, or something is broken for good.
+/// Reports to the health and the observers when the transport can no longer receive, and when it can again.
+fn connection_watch(
+    queue: &str,
+    observers: &Observers,
+    health: watch::Sender<HealthState>,
+) -> impl Fn(Result<(), TransportError>) + Send + Sync + use<> {
+    let (queue, observers) = (queue.to_owned(), observers.clone());
+    move |connection| match connection {
+        Err(error) => {
+            if note(&health, &Change::Interrupted(error.to_string())) {
+                observers.tell(&Event::Interrupted { queue: &queue, error: &error });
+            }
+        }
+        Ok(()) => {
+            let since = health.borrow().interrupted_since();
+            if note(&health, &Change::Recovered) {
+                let after = since.map_or(Duration::ZERO, |since| since.elapsed());
+                observers.tell(&Event::Recovered { queue: &queue, after });
+            }
+        }
+    }
+}
+
+/// Runs until somebody asks for the end, or until a fault that cannot be repaired.
 async fn consume<T: Transport>(
     context: &Arc<Context<T>>,
     control: &Control,
@@ -170,7 +243,7 @@ async fn take_in<T: Transport>(
     let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
     let mut shutdown = pin!(shutdown);
     let mut asked = control.subscribe();
-    // It may have been asked for before the start.
+    // The request may have come before the start.
     asked.mark_changed();
     let mut trouble = context.trouble.subscribe();
     let concurrency = context.settings.concurrency;
@@ -193,12 +266,12 @@ async fn take_in<T: Transport>(
             Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
             () = context.held.notified(), if intake.open() => intake.isolation.held(context).await.map_err(broken)?,
             Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
-            // A place in the layers that the idle intake holds is for who has a message.
+            // The idle intake releases the capacity that it holds in the layers: another task already has a message for it.
             () = context.stack_wanted.notified() => intake.next = None,
             taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
                 let mut taken = taken;
                 for left in (0..MAX_BATCH).rev() {
-                    // Closed by somebody else.
+                    // Somebody else closed the transport.
                     let Some((ready, received)) = taken? else { return Ok(()) };
                     let isolation = &mut intake.isolation;
                     let (step, received) = if isolation.ordinary(context, &received.delivery) {
@@ -215,9 +288,9 @@ async fn take_in<T: Transport>(
                         isolation.widen(context, suspects).await.map_err(broken)?;
                     }
                     let most = isolation.most(concurrency, || workers.open(), || context.on_hold.now());
-                    // There is no less room than was found; others may have ended since.
+                    // There is at least as much room as before, less one; other jobs may have ended since.
                     room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
-                    // What is taken is handed to a worker: nothing is taken in the last turn.
+                    // Every delivery taken must go to a worker: the last round takes none.
                     if left == 0 || room == 0 || !intake.open() {
                         break;
                     }
@@ -232,16 +305,16 @@ async fn take_in<T: Transport>(
     }
 }
 
-/// A delivery, a stack that is ready for it, and what is held while it is handled alone.
+/// A delivery, a stack that is ready for it, and the guard held while it is handled alone.
 type Job<R> = (ErasedService, Received<R>, Alone);
 
-/// What stands between the transport and the workers.
+/// State of the intake, between the transport and the workers.
 struct Intake<R> {
-    /// As asked.
+    /// True while a pause is requested.
     paused: bool,
-    /// While copies cannot be stored.
+    /// True while copies cannot be stored.
     shut: bool,
-    /// A clone of the stack that is, or is becoming, ready for the next delivery.
+    /// A clone of the stack that is ready, or becoming ready, for the next delivery.
     next: Option<ErasedService>,
     isolation: Isolation<R>,
 }
@@ -251,7 +324,7 @@ impl<R: Send + 'static> Intake<R> {
         !self.paused && !self.shut
     }
 
-    /// Takes no message that there is no room for: first the stack is ready, then a delivery is received. Cancel safe.
+    /// Waits until the stack is ready, then receives a delivery: takes no message without room for it. Cancel safe.
     async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
         &mut self,
         context: &Context<T>,
@@ -270,11 +343,14 @@ impl<R: Send + 'static> Intake<R> {
             return;
         }
         self.paused = true;
-        // What is ready holds permits of the layers.
+        // A stack that is ready holds permits of the layers.
         self.next = None;
         self.isolation.give_back_kept(context).await;
         give_back_unstarted(context).await;
-        tracing::info!(queue = context.queue(), "paused, as asked");
+        let queue = context.queue();
+        tracing::info!(queue, "paused, as asked");
+        context.note(&Change::Paused);
+        context.tell(&Event::Paused { queue });
     }
 
     async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(
@@ -288,7 +364,10 @@ impl<R: Send + 'static> Intake<R> {
             context.receiver.set_limit(limit).await?;
         }
         self.paused = false;
-        tracing::info!(queue = context.queue(), "resumed, as asked");
+        let queue = context.queue();
+        tracing::info!(queue, "resumed, as asked");
+        context.note(&Change::Resumed);
+        context.tell(&Event::Resumed { queue });
         Ok(())
     }
 
@@ -305,15 +384,17 @@ impl<R: Send + 'static> Intake<R> {
         if shut {
             self.next = None;
             tracing::error!(queue, "takes no more messages: copies cannot be stored");
-            context.tell(&Event::IntakePaused);
+            context.note(&Change::Blocked);
+            context.tell(&Event::IntakePaused { queue });
         } else {
             tracing::info!(queue, "takes messages again: copies can be stored");
-            context.tell(&Event::IntakeResumed);
+            context.note(&Change::Unblocked);
+            context.tell(&Event::IntakeResumed { queue });
         }
     }
 }
 
-/// Lets the workers finish within the grace period, then has them give back, then parts from the broker.
+/// Lets the workers finish within the grace period, then makes them give back, then closes the transport.
 async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<ReceiptOf<T>>>) {
     let finishing = async {
         tokio::join!(give_back_unstarted(context), workers.all_done(reap));
@@ -330,21 +411,21 @@ async fn finish<T: Transport>(context: &Context<T>, mut workers: Workers<Job<Rec
         if timeout(ABORT_TIMEOUT, workers.all_done(reap)).await.is_err() {
             tracing::error!(
                 blocked = workers.open(),
-                "handlers block their threads: they are left behind, and their messages go back with the connection"
+                "handlers block their threads: they are abandoned, and the broker takes their messages back with the connection"
             );
         }
     }
     if timeout(BROKER_TIMEOUT, context.close()).await.is_err() {
         tracing::warn!("the transport did not close in time");
     }
-    // Those that wait for a job hold the ledger, and whoever runs the next consumer may want it at once.
+    // Idle workers hold the ledger too, and the next consumer may need it at once.
     if workers.open() == 0 {
         let _ = timeout(BROKER_TIMEOUT, workers.all_gone()).await;
     }
 }
 
-/// Handlers and layers cannot bring a worker down; this would be our own fault, or an observer's. The message is given
-/// back by its receipt.
+/// Logs a worker that panicked. Panics of handlers and layers are caught earlier; this one comes from redrive itself, or from an
+/// observer. The dropped receipt gives the message back.
 fn reap(worker: Result<(), JoinError>) {
     if let Err(error) = worker
         && error.is_panic()

@@ -1,4 +1,4 @@
-//! Carrying a settlement out, until it is done or the delivery is lost.
+//! Carries out a settlement, until it succeeds or the delivery is lost.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -17,23 +17,23 @@ use crate::message::Message;
 use crate::settlement::Settlement;
 use crate::transport::{ReceiptOf, Receiver, SettleError, Transport, TransportError, TransportErrorKind};
 
-/// How carrying out a settlement ended.
+/// Result of carrying out a settlement.
 #[derive(Debug)]
 pub(crate) enum Ended<R> {
-    /// As asked.
+    /// Settled as decided.
     Settled,
-    /// Given back instead: the copy could not be stored before the consumer had to end.
+    /// Given back instead: the consumer had to end before the copy could be stored.
     GivenBack,
-    /// There was no room for the copy until its wait was over: it is handled from the hand.
+    /// The copy found no room until its wait was over: the consumer handles it now, without storing it.
     Due { copy: Message, receipt: R },
     /// The delivery is no longer in flight; it comes again.
     Lost,
 }
 
 impl<T: Transport> Context<T> {
-    /// While a copy cannot be stored, the delivery stays in flight and the intake stays shut: the handler does not run
-    /// again for it, and nothing is acknowledged. A copy that is to come back and finds no room does not shut the intake:
-    /// what is taken in may be what makes room.
+    /// Settles, and tries again while a copy cannot be stored. Meanwhile the delivery stays in flight and the intake stays shut:
+    /// the handler does not run again for this delivery, and nothing is acknowledged. A rescheduled copy that finds no room does
+    /// not shut the intake: handling further messages may be what makes room.
     pub(crate) async fn settle(
         &self,
         delivery: &Delivery,
@@ -47,7 +47,7 @@ impl<T: Transport> Context<T> {
                 self.after(in_hand, &settlement);
                 Ended::Settled
             }
-            // In a box: most need not carry the room for this along.
+            // Boxed: most settlements succeed at once, and their futures should not reserve room for this.
             Err(failed) => Box::pin(self.settle_after(failed, delivery, in_hand, settlement)).await,
         }
     }
@@ -67,7 +67,7 @@ impl<T: Transport> Context<T> {
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
             let Some(receipt) = held else {
                 tracing::warn!(%error, settlement = settlement.name(), "not settled: the message comes again");
-                // What the handler acknowledged, and what has its copy, is done: only the broker does not know yet.
+                // An acknowledged message, and one whose copy is stored, is done: only the broker does not know it yet.
                 if copy_stored || settlement == Settlement::Complete {
                     self.after(in_hand, &settlement);
                 }
@@ -85,7 +85,7 @@ impl<T: Transport> Context<T> {
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
-                        tracing::warn!(%error, id = delivery.id(), "no room for the copy: it is handled from the hand");
+                        tracing::warn!(%error, id = delivery.id(), "no room for the copy: the handler runs again without a stored copy");
                         return Ended::Due { copy, receipt };
                     }
                     if tries == 1 {
@@ -94,8 +94,8 @@ impl<T: Transport> Context<T> {
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
                 } else if error.kind() == TransportErrorKind::TooLarge {
-                    // The fault is this message's, and time does not mend it: the others must not wait for that, also
-                    // where it was handled alone. Its handler is done.
+                    // This message itself is the cause, and waiting does not cure it: other messages must not wait for it, even
+                    // if it was handled alone. Its handler is done.
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     if tries == 1 {
                         tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
@@ -104,7 +104,7 @@ impl<T: Transport> Context<T> {
                     trouble.get_or_insert_with(|| self.trouble.begin());
                     tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
                 }
-                // The word may come while the next try is under way: it is listened for from before that.
+                // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
                 if !self.wait_unless_over(wait, word).await {
                     return self.give_back(in_hand, receipt).await;
@@ -122,7 +122,7 @@ impl<T: Transport> Context<T> {
         unreachable!("the tries do not end")
     }
 
-    /// Gives a delivery back as planned, or as it is: a copy that cannot be stored is not worth holding it for.
+    /// Gives a delivery back as planned. If the copy cannot be stored, gives the delivery back unchanged instead of holding it.
     pub(crate) async fn release_by(
         &self,
         delivery: &Delivery,
@@ -142,7 +142,7 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
         match held {
             Some(receipt) => {
-                tracing::warn!(%error, "not given back as a copy: given back as it is, which counts");
+                tracing::warn!(%error, "the copy could not be given back: giving back the original, which counts as a delivery");
                 self.give_back(in_hand, receipt).await
             }
             None => {
@@ -155,7 +155,7 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// Gives a delivery back as it is; when even that fails the broker notices by itself that nobody has it any more.
+    /// Gives a delivery back unchanged. If even that fails, the broker notices by itself that the consumer no longer holds it.
     async fn give_back(&self, in_hand: &mut InHand, receipt: ReceiptOf<T>) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &Settlement::Release);
         match self.receiver.settle(receipt, Settlement::Release).await {
@@ -164,7 +164,7 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// What can never be copied can still be moved by the broker itself.
+    /// Returns the settlement for a message that can never be copied: the broker itself can still move it.
     fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
         let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
         (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
@@ -179,7 +179,7 @@ impl<T: Transport> Context<T> {
         Box::pin(self.told.recovered())
     }
 
-    /// Less when the transport says that it is worth trying again. False when the time is over first.
+    /// Waits for `wait`, or until the transport signals recovery. Returns false if the grace period ends first.
     async fn wait_unless_over(&self, wait: Duration, recovered: impl Future<Output = ()>) -> bool {
         tokio::select! {
             () = self.over() => false,
@@ -188,7 +188,8 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// What stays with the broker may be back at once: that it comes again is noted before the broker is told.
+    /// Notes that a message is expected again, before telling the broker: a message that stays with the broker may come back at
+    /// once.
     fn before(&self, in_hand: &mut InHand, settlement: &Settlement) {
         if matches!(settlement, Settlement::Release | Settlement::RetryInPlace { .. }) {
             self.leave(in_hand, SettledCache::comes_again);
@@ -198,7 +199,7 @@ impl<T: Transport> Context<T> {
     fn after(&self, in_hand: &mut InHand, settlement: &Settlement) {
         let done = match settlement {
             Settlement::Complete | Settlement::Shelve { .. } => true,
-            // Where a crash of the broker takes the copy with it, the original that comes again is all there is.
+            // If a crash of the broker can lose the copy, the redelivered original is the only one left.
             Settlement::Reschedule { wait, .. } => wait.is_zero() || self.told.facts().delays.survive_crashes,
             // The message stays with the broker: when it comes again, it is not done.
             Settlement::Release | Settlement::RetryInPlace { .. } | Settlement::NativeDeadLetter => false,
@@ -206,7 +207,7 @@ impl<T: Transport> Context<T> {
         self.leave(in_hand, if done { SettledCache::done } else { SettledCache::settled });
     }
 
-    /// Its handler is done: others need not wait until it is settled, which may take for ever.
+    /// Marks a delivery whose handler is done: other deliveries need not wait for its settlement, which may never succeed.
     fn hold(&self, in_hand: &mut InHand) -> Guard {
         if in_hand.alone.take().is_some() {
             self.held.notify_one();

@@ -1,15 +1,15 @@
-//! Which deliveries are done although the broker may not know it. Pure.
+//! Remembers which deliveries are done although the broker may not know it. Pure.
 //!
-//! An acknowledgement that is lost with its connection brings its message back. Where the broker numbers its messages
-//! ([`Delivery::broker_number`]), that message is known again by its number. Elsewhere only its content tells, and two
-//! messages may be alike in everything: publishers with ids from their business publish the same thing twice, and mean it.
-//! So what was settled is believed to come again
+//! If an acknowledgement is lost with its connection, the broker delivers the message again. Where the broker numbers its
+//! messages ([`Delivery::broker_number`]), the number identifies that message. Elsewhere only its content does, and two messages
+//! may have identical content: publishers that take ids from their business may publish the same message twice on purpose.
+//! Therefore a settled message is taken for a redelivery of itself
 //!
 //! - only after an interruption: without one, the broker keeps what it was told;
-//! - only where the broker may not have been told: it limits how many are in flight, so only that many of the last are in
-//!   doubt, and of these only the latest;
-//! - only soon after the interruption, which is when it comes again;
-//! - only after every other message like it that is known to come again, because it was in flight and not done;
+//! - only if the broker may not have been told: it limits how many deliveries are in flight, so at most that many of the last
+//!   settlements are in doubt, and of these only the latest;
+//! - only soon after the interruption, which is when the broker redelivers;
+//! - only after every identical message that is known to come again, because it was in flight and not done;
 //! - only once for each time that it was settled.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,42 +23,42 @@ use tokio::time::{Duration, Instant};
 use crate::delivery::Delivery;
 use crate::headers::Value;
 
-/// An acknowledgement that was sent longer than this before the connection is back has arrived: a connection that is dead is noticed
-/// after two heartbeats, and then made again.
+/// An acknowledgement that was sent longer than this before the reconnect has arrived: a dead connection is noticed after two
+/// heartbeats, and then made again.
 const IN_DOUBT_FOR: Duration = Duration::from_secs(180);
-/// What was in flight comes again within this time after the connection is back.
+/// Time after the reconnect within which deliveries that were in flight come again.
 pub(crate) const COMES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// For so long nothing is taken for done where it is not known what comes again undone.
+/// Time during which nothing is taken for done, while it is not known which unfinished messages come again.
 const UNSURE_FOR: Duration = Duration::from_secs(600);
 
-/// What is done, by message. One whose acknowledgement was lost is known when it comes again, and deduplicated.
+/// Messages that are done. If an acknowledgement was lost, the cache recognizes the message when it comes again.
 ///
-/// A message without an id of its own is not remembered where the broker does not number its messages.
+/// Where the broker does not number its messages, a message without an id of its own is not remembered.
 pub(crate) struct SettledCache {
-    /// How many there were before the newest delivery.
+    /// Number of interruptions before the newest delivery.
     interruptions: u64,
-    /// How many of each are in flight that came after the last interruption.
+    /// Number of deliveries in flight for each message, among those that arrived after the last interruption.
     in_hand: HashMap<u64, u32, RandomState>,
-    /// When the last one was over.
+    /// End of the last interruption.
     resumed: Option<Instant>,
-    /// The last of these that were settled.
+    /// The latest settlements among those deliveries.
     settled: VecDeque<Settled>,
-    /// As many of them can be in doubt.
+    /// Maximum number of deliveries in flight, and so of settlements in doubt.
     most_in_hand: usize,
     doubts: Doubts,
-    /// Those that the broker numbers.
+    /// Settled messages that the broker numbers.
     numbered: Numbered,
-    // Keyed per process, and nothing of it is ever shown: nobody outside can make two messages collide. Fast on large
-    // bodies: every message passes it.
+    // Seeded per process, and no hash leaves the process: nobody outside can make two messages collide. Fast on large bodies,
+    // because every message is hashed.
     hasher: RandomState,
 }
 
-/// Who a delivery in flight is; given back to the cache when it is known what became of it.
+/// Identity of a delivery in flight. It goes back to the cache when the outcome is known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ticket {
-    /// Known by its number.
+    /// Identified by its number.
     Numbered(u64),
-    /// Known by its content, and by the interruptions before it.
+    /// Identified by its content, and by the number of interruptions before it.
     Alike { key: u64, interruptions: u64 },
 }
 
@@ -81,15 +81,15 @@ impl SettledCache {
         }
     }
 
-    /// Whether this delivery is the first after an interruption: [`interrupted`](Self::interrupted) comes before anything
-    /// else then.
+    /// Returns true if this delivery is the first after an interruption. In that case, call [`interrupted`](Self::interrupted)
+    /// before anything else.
     pub(crate) fn is_first_with(&self, delivery: &Delivery) -> bool {
         delivery.interruptions() > self.interruptions
     }
 
-    /// After an interruption that was over at `resumed`: what was in flight and is not done comes again, and so does what the
-    /// transport had not handed over yet. Whether the broker knows of the last that were settled is in doubt. Where it is
-    /// not known what comes again undone (`None`), nothing is taken for done for a while.
+    /// Records an interruption that ended at `resumed`. Deliveries that were in flight and are not done come again, and so do
+    /// those that the transport had not handed over yet. The broker may or may not know of the last settlements. If it is not
+    /// known which unfinished messages come again (`unreceived` is `None`), nothing is taken for done for [`UNSURE_FOR`].
     pub(crate) fn interrupted(
         &mut self,
         interruptions: u64,
@@ -98,7 +98,7 @@ impl SettledCache {
     ) {
         let earlier = self.resumed.replace(resumed);
         self.interruptions = interruptions;
-        // What did not come again in time was not lost.
+        // An acknowledgement whose message did not come again in time was not lost.
         let stale = earlier.is_none_or(|earlier| resumed.duration_since(earlier) > COMES_AGAIN_WITHIN);
         self.doubts.begin(stale);
         if unreceived.is_none() {
@@ -119,7 +119,7 @@ impl SettledCache {
         }
     }
 
-    /// Whether it is done. Changes nothing.
+    /// Returns true if the delivery is done. Changes nothing.
     pub(crate) fn knows(&self, delivery: &Delivery, now: Instant) -> bool {
         if !delivery.redelivered() {
             return false;
@@ -131,7 +131,8 @@ impl SettledCache {
         }
     }
 
-    /// It is in flight now; answers whether it is done. Of those that are alike the first to come is one that is not done.
+    /// Records a delivery in flight. Returns true if it is done. Of several identical messages, those that are not done come
+    /// first.
     pub(crate) fn arrived(&mut self, delivery: &Delivery, now: Instant) -> (bool, Option<Ticket>) {
         let Some(key) = key(&self.hasher, delivery) else { return (false, None) };
         if delivery.broker_number().is_some() {
@@ -152,19 +153,19 @@ impl SettledCache {
         (known, Some(Ticket::Alike { key, interruptions }))
     }
 
-    /// It is done, or the broker has its copy; that the broker knows is not sure.
+    /// Records that the delivery is done, or that the broker has its copy. The broker may still not know that.
     pub(crate) fn done(&mut self, ticket: &Ticket, now: Instant) {
         match *ticket {
             Ticket::Numbered(key) => self.numbered.insert(key),
             Ticket::Alike { key, interruptions } if interruptions == self.interruptions => {
                 self.settle(key, now, true);
             }
-            // Where it came again meanwhile there is nothing left that could come.
+            // If the message has come again meanwhile, no further redelivery is expected.
             Ticket::Alike { key, .. } => self.doubts.done_late(key),
         }
     }
 
-    /// It was settled otherwise; should the broker not know, it comes again, and is not done.
+    /// Records any other settlement: if the broker does not know of it, the message comes again, and is not done.
     pub(crate) fn settled(&mut self, ticket: &Ticket, now: Instant) {
         if let Ticket::Alike { key, interruptions } = *ticket
             && interruptions == self.interruptions
@@ -173,7 +174,8 @@ impl SettledCache {
         }
     }
 
-    /// It stays with the broker, which hands it out again: before the broker is told, since it may be back at once.
+    /// Records that the broker keeps the message and delivers it again. Call this before telling the broker: the message may be
+    /// back at once.
     pub(crate) fn comes_again(&mut self, ticket: &Ticket, now: Instant) {
         if let Ticket::Alike { key, interruptions } = *ticket
             && interruptions == self.interruptions
@@ -191,7 +193,7 @@ impl SettledCache {
         self.settled.push_back(Settled { key, at, done });
     }
 
-    /// Whether something that is done may come now, in the place of this.
+    /// Returns true if, instead of this delivery, a redelivery of a message that is done may have arrived.
     fn believes(&self, delivery: &Delivery, now: Instant) -> bool {
         let sure = self.doubts.unsure_since.is_none_or(|since| now.duration_since(since) > UNSURE_FOR);
         let in_time = self.resumed.is_some_and(|resumed| now.duration_since(resumed) <= COMES_AGAIN_WITHIN);
@@ -208,8 +210,8 @@ impl SettledCache {
     }
 }
 
-/// Everything that a publisher may change, and what redrive counts. Two that are taken for one may lose the second;
-/// one that is taken for two is only handled twice.
+/// Hashes everything that a publisher may change, and redrive's counts. If two messages are taken for one, the second may be
+/// lost; if one message is taken for two, it is only handled twice.
 fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     let history = delivery.history();
     let message = delivery.message();
@@ -220,10 +222,10 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
         return None;
     }
     let mut key = hasher.build_hasher();
-    // Numbers are taken together: every single one would cost a round.
+    // Two numbers in one write: each write costs a round of the hash.
     key.write_u64(u64::from(history.copy_number) << 32 | u64::from(history.failures()));
     key.write_u32(history.redrives.or_highest());
-    // A queue that was recreated gives its numbers again.
+    // A recreated queue issues the same numbers again.
     (id, number, delivery.came_at()).hash(&mut key);
     (&**message.body(), delivery.exchange(), delivery.routing_key()).hash(&mut key);
     let of_content = (&properties.content_type, &properties.content_encoding, &properties.kind);
@@ -239,40 +241,40 @@ fn key(hasher: &RandomState, delivery: &Delivery) -> Option<u64> {
     Some(key.finish())
 }
 
-/// The last settlements.
+/// One of the latest settlements.
 struct Settled {
     key: u64,
     at: Instant,
     done: bool,
 }
 
-/// How many messages of the same content may come again, by content. Those that came up first are forgotten first.
+/// Counts, by content, how many identical messages may come again. Forgets the oldest entry first.
 struct Doubts {
     of: HashMap<u64, Doubt, RandomState>,
-    /// All that are there, and some that are no more.
+    /// Keys in order of creation, including some whose entries are gone.
     order: VecDeque<u64>,
     capacity: usize,
-    /// When something was forgotten that comes again undone.
+    /// When an entry was forgotten whose message comes again and is not done.
     unsure_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Doubt {
-    /// Not done, and known to come again.
+    /// Number of messages that are not done and known to come again.
     open: u32,
-    /// Done, and may come again.
+    /// Number of messages that are done and may come again.
     done: u32,
 }
 
 impl Doubt {
-    /// Whether the next one to come is done.
+    /// Returns true if the next message to come is done.
     fn is_done(&self) -> bool {
         self.open == 0 && self.done > 0
     }
 }
 
 impl Doubts {
-    /// With an interruption; where what was done before is `stale`, it does not come again any more.
+    /// Begins a new interruption. If earlier doubts are `stale`, messages that are done no longer come again.
     fn begin(&mut self, stale: bool) {
         if stale {
             self.of.values_mut().for_each(|doubt| doubt.done = 0);
@@ -305,7 +307,7 @@ impl Doubts {
         }
     }
 
-    /// One came; answers whether it is one that is done, where that is believed.
+    /// Records an arrival. Returns true if it is one that is done, and `believed` allows that.
     fn take(&mut self, key: u64, believed: bool) -> bool {
         let Some(doubt) = self.of.get_mut(&key) else { return false };
         let known = believed && doubt.is_done();
@@ -317,7 +319,7 @@ impl Doubts {
         known
     }
 
-    /// One that is known to come again is done after all.
+    /// Records that a message known to come again is done after all.
     fn done_late(&mut self, key: u64) {
         if let Some(doubt) = self.of.get_mut(&key).filter(|doubt| doubt.open > 0) {
             doubt.open -= 1;
@@ -326,7 +328,7 @@ impl Doubts {
     }
 }
 
-/// The last that were settled, each once.
+/// The latest settled numbers, each once.
 struct Numbered {
     keys: HashSet<u64, RandomState>,
     order: VecDeque<u64>,

@@ -58,7 +58,7 @@ fn again(delivery: Delivery, interruptions: u64) -> Delivery {
     delivery.marked_redelivered(true).after_interruptions(interruptions)
 }
 
-/// It arrives, and is settled.
+/// A delivery arrives, and is settled.
 fn settle(cache: &mut Cache, delivery: &Delivery) {
     let (known, ticket) = cache.arrived(delivery);
     assert!(!known);
@@ -317,8 +317,8 @@ fn a_message_without_an_id_is_remembered_only_by_its_number() {
     assert!(cache.knows(&again(nameless().with_broker_number(7), 1)));
 }
 
-/// A broker with messages that are all alike, and a consumer whose connection is cut now and then: in some cuts
-/// acknowledgements are lost, in others not.
+/// A broker with identical messages, and a consumer whose connection is cut from time to time: some cuts lose acknowledgements,
+/// others do not.
 #[derive(Debug, Clone)]
 enum Act {
     HandOut,
@@ -339,7 +339,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// As many are handled as there are messages, whatever is cut.
+    /// The number of handled messages equals the number of published ones, whatever is cut.
     #[test]
     fn none_of_those_that_are_alike_goes_unhandled(
         messages in 1_usize..6,
@@ -347,7 +347,7 @@ proptest! {
     ) {
         let mut cache = cache(100);
         let (mut interruptions, mut handled) = (1, 0);
-        // At the broker: whether each is marked as redelivered. In the transport; in flight; told to be removed.
+        // `queue`: at the broker, whether each is marked as redelivered. Then: in the transport; in flight; told to be removed.
         let mut queue: VecDeque<bool> = (0..messages).map(|_| false).collect();
         let mut inbox: VecDeque<bool> = VecDeque::new();
         let mut in_hand: VecDeque<(bool, Ticket)> = VecDeque::new();
@@ -370,7 +370,7 @@ proptest! {
                         untold += 1;
                     }
                 }
-                // What is known is removed, and not given back.
+                // A known message is removed, not given back.
                 Act::GiveBack => {
                     if let Some((_, ticket)) = in_hand.pop_front_if(|(known, _)| !*known) {
                         cache.comes_again(&ticket);
@@ -390,7 +390,7 @@ proptest! {
                         if known {
                             cache.done(&ticket);
                         } else {
-                            // Its handler fails.
+                            // The handler fails.
                             handled -= 1;
                         }
                     }

@@ -1,4 +1,4 @@
-//! What the transport told beside the deliveries.
+//! What the transport has signalled, apart from deliveries.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -6,15 +6,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::delivery::Delivery;
-use crate::transport::{Facts, Signal, Signals};
+use crate::transport::{Facts, Signal, Signals, TransportError};
 
-/// How many deliveries that were never received are kept, at most, or twice what came with one interruption: as long as
-/// nothing is received there may be one interruption after the other.
+/// Maximum number of lost, never received deliveries that are kept, or twice the number of one interruption if that is more:
+/// while nothing is received, one interruption may follow another.
 const MOST_UNRECEIVED: usize = 1024;
 
-/// Filled by [`Signals`], from before the transport is opened on.
+/// State that [`Signals`] update, from before the transport is opened.
 pub(crate) struct SignalState {
-    /// `None`: not opened yet, and nothing has changed.
+    /// `None`: the transport is not opened, and no facts have changed.
     facts: RwLock<Option<Arc<Facts>>>,
     interruption: Mutex<Interruption>,
     recoveries: watch::Sender<u64>,
@@ -26,15 +26,17 @@ struct Interruption {
     unreceived: Unreceived,
 }
 
-/// Deliveries that came again because their connection was lost before they were received; to nobody's fault.
+/// Deliveries that come again because their connection was lost before they were received; no message is to blame.
 struct Unreceived(Option<Vec<Delivery>>);
 
 impl SignalState {
-    /// Nothing yet; and where to tell it. `remembers`: whether anybody asks for what was never received. `changed` is called
-    /// with facts that are told after [`opened`](Self::opened) and differ from those before.
+    /// Creates an empty state, and the signals that fill it. `remembers`: whether lost, never received deliveries are needed.
+    /// `changed` is called with facts that are signalled after [`opened`](Self::opened) and differ from the previous ones,
+    /// `connection` whenever the transport signals whether it can receive.
     pub(crate) fn listen(
         remembers: bool,
         changed: impl Fn(&Facts) + Send + Sync + 'static,
+        connection: impl Fn(Result<(), TransportError>) + Send + Sync + 'static,
     ) -> (Arc<Self>, Signals) {
         let told = Arc::new(Self {
             facts: RwLock::default(),
@@ -51,6 +53,8 @@ impl SignalState {
                 }
             }
             Signal::Recovered => listener.recoveries.send_modify(|times| *times += 1),
+            Signal::Disconnected(error) => connection(Err(error)),
+            Signal::Connected => connection(Ok(())),
             Signal::FactsChanged(facts) => {
                 let facts = Arc::new(facts);
                 let mut known = listener.facts.write().unwrap_or_else(PoisonError::into_inner);
@@ -64,37 +68,38 @@ impl SignalState {
         (told, signals)
     }
 
-    /// What the transport said when it was opened, unless it has told of a change since.
+    /// Stores the facts returned by opening the transport, unless it has signalled a change since.
     pub(crate) fn opened(&self, facts: Facts) {
         let mut known = self.facts.write().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert_with(|| Arc::new(facts));
     }
 
-    /// What is known of the broker now.
+    /// Returns the current facts of the broker.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         let known = self.facts.read().unwrap_or_else(PoisonError::into_inner);
         known.clone().expect("nobody asks before the transport was opened")
     }
 
-    /// Of the facts the one that each delivery needs: nothing is cloned for it.
+    /// Returns the one fact that each delivery needs, without cloning the facts.
     pub(crate) fn delivery_limit(&self) -> Option<u32> {
         let known = self.facts.read().unwrap_or_else(PoisonError::into_inner);
         known.as_ref().and_then(|facts| facts.limits.deliveries)
     }
 
-    /// When deliveries in flight were last lost and began to come again, though this process lived on.
+    /// Returns when deliveries in flight were last lost and began to come again while this process lived on.
     pub(crate) fn interrupted_at(&self) -> Option<Instant> {
         self.interruption().at
     }
 
-    /// When that was, and what was lost before it was received, since this was asked for the last time; `None`: too many.
+    /// Returns the time of the last interruption, and the deliveries lost before they were received since the previous call;
+    /// `None`: too many to keep.
     pub(crate) fn take_interruption(&self) -> (Instant, Option<Vec<Delivery>>) {
         let mut interruption = self.interruption();
         let unreceived = std::mem::take(&mut interruption.unreceived);
         (interruption.at.unwrap_or_else(Instant::now), unreceived.0)
     }
 
-    /// Resolves when what could not be stored is worth trying again at once. Listens from the call on.
+    /// Resolves when a failed store is worth trying again at once. Subscribes at the call.
     pub(crate) fn recovered(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut recoveries = self.recoveries.subscribe();
         async move {
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_was_never_received_is_kept_until_it_is_too_much() {
-        let (told, signals) = SignalState::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {}, drop);
         let unreceived = || told.take_interruption().1.map(|deliveries| deliveries.len());
         signals.send(Signal::Interrupted { unreceived: deliveries(MOST_UNRECEIVED - 1) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
@@ -150,14 +155,14 @@ mod tests {
         signals.send(Signal::Interrupted { unreceived: deliveries(5 * MOST_UNRECEIVED) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(unreceived(), None);
-        let (told, signals) = SignalState::listen(false, |_| {});
+        let (told, signals) = SignalState::listen(false, |_| {}, drop);
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(told.take_interruption().1.map(|deliveries| deliveries.len()), Some(0), "nobody asks");
     }
 
     #[test]
     fn a_change_that_was_told_before_is_newer_than_what_opening_answers() {
-        let (told, signals) = SignalState::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {}, drop);
         signals.send(Signal::FactsChanged(Facts::new("newer")));
         told.opened(Facts::new("older"));
         assert_eq!(told.facts().system, "newer");
@@ -167,7 +172,8 @@ mod tests {
     fn each_change_after_the_opening_is_told_once() {
         let changes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&changes);
-        let (told, signals) = SignalState::listen(true, move |facts| seen.lock().unwrap().push(facts.system));
+        let (told, signals) =
+            SignalState::listen(true, move |facts| seen.lock().unwrap().push(facts.system), drop);
         told.opened(Facts::new("old"));
         for system in ["old", "new", "new", "newer"] {
             signals.send(Signal::FactsChanged(Facts::new(system)));
@@ -177,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_recovery_is_heard_from_the_call_on() {
-        let (told, signals) = SignalState::listen(true, |_| {});
+        let (told, signals) = SignalState::listen(true, |_| {}, drop);
         signals.send(Signal::Recovered);
         let mut recovered = Box::pin(told.recovered());
         assert!((&mut recovered).now_or_never().is_none(), "that was before");

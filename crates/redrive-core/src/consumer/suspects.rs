@@ -1,43 +1,45 @@
-//! Which deliveries may be the reason why a process died, and when to handle them alone. Pure.
+//! Decides which deliveries may have killed a process, and when to handle them alone. Pure.
 //!
-//! A broker that counts charges every delivery that a dead process had in flight, also those that no handler saw. One
-//! killer would so drag all of its neighbours to the shelf. Hence what was handed out before is handled with nothing
-//! else in flight: the innocent come to an end, and the killer dies by itself until it was handed out too often.
+//! A broker that counts deliveries charges every delivery that a dead process had in flight, even those that no handler saw. One
+//! killer would thus send all of its neighbours to the shelf. Therefore messages that were handed out before are handled with
+//! nothing else in flight: an innocent message comes to an end, and the killer dies alone until it was handed out too often.
 
 use crate::delivery::Delivery;
 use crate::needs::Needs;
 use crate::transport::Facts;
 
-/// Which deliveries the consumer takes for a possible reason of a process's death, and handles alone: one at a time,
-/// with nothing else in flight at the consumer. Default: [`Suspects::by_count`].
+/// Decides which deliveries the consumer suspects of having killed a process. It handles these alone: one at a time, with nothing
+/// else in flight at the consumer. Default: [`Suspects::by_count`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspects {
-    /// From this delivery on; `None`: what the broker's way of counting suggests.
+    /// First delivery count that is suspect; `None`: chosen to fit the broker's way of counting.
     from: Option<u32>,
     by_mark: bool,
     off: bool,
 }
 
 impl Suspects {
-    /// What the broker counted as handed out before without coming to an end. Where giving back is counted too
-    /// (RabbitMQ before 4.3, Service Bus by REST), one delivery more than that, since a first return in order is counted
-    /// there: what was handed out once before is only doubtful, and handled alone by a consumer that began, or met a
-    /// suspect, less than ten seconds ago. On a queue that does not count, and where the broker counts failures with it (it
-    /// retries [in place](crate::InPlace)): only what the [ledger](crate::Consumer::ledger) names.
+    /// Suspects deliveries that the broker counted as handed out before without coming to an end.
+    ///
+    /// Where the broker also counts a delivery that is given back (RabbitMQ before 4.3, Service Bus by REST), the threshold is
+    /// one delivery higher, because an orderly first return is counted there. A message that was handed out once before is then
+    /// only doubtful: it is handled alone by a consumer that started, or met a suspect, less than ten seconds ago. On a queue
+    /// that does not count, and where the broker's count includes failures (it retries [in place](crate::InPlace)), only the
+    /// messages that the [ledger](crate::Consumer::ledger) names are suspects.
     #[must_use]
     pub fn by_count() -> Self {
         Self { from: None, by_mark: false, off: false }
     }
 
-    /// Only what is handed out for this time or more (at least 2). Lower than what
-    /// [`poison_after`](crate::DeadLetterBackoff::poison_after) allows, or it comes too late.
+    /// Suspects only deliveries that are handed out for this time or more (at least 2). Choose a value below the limit of
+    /// [`poison_after`](crate::DeadLetterBackoff::poison_after): otherwise isolation comes too late.
     #[must_use]
     pub fn from_delivery(times: u32) -> Self {
         Self { from: Some(times.max(2)), by_mark: false, off: false }
     }
 
-    /// On a queue that does not count, also whatever is marked as redelivered. Everything that was ever given back
-    /// carries that mark, and it bounds nothing: a killer is then handled first, alone and without end, unless a
+    /// On a queue that does not count, also suspects every delivery that is marked as redelivered. Every message that was ever
+    /// given back carries that mark, and the mark sets no limit: a killer is then handled first, alone and without end, unless a
     /// [ledger](crate::Consumer::ledger) counts.
     #[must_use]
     pub fn also_by_mark(mut self) -> Self {
@@ -45,7 +47,7 @@ impl Suspects {
         self
     }
 
-    /// None: everything is handled side by side, and a killer drags along what is in flight beside it.
+    /// Suspects nothing: all deliveries are handled side by side, and a killer takes down those in flight beside it.
     #[must_use]
     pub fn none() -> Self {
         Self { from: None, by_mark: false, off: true }
@@ -58,14 +60,14 @@ impl Default for Suspects {
     }
 }
 
-/// [`Suspects`], made concrete for one queue.
+/// [`Suspects`] applied to one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Suspect from this delivery on, by the broker's count.
+    /// First delivery count, as the broker counts, that is suspect.
     from: u32,
-    /// Doubtful from this delivery on.
+    /// First delivery count that is doubtful.
     doubtful_from: u32,
-    /// The ledger has a say.
+    /// True if the ledger also names suspects.
     ledger: bool,
     marked: bool,
 }
@@ -76,20 +78,20 @@ impl Rule {
         let from = match suspects {
             Suspects { off: true, .. } => u32::MAX,
             Suspects { from: Some(from), .. } if counts => from,
-            // One count for failures and deaths alike: no evidence of a death.
+            // The broker counts failures and deaths together: its count is no evidence of a death.
             _ if facts.delays.in_place.is_some() => u32::MAX,
-            // In order given back for the first time, it looks like one that was in the hand of a dead process. A ledger
-            // names those exactly whose handlers had begun; the count is there for deaths on other machines.
+            // An orderly first return looks like a delivery that a dead process held. The ledger names exactly the messages whose
+            // handlers had begun; the count covers deaths on other machines.
             _ if counts => {
                 let first_evidence = 2 + u32::from(facts.counting.releases) + u32::from(has_ledger);
-                // Not later than the layers turn it away.
+                // At the latest with the delivery at which the layers turn it away.
                 needs
                     .deliveries_on(facts)
                     .map_or(first_evidence, |allowed| first_evidence.min(allowed.max(2)))
             }
             _ => u32::MAX,
         };
-        // Whoever chose a number meant that one.
+        // A number that the user chose is taken literally.
         let returns_look_alike = facts.counting.releases && suspects.from.is_none() && from < u32::MAX;
         Self {
             from,
@@ -99,18 +101,18 @@ impl Rule {
         }
     }
 
-    /// True when there will never be a suspect.
+    /// Returns true if no delivery can ever be a suspect.
     pub(crate) fn is_off(&self) -> bool {
         self.from == u32::MAX && !self.marked && !self.ledger
     }
 
-    /// What almost every delivery is: no suspect at the first look, which costs a comparison.
+    /// Returns true for almost every delivery: not suspect by a quick check, which costs a comparison.
     pub(crate) fn ordinary(&self, delivery: &Delivery) -> bool {
         delivery.broker_delivery_count() < self.from && !(self.marked && delivery.redelivered())
     }
 
-    /// At the second look. `pardoned`: a connection of this process was lost a moment ago; what it had in flight is
-    /// counted once more for that. `deaths`: how often the ledger saw it begin and never end.
+    /// Judges a delivery that failed the quick check. `pardoned`: this process lost a connection a moment ago, which raised the
+    /// count of its deliveries by one. `deaths`: how often the ledger saw the message begin and never end.
     pub(crate) fn suspicion(&self, delivery: &Delivery, pardoned: bool, deaths: u32) -> Suspicion {
         let counted = delivery.broker_delivery_count().saturating_sub(u32::from(pardoned));
         let marked = self.marked && delivery.redelivered() && !pardoned;
@@ -124,28 +126,29 @@ impl Rule {
     }
 }
 
-/// Whether a delivery may be the reason of a death.
+/// Whether a delivery may have killed a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspicion {
     None,
-    /// It may be, or it was given back in order: nobody is isolated for it, but who handles one at a time anyway goes on
-    /// doing so.
+    /// It may have, or it was given back in order. It starts no isolation, but a consumer that already handles one delivery at a
+    /// time continues to do so.
     Doubtful,
     Suspect,
 }
 
-/// How deliveries are handled at the moment.
+/// How deliveries are handled now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Nothing has arrived yet since the start: with the first delivery it shows whether a process died before.
+    /// No delivery has arrived since the start. The first one shows whether a process died before.
     Probing,
-    /// Side by side, as many as configured.
+    /// Side by side, up to the configured concurrency.
     Together,
     /// One at a time, with nothing else in flight.
     Alone {
-        /// How many suspects were handled so far.
+        /// Number of suspects handled so far.
         suspects: u64,
-        /// How many more deliveries that are none to handle alone: what was given back as a copy is behind them.
+        /// Number of further deliveries to handle alone although they are not suspects: suspects given back as copies are behind
+        /// them.
         patience: u32,
     },
 }
@@ -155,38 +158,38 @@ enum Mode {
 pub(crate) enum Step {
     /// Handle it.
     Handle,
-    /// Keep it, have nothing else in flight any more, then handle it.
+    /// Keep it until nothing else is in flight, then handle it.
     Isolate,
-    /// Handle it, and take as many as configured from now on: this many suspects came to an end.
+    /// Handle it, and take the configured number of deliveries from now on: this many suspects came to an end.
     Widen {
-        /// How many suspects were handled alone.
+        /// Number of suspects that were handled alone.
         suspects: u64,
     },
 }
 
-/// Decides how to go on from arrival to arrival.
+/// Decides from arrival to arrival how to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     mode: Mode,
 }
 
 impl Watch {
-    /// `narrowed`: one delivery is in flight at the beginning.
+    /// Creates the state at the start. `narrowed`: the consumer starts with one delivery in flight.
     pub(crate) fn new(narrowed: bool) -> Self {
         Self { mode: if narrowed { Mode::Probing } else { Mode::Together } }
     }
 
-    /// True while deliveries are handled side by side.
+    /// Returns true while deliveries are handled side by side.
     pub(crate) fn together(&self) -> bool {
         self.mode == Mode::Together
     }
 
-    /// True from the first suspect on, until all have come to an end.
+    /// Returns true from the first suspect until all have come to an end.
     pub(crate) fn isolates(&self) -> bool {
         matches!(self.mode, Mode::Alone { .. })
     }
 
-    /// A delivery arrived.
+    /// Decides what to do with a delivery that arrived.
     pub(crate) fn arrived(&mut self, suspicion: Suspicion) -> Step {
         match (&mut self.mode, suspicion) {
             (Mode::Together, Suspicion::Suspect) => {
@@ -217,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// The last suspect is not waited for any longer; answers how many were handled alone.
+    /// Stops waiting for the last suspect. Returns how many were handled alone.
     pub(crate) fn end(&mut self) -> u64 {
         match std::mem::replace(&mut self.mode, Mode::Together) {
             Mode::Alone { suspects, .. } => suspects,
@@ -225,8 +228,8 @@ impl Watch {
         }
     }
 
-    /// Suspects were given back as copies, to the back of the queue: worth handling this many more alone, since they
-    /// may come by at once.
+    /// Records that suspects were given back as copies, to the back of the queue: this many more deliveries are handled alone,
+    /// since the copies may follow soon.
     pub(crate) fn gave_back_copies(&mut self, copies: u32) {
         if let Mode::Alone { patience, .. } = &mut self.mode {
             *patience = patience.saturating_add(copies);

@@ -148,7 +148,7 @@ fn what_was_given_back_behind_others_is_waited_for_a_while() {
     assert_eq!(watch.arrived(Suspicion::None), Step::Widen { suspects: 1 });
 }
 
-/// A queue that charges everything in the hand of a dead process, and processes that consume it.
+/// A queue that charges every delivery in the hand of a dead process, and processes that consume it.
 struct World {
     rule: Rule,
     release_counts: bool,
@@ -162,7 +162,7 @@ struct World {
     deaths: u32,
 }
 
-/// One process; everything in it is `(message, how often handed out)`.
+/// One process; each item in it is `(message, how often handed out)`.
 struct Process {
     watch: Watch,
     inbox: VecDeque<(u32, u32)>,
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// This many processes, each started again when it dies, until nothing is left.
+    /// Runs this many processes, restarting each when it dies, until nothing is left.
     fn run(&mut self, processes: usize, mut choice: impl FnMut(usize) -> usize) -> Result<(), TestCaseError> {
         let mut fleet: Vec<Process> = (0..processes).map(|_| Process::new(self.rule)).collect();
         for step in 0..200_000 {
@@ -218,7 +218,7 @@ impl World {
         self.queue.is_empty() && processes.iter().all(idle)
     }
 
-    /// One thing happens in one process: a handler ends (or kills), or a delivery is taken.
+    /// Makes one step in one process: a handler ends (or kills), or a delivery is taken.
     fn step(&mut self, process: &mut Process, choice: usize) {
         let most = if process.watch.together() { self.prefetch } else { 1 };
         while process.kept.is_none() && process.inbox.len() + process.running.len() < most {
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Everything in flight goes back to the front, charged; the process starts again.
+    /// Returns everything in flight to the front of the queue, charged; the process starts again.
     fn die(&mut self, process: &mut Process, killer: (u32, u32)) {
         self.deaths += 1;
         let dead = std::mem::replace(process, Process::new(self.rule));
@@ -286,13 +286,13 @@ proptest! {
         processes in 1_usize..4,
         choices in prop::collection::vec(any::<usize>(), 64),
     ) {
-        // One death in company to be noticed, and one more beside each new killer.
+        // One death beside others to be noticed, and one more beside each new killer.
         let allowed = 10;
         let choice = |step: usize| choices[step % choices.len()].wrapping_add(step / choices.len());
         let mut world = World::new(release_counts, allowed, prefetch, concurrency.min(prefetch), 120, killers.clone());
         world.run(processes, choice)?;
         prop_assert_eq!(&world.shelved, &killers);
-        // Two killers in one hand are charged together.
+        // Two killers in flight together are charged together.
         let killer_count = u32::try_from(killers.len()).unwrap();
         prop_assert!(world.deaths <= killer_count * allowed, "{} deaths", world.deaths);
         let mut innocent = (0..120).filter(|id| !killers.contains(id));
@@ -300,7 +300,7 @@ proptest! {
     }
 }
 
-/// Many killers at once, and few deliveries allowed: each killer is charged to the others no more than once.
+/// Many killers at once, and few deliveries allowed: each killer is charged to the others at most once.
 #[test]
 fn several_killers_and_two_processes_spare_the_innocent() {
     for (release_counts, seed) in

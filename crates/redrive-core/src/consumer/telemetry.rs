@@ -5,7 +5,7 @@ use tracing::{Span, field};
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 
-/// The span of one delivery. Attribute names follow the OpenTelemetry semantic conventions for messaging
+/// Creates the span of one delivery. Attribute names follow the OpenTelemetry semantic conventions for messaging
 /// (<https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/>); `traceparent` is the publisher's, for a
 /// subscriber to link to.
 pub(crate) fn span(delivery: &Delivery, system: &str) -> Span {
@@ -37,10 +37,11 @@ pub(crate) fn span(delivery: &Delivery, system: &str) -> Span {
     span
 }
 
-/// Says what was decided, at the level that somebody on call would want. What has no message left at its end, or
-/// needs a person, is loud.
+/// Logs the decision, at the level that an on-call engineer needs: at a higher level if the message is removed without success,
+/// or needs a person.
 pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Disposition) {
-    let attempt = delivery.attempt();
+    // Also where the level of the log has no spans.
+    let (attempt, queue, id) = (delivery.attempt(), delivery.queue(), delivery.id());
     if let Some(failure) = disposition.failure() {
         span.record("dlq.reason", failure.reason().as_str());
         span.record("dlq.error_description", failure.text());
@@ -49,15 +50,17 @@ pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Dispositio
         Disposition::Ack => tracing::debug!(attempt, "acknowledged"),
         Disposition::Release => tracing::debug!(attempt, "given back"),
         Disposition::Snooze(wait) => tracing::debug!(attempt, ?wait, "again later, at the handler's wish"),
-        Disposition::Retry(wait, failure) => tracing::warn!(attempt, ?wait, %failure, "failed: tried again"),
+        Disposition::Retry(wait, failure) => {
+            tracing::warn!(attempt, ?wait, %failure, queue, id, "failed: tried again");
+        }
         Disposition::DeadLetter(failure) => {
-            tracing::error!(attempt, %failure, id = delivery.id(), "failed: goes to the dead-letter shelf");
+            tracing::error!(attempt, %failure, queue, id, "failed: goes to the dead-letter shelf");
         }
         Disposition::Park(failure) => {
-            tracing::error!(attempt, %failure, id = delivery.id(), "failed: goes to the parking shelf");
+            tracing::error!(attempt, %failure, queue, id, "failed: goes to the parking shelf");
         }
         Disposition::Discard(failure) => {
-            tracing::warn!(attempt, %failure, id = delivery.id(), "failed: removed at the handler's wish");
+            tracing::warn!(attempt, %failure, queue, id, "failed: removed at the handler's wish");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One delivery, from received to settled.
+//! Handles and settles one delivery.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,10 +22,10 @@ use crate::service::ErasedService;
 use crate::settlement::Settlement;
 use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
 
-/// Why a message cannot be copied, where that is known before it is tried.
+/// Reason why a message cannot be copied, where that is known before trying.
 const NO_ROOM: &str = "its headers leave no room for a copy";
 
-/// A copy that was not stored and is due now, with what is in flight for it.
+/// A copy that could not be stored and is due now, with the original delivery's receipt and bookkeeping.
 type Due<R> = (Delivery, R, InHand);
 
 impl<T: Transport> Context<T> {
@@ -43,7 +43,7 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    /// Handles it from the hand, until there is room for a copy, or no more copies are needed.
+    /// Handles the unstored copy directly, again and again, until there is room for a copy or none is needed.
     async fn work_on(&self, due: Due<ReceiptOf<T>>) {
         let mut next = Some(due);
         while let Some((delivery, receipt, in_hand)) = next {
@@ -54,7 +54,7 @@ impl<T: Transport> Context<T> {
                 () = self.over() => false,
             };
             if !ready {
-                // The loop has the same stack, and ends with its error.
+                // The main loop uses the same stack, and ends with its error.
                 self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
                 return;
             }
@@ -129,7 +129,7 @@ impl<T: Transport> Context<T> {
         if let (Disposition::Release, Some(begun)) = (&disposition, &mut begun) {
             begun.give_back();
         }
-        // What was turned away stays counted until it is on its shelf.
+        // A poison message stays counted in the ledger until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
         let due = self.carry_out(&delivery, in_hand, receipt, disposition).await;
         drop(begun);
@@ -148,7 +148,7 @@ impl<T: Transport> Context<T> {
     /// Gives back a delivery that no handler has begun with.
     pub(crate) async fn release(&self, received: Received<ReceiptOf<T>>) {
         let Received { delivery, receipt } = received;
-        // Given back as a copy it would be one hop further, and nobody would know it again.
+        // A release may store a copy with another copy number, which the cache would not recognize.
         let (known, ticket) = self.arrived(&delivery);
         let mut in_hand = InHand { ticket, known, ..InHand::default() };
         if known {
@@ -157,7 +157,7 @@ impl<T: Transport> Context<T> {
         self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
     }
 
-    /// What becomes of it; `None` when it is lost before that is decided: its handler is dropped then.
+    /// Decides what happens to the delivery. Returns `None` if the delivery is lost first; its handler is then dropped.
     async fn decide(
         &self,
         mut service: ErasedService,
@@ -172,7 +172,7 @@ impl<T: Transport> Context<T> {
             return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, missing.clone())));
         }
         let unreadable = delivery.history().unreadable();
-        // (An empty list takes no memory.)
+        // (An empty list allocates nothing.)
         if !unreadable.is_empty() {
             let text = format!("no count can be read from: {}", unreadable.join(", "));
             return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text)));
@@ -180,8 +180,8 @@ impl<T: Transport> Context<T> {
         if *self.over.borrow() {
             return Some(Disposition::Release);
         }
-        // The handler first: one that is done at once does not wait for the end, and what it came to is remembered also
-        // where the delivery is lost.
+        // Polls the handler first: a handler that completes at once does not wait for the end, and its result is remembered even
+        // if the delivery is lost.
         let outcome = tokio::select! {
             biased;
             outcome = service.call(delivery.clone()) => outcome,
@@ -191,7 +191,7 @@ impl<T: Transport> Context<T> {
         if outcome.is_ok() {
             self.stacks().push(service);
         }
-        // Without a layer that decides about errors nothing says that another attempt would go better.
+        // If no layer decides about errors, nothing suggests that another attempt would succeed.
         Some(outcome.unwrap_or_else(|error| {
             let failure = panic::caught(|| Failure::from_error(Reason::Undecided, &*error));
             let cannot_be_shown = |_| Failure::new(Reason::Undecided, "the error panics when it is shown");
@@ -207,7 +207,7 @@ impl<T: Transport> Context<T> {
         disposition: Disposition,
     ) -> Option<Due<ReceiptOf<T>>> {
         let settlement = match disposition {
-            // Nothing to plan: the way that most messages go is kept short.
+            // An acknowledgement needs no plan: this keeps the most frequent path short.
             Disposition::Ack => Settlement::Complete,
             _ => Settlement::planned(delivery, &disposition, &self.planning(&self.told.facts())),
         };
@@ -242,8 +242,8 @@ impl<T: Transport> Context<T> {
             && self.told.facts().dead_letter == NativeDeadLetter::Preferred
     }
 
-    /// With the copy that is due, if there is one. Else it is out of hand: what was not done is not taken for done when it
-    /// comes again.
+    /// Returns the copy that is due, if there is one. Otherwise the delivery is no longer held: if it is not done, the cache must
+    /// not take it for done when it comes again.
     fn go_on(
         &self,
         delivery: &Delivery,

@@ -1,10 +1,10 @@
-//! The tasks that handle deliveries. They are reused: a new task for every delivery would cost more than a quick handler, and
-//! deliveries that share one task would wait for each other when a handler computes or blocks.
+//! The tasks that handle deliveries. Tasks are reused: a new task per delivery would cost more than a quick handler. Deliveries
+//! do not share one task: they would wait for each other when a handler computes or blocks.
 //!
-//! Waking a worker costs more than a quick handler, too. So a worker that is done takes the next job, and a batch of jobs wakes
-//! one worker. No job waits behind another for that reason: a worker whose job is pending wakes the next one; while fewer
-//! workers run than there are threads, every batch wakes one more; and the [`watch`](Workers::changed) wakes another when no job
-//! is taken within [`STALL_TIMEOUT`].
+//! Waking a worker also costs more than a quick handler. So a worker that finishes takes the next job, and a batch of jobs wakes
+//! one worker. Still, no job waits behind another: a worker whose job is pending wakes the next worker; while fewer workers run
+//! than there are threads, every batch wakes one more; and the [`watch`](Workers::changed) wakes another when no job is taken
+//! within [`STALL_TIMEOUT`].
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,16 +17,16 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Jobs that wait this long while workers compute or block get one more worker.
+/// When jobs wait this long because workers compute or block, one more worker is woken.
 const STALL_TIMEOUT: Duration = Duration::from_millis(2);
 
-/// A bounded number of deliveries in flight, each with a task of its own while it is.
+/// A bounded number of jobs in flight, each in a task of its own while it runs.
 pub(crate) struct Workers<J> {
     scheduler: Arc<Scheduler<J>>,
     tasks: JoinSet<()>,
     spawn: Box<Spawn<J>>,
     most: usize,
-    /// When it is looked whether jobs wait too long; while `watching`.
+    /// Time of the next check for stalled jobs; used while `watching`.
     look: Pin<Box<Sleep>>,
     watching: bool,
 }
@@ -34,41 +34,42 @@ pub(crate) struct Workers<J> {
 /// Spawns one more worker.
 type Spawn<J> = dyn Fn(&mut JoinSet<()>, &Arc<Scheduler<J>>) + Send;
 
-/// Where jobs wait for a worker, and idle workers for a job.
+/// Where jobs wait for a worker, and idle workers wait for a job.
 struct Scheduler<J> {
     state: Mutex<State<J>>,
     job: Notify,
     done: Notify,
-    /// Of the runtime. More workers that compute are of no use.
+    /// Number of the runtime's threads. More computing workers than threads are of no use.
     threads: usize,
 }
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Workers that nobody has called yet.
+    /// Number of idle workers that have not been called yet.
     waiting: usize,
-    /// Workers that were called, and did not come yet.
+    /// Number of called workers that have not arrived yet.
     called: usize,
-    /// Workers that take one job after the other: none of them has had to wait for something within its job.
+    /// Number of workers that take job after job, and whose current job has never been pending.
     running: usize,
-    /// Jobs that were handed over and are not done.
+    /// Number of jobs handed over and not done.
     open: usize,
-    /// Workers that did not come to an end.
+    /// Number of workers that have not ended.
     alive: usize,
-    /// Whether somebody waits for a job to be done. Else nobody is woken for each of them.
+    /// True if a caller waits for a job to end. Otherwise the end of a job wakes nobody.
     watched: bool,
-    /// Whether a job was taken up since this was last looked at.
+    /// True if a worker has taken a job since the last check.
     taken: bool,
 }
 
 impl<J> State<J> {
-    /// Whether jobs wait that another worker could be called for. Without one they wait for a place, and not for a call.
+    /// Returns true if jobs wait that another worker could be called for. If no worker is idle, jobs wait for a place, not for a
+    /// call.
     fn some_wait(&self) -> bool {
         self.waiting > 0 && self.jobs.len() > self.called
     }
 
-    /// Whether one more worker is to be spawned: each job has one, so that all of them may be pending at once. It is counted
-    /// as called: a new worker takes a job by itself.
+    /// Returns true if one more worker must be spawned: each job has its own worker, so that all jobs may be pending at once.
+    /// Counts the new worker as called, because it takes a job by itself.
     fn lacks_one(&mut self, most: usize) -> bool {
         let lacks = self.alive < self.open.min(most);
         self.alive += usize::from(lacks);
@@ -78,7 +79,7 @@ impl<J> State<J> {
 }
 
 impl<J: Send + 'static> Workers<J> {
-    /// Workers that do their jobs with `work`. Needs a runtime.
+    /// Creates workers that do their jobs with `work`. Needs a runtime.
     pub(crate) fn new<W, F>(most: usize, work: W) -> Self
     where
         W: Fn(J) -> F + Clone + Send + 'static,
@@ -110,12 +111,12 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    /// How many jobs are not done.
+    /// Returns the number of jobs that are not done.
     pub(crate) fn open(&self) -> usize {
         self.scheduler.state().open
     }
 
-    /// How many more jobs may be handed over, so that at most `most` are open. If none,
+    /// Returns how many more jobs may be handed over, so that at most `most` are open. If none,
     /// [`changed`](Self::changed) resolves when one is done.
     pub(crate) fn room(&self, most: usize) -> usize {
         let mut state = self.scheduler.state();
@@ -124,8 +125,7 @@ impl<J: Send + 'static> Workers<J> {
         room
     }
 
-    /// Hands over a job, for which there must be room. After the last of several that come together,
-    /// [`call`](Self::call) is to be called.
+    /// Hands over a job; requires room for it. Call [`call`](Self::call) after the last of several jobs handed over together.
     pub(crate) fn hand(&mut self, job: J) {
         let spawn = {
             let mut state = self.scheduler.state();
@@ -150,8 +150,8 @@ impl<J: Send + 'static> Workers<J> {
         }
     }
 
-    /// Resolves when a job is done that somebody waits for, or when a worker ended, which only a panic or an abort does.
-    /// Cancel safe.
+    /// Resolves when a job that is waited for is done, or when a worker ended, which only a panic or an abort causes. Cancel
+    /// safe.
     pub(crate) async fn changed(&mut self, ended: impl FnOnce(Result<(), JoinError>)) {
         loop {
             tokio::select! {
@@ -170,7 +170,7 @@ impl<J: Send + 'static> Workers<J> {
     /// Resolves when all jobs are done. Cancel safe.
     pub(crate) async fn all_done(&mut self, mut ended: impl FnMut(Result<(), JoinError>)) {
         self.call();
-        // None is as many as there is room for: every one that is done is waited for.
+        // `room(1)` is 0 while any job is open, and makes `changed` report the end of every job.
         while self.room(1) == 0 {
             self.changed(&mut ended).await;
         }
@@ -181,14 +181,14 @@ impl<J: Send + 'static> Workers<J> {
         self.tasks.abort_all();
     }
 
-    /// Aborts all workers, and resolves when they are gone, with all that they share. Cancel safe.
+    /// Aborts all workers. Resolves when they are gone, with everything that they share. Cancel safe.
     pub(crate) async fn all_gone(&mut self) {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Spawns another in place of one that panicked: more jobs may be open than there is room for, and no other worker would
-    /// take the one that waits.
+    /// Spawns a worker in place of one that panicked: otherwise, with all places taken, no worker might be left for a waiting
+    /// job.
     fn replace(&mut self) {
         let spawn = self.scheduler.state().lacks_one(self.most);
         if spawn {
@@ -223,7 +223,7 @@ where
     W: Fn(J) -> F,
     F: Future<Output = ()>,
 {
-    // A spawned worker is counted as called.
+    // A spawned worker counts as called.
     let mut open = None;
     let mut called = true;
     loop {
@@ -239,13 +239,13 @@ where
             poll
         })
         .await;
-        // Lets other tasks of this thread run, however many jobs there are.
+        // Yields to other tasks of this thread from time to time, however many jobs wait.
         tokio::task::consume_budget().await;
     }
 }
 
 impl<J> Scheduler<J> {
-    /// The next job, after the one before is `done`.
+    /// Ends the previous job if `done` holds it, and returns the next job.
     async fn next<'a>(&'a self, done: Option<Open<'a, J>>, mut called: bool) -> (J, Open<'a, J>) {
         let mut done = done;
         loop {
@@ -277,7 +277,7 @@ impl<J> Scheduler<J> {
         }
     }
 
-    /// Calls a worker for the jobs that wait, unless one is coming or enough are running.
+    /// Calls a worker for the waiting jobs, unless one is coming or enough are running.
     fn call_one(&self, state: &mut State<J>) {
         if state.called == 0 && state.running < self.threads {
             self.call_another(state);
@@ -288,7 +288,7 @@ impl<J> Scheduler<J> {
         if state.waiting > 0 && !state.jobs.is_empty() {
             state.waiting -= 1;
             state.called += 1;
-            // The one that was here last: what it needs is still at hand.
+            // The worker that went idle last: its data is still in the cache.
             self.job.notify_last();
         }
     }
@@ -298,14 +298,14 @@ impl<J> Scheduler<J> {
     }
 }
 
-/// A job that is being done; dropped when it panics, and when it is aborted.
+/// A job in progress; also dropped if the job panics or is aborted.
 struct Open<'a, J> {
     scheduler: &'a Scheduler<J>,
     running: bool,
 }
 
 impl<J> Open<'_, J> {
-    /// The job has to wait for something: others go on meanwhile.
+    /// Marks the job as pending: other workers may run meanwhile.
     fn waits(&mut self) {
         if std::mem::take(&mut self.running) {
             let mut state = self.scheduler.state();
@@ -314,7 +314,7 @@ impl<J> Open<'_, J> {
         }
     }
 
-    /// The job is done. Answers whether somebody waits for that.
+    /// Ends the job. Returns true if a caller waits for that.
     fn end(self, state: &mut State<J>) -> bool {
         state.open -= 1;
         state.running -= usize::from(self.running);
@@ -329,7 +329,7 @@ impl<J> Drop for Open<'_, J> {
             let mut state = self.scheduler.state();
             state.open -= 1;
             state.running -= usize::from(self.running);
-            // Its worker ends with it.
+            // The worker ends with its job.
             state.alive -= 1;
             self.scheduler.call_one(&mut state);
             state.watched

@@ -45,7 +45,7 @@ async fn a_job_that_panics_takes_nobody_along_for_whom_there_was_no_room() {
             done.send(job).unwrap();
         }
     });
-    // The second comes beside the first, as a suspect does beside a handler that is overdue.
+    // The second job comes in addition, like a suspect beside a handler that is overdue.
     (0..2).for_each(|job| workers.hand(job));
     let all_done = tokio::time::timeout(Duration::from_secs(60), workers.all_done(|_| {})).await;
     all_done.expect("nobody takes up the second");
@@ -59,7 +59,7 @@ async fn jobs_that_wait_for_each_other_are_all_taken_up() {
     let mut workers = Workers::new(3, move |round: u32| {
         let (done, together) = (done.clone(), Arc::clone(&together));
         async move {
-            // Ends only when all three are at it.
+            // Ends only when all three jobs run.
             together.wait().await;
             done.send(round).unwrap();
         }
@@ -73,7 +73,7 @@ async fn jobs_that_wait_for_each_other_are_all_taken_up() {
         }
         workers.call();
         for _ in 0..3 {
-            // Nobody but the workers themselves call the second and the third.
+            // Only the workers themselves call the second and the third.
             let told = tokio::time::timeout(Duration::from_secs(120), told.recv()).await;
             assert_eq!(told, Ok(Some(round)), "a worker was not called");
         }
@@ -96,7 +96,7 @@ async fn quick_jobs_that_come_together_are_done_by_one_worker() {
         workers.all_done(|_| {}).await;
     };
     do_all().await;
-    // All are there now, and wait.
+    // All workers exist now, and wait.
     tokio::task::yield_now().await;
     did.lock().unwrap().clear();
     do_all().await;
@@ -117,7 +117,7 @@ async fn a_job_that_blocks_its_thread_holds_up_no_other() {
             done.send(job).unwrap();
         }
     });
-    // So that there are workers, of whom one is called.
+    // Creates the workers, one of them called.
     (1..4).for_each(|job| workers.hand(job));
     workers.call();
     workers.all_done(|_| {}).await;

@@ -4,18 +4,16 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::deaths::DeathHistory;
 use crate::delivery::Delivery;
 use crate::disposition::BoxError;
-use crate::headers::Headers;
+use crate::headers::{Headers, Value};
 use crate::history::FailureHistory;
 use crate::message::{Message, Properties};
 use crate::publisher::Publisher;
 
 /// What can be taken out of a delivery, as an argument of a handler.
 ///
-/// An argument that cannot be extracted is no accident that another attempt would mend: the handler does not run, and
-/// the message is dead-lettered as `NonRetryableError`.
+/// Extraction failures are permanent: the handler does not run, and the message is dead-lettered as `NonRetryableError`.
 ///
 /// ```
 /// use redrive_core::{Delivery, FromDelivery, Rejected};
@@ -32,9 +30,9 @@ use crate::publisher::Publisher;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler with state `{S}`",
     label = "cannot be extracted from a delivery",
-    note = "arguments are `Json<T>` (feature `json`, `T: Deserialize`), `State<S>`, `Attempt`, `String`, `Bytes`, `Headers`, \
-            `Properties`, `Message`, `FailureHistory`, `DeathHistory`, `Delivery`, `Publisher`, or your own `impl FromDelivery<S>`",
-    note = "for `State<T>`, `T` must be the type that `.handler_with(state, ..)` is given"
+    note = "arguments are `Json<T>` (feature `json`, `T: Deserialize`), `Body<T, C>`, `Header<T>`, `State<S>`, `Extension<T>`, \
+            `Attempt`, `String`, `Bytes`, `Headers`, `Properties`, `Message`, `FailureHistory`, `Delivery`, `Publisher`, or your own `impl FromDelivery<S>`",
+    note = "for `State<T>`, `T` must be the type that `.handler_with(state, ..)` is given, or a part of it (`FromRef`)"
 )]
 pub trait FromDelivery<S>: Sized {
     /// Takes it out.
@@ -72,37 +70,193 @@ impl std::error::Error for Rejected {
     }
 }
 
-/// The state that was given to [`Consumer::handler_with`](crate::Consumer::handler_with), cloned.
+/// What can also be asked for as `Option<T>`: `None` where it is absent. What is there and cannot be read is rejected all the same.
+#[diagnostic::on_unimplemented(
+    message = "`Option<{Self}>` cannot be an argument of a handler",
+    note = "`Option` goes around `Json<T>`, `Body<T, C>`, `Header<T>` and `Extension<T>`; \
+            to decide about any argument that cannot be extracted, ask for `Result<{Self}, Rejected>`"
+)]
+pub trait OptionalFromDelivery<S>: Sized {
+    /// Takes it out, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// When it is there and cannot be read.
+    fn from_delivery(delivery: &Delivery, state: &S) -> Result<Option<Self>, Rejected>;
+}
+
+impl<S, T: OptionalFromDelivery<S>> FromDelivery<S> for Option<T> {
+    fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
+        T::from_delivery(delivery, state)
+    }
+}
+
+/// For handlers that decide themselves about what cannot be extracted.
+impl<S, T: FromDelivery<S>> FromDelivery<S> for Result<T, Rejected> {
+    fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
+        Ok(T::from_delivery(delivery, state))
+    }
+}
+
+macro_rules! from_delivery_for_tuples {
+    ($($part:ident),+) => {
+        /// All of these, for example as the items of a [`Batch`](crate::Batch).
+        impl<S, $($part: FromDelivery<S>),+> FromDelivery<S> for ($($part,)+) {
+            fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
+                Ok(($($part::from_delivery(delivery, state)?,)+))
+            }
+        }
+    };
+}
+
+from_delivery_for_tuples!(A, B);
+from_delivery_for_tuples!(A, B, C);
+from_delivery_for_tuples!(A, B, C, D);
+
+/// The state that was given to [`Consumer::handler_with`](crate::Consumer::handler_with), cloned, or a part of it
+/// ([`FromRef`]).
 #[derive(Clone, Copy, Debug)]
 pub struct State<S>(pub S);
 
-impl<S: Clone> FromDelivery<S> for State<S> {
+/// A part of a state, for handlers that ask for `State<Part>`. Every state that can be cloned is a part of itself.
+///
+/// ```
+/// use redrive_core::{FromRef, State};
+/// # #[derive(Clone)] struct Db;
+/// # #[derive(Clone)] struct Mailer;
+///
+/// #[derive(Clone)]
+/// struct App {
+///     db: Db,
+///     mailer: Mailer,
+/// }
+///
+/// impl FromRef<App> for Db {
+///     fn from_ref(app: &App) -> Self {
+///         app.db.clone()
+///     }
+/// }
+///
+/// async fn ship(State(db): State<Db>, State(app): State<App>) {}
+/// # fn is_handler<A>(_: impl redrive_core::Handler<A, App>) {} is_handler(ship);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no part of the state `{S}`",
+    note = "`.handler_with(state, ..)` must be given a `{Self}`, or a state of which it is a part: `impl FromRef<{S}> for {Self}`"
+)]
+pub trait FromRef<S> {
+    /// The part of this state.
+    fn from_ref(state: &S) -> Self;
+}
+
+impl<S: Clone> FromRef<S> for S {
+    fn from_ref(state: &S) -> Self {
+        state.clone()
+    }
+}
+
+impl<S, T: FromRef<S>> FromDelivery<S> for State<T> {
     fn from_delivery(_: &Delivery, state: &S) -> Result<Self, Rejected> {
-        Ok(Self(state.clone()))
+        Ok(Self(T::from_ref(state)))
+    }
+}
+
+/// A value that a layer put beside the delivery: see [`Extensions`](crate::Extensions). `Option<Extension<T>>` is `None` where no
+/// layer did.
+///
+/// ```
+/// use redrive_core::{Consumer, Delivery, Extension};
+/// # fn example<T: redrive_core::Transport>(transport: T) {
+///
+/// #[derive(Clone)]
+/// struct Region(&'static str);
+///
+/// async fn ship(Extension(Region(region)): Extension<Region>) {
+///     println!("ships from {region}");
+/// }
+///
+/// let add_region = tower::util::MapRequestLayer::new(|mut delivery: Delivery| {
+///     delivery.extensions_mut().insert(Region("eu"));
+///     delivery
+/// });
+/// let consumer = Consumer::new(transport).layer(add_region).handler(ship);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Extension<T>(pub T);
+
+impl<S, T: Clone + Send + Sync + 'static> FromDelivery<S> for Extension<T> {
+    fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
+        let found = <Self as OptionalFromDelivery<S>>::from_delivery(delivery, state)?;
+        found.ok_or_else(|| {
+            let wanted = std::any::type_name::<T>();
+            Rejected::new(format!("no layer has put a `{wanted}` beside the delivery"), "missing extension")
+        })
+    }
+}
+
+impl<S, T: Clone + Send + Sync + 'static> OptionalFromDelivery<S> for Extension<T> {
+    fn from_delivery(delivery: &Delivery, _: &S) -> Result<Option<Self>, Rejected> {
+        Ok(delivery.extensions().get::<T>().cloned().map(Self))
+    }
+}
+
+/// One header of the message, typed: `Header(Tenant(tenant)): Header<Tenant>`. `Option<Header<T>>` is `None` where the message
+/// has no such header.
+///
+/// ```
+/// use redrive_core::{Header, TypedHeader, Value};
+///
+/// struct Tenant(String);
+///
+/// impl TypedHeader for Tenant {
+///     const NAME: &'static str = "tenant";
+///
+///     fn read(value: &Value) -> Option<Self> {
+///         value.as_str().map(|tenant| Self(tenant.to_owned()))
+///     }
+/// }
+///
+/// async fn ship(Header(Tenant(tenant)): Header<Tenant>) {
+///     println!("ships for {tenant}");
+/// }
+/// # fn is_handler<A>(_: impl redrive_core::Handler<A, ()>) {} is_handler(ship);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Header<T>(pub T);
+
+/// A header with its name and its type; for [`Header`].
+pub trait TypedHeader: Sized {
+    /// The name, as it stands on the message.
+    const NAME: &'static str;
+
+    /// The value; `None` where it cannot be read.
+    fn read(value: &Value) -> Option<Self>;
+}
+
+impl<S, T: TypedHeader> FromDelivery<S> for Header<T> {
+    fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
+        let found = <Self as OptionalFromDelivery<S>>::from_delivery(delivery, state)?;
+        found.ok_or_else(|| {
+            Rejected::new(format!("the message has no header `{}`", T::NAME), "missing header")
+        })
+    }
+}
+
+impl<S, T: TypedHeader> OptionalFromDelivery<S> for Header<T> {
+    fn from_delivery(delivery: &Delivery, _: &S) -> Result<Option<Self>, Rejected> {
+        let Some(value) = delivery.message().headers().get(T::NAME) else { return Ok(None) };
+        let unreadable = || {
+            let wanted = std::any::type_name::<T>();
+            Rejected::new(format!("the header `{}` is not a `{wanted}`", T::NAME), format!("it is {value:?}"))
+        };
+        T::read(value).map(|value| Some(Self(value))).ok_or_else(unreadable)
     }
 }
 
 /// Which attempt at the message this is: 1 the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt(pub u32);
-
-/// The body, parsed from JSON.
-#[cfg(feature = "json")]
-#[derive(Clone, Copy, Debug)]
-pub struct Json<T>(pub T);
-
-#[cfg(feature = "json")]
-impl<T: serde::de::DeserializeOwned, S> FromDelivery<S> for Json<T> {
-    fn from_delivery(delivery: &Delivery, _: &S) -> Result<Self, Rejected> {
-        match serde_json::from_slice(delivery.message().body()) {
-            Ok(value) => Ok(Self(value)),
-            Err(error) => {
-                let wanted = std::any::type_name::<T>();
-                Err(Rejected::new(format!("the body is not a `{wanted}` in JSON"), error))
-            }
-        }
-    }
-}
 
 impl<S> FromDelivery<S> for String {
     fn from_delivery(delivery: &Delivery, _: &S) -> Result<Self, Rejected> {
@@ -142,6 +296,64 @@ always_there! {
     Properties: |delivery| delivery.message().properties().clone();
     Message: |delivery| delivery.message().clone();
     FailureHistory: |delivery| delivery.history().clone();
-    DeathHistory: Delivery::deaths;
     Delivery: Clone::clone;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn delivery(message: Message) -> Delivery {
+        Delivery::new(message, "orders", UNIX_EPOCH)
+    }
+
+    fn extracted<T: FromDelivery<()>>(delivery: &Delivery) -> Result<T, Rejected> {
+        T::from_delivery(delivery, &())
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Tenant(String);
+
+    impl TypedHeader for Tenant {
+        const NAME: &'static str = "tenant";
+
+        fn read(value: &Value) -> Option<Self> {
+            value.as_str().map(|tenant| Self(tenant.to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_header_is_there_missing_or_unreadable() {
+        let there = delivery(Message::new("").with_header("tenant", "blue"));
+        assert_eq!(extracted::<Header<Tenant>>(&there).unwrap().0, Tenant("blue".to_owned()));
+        let missing = delivery(Message::new(""));
+        let error = extracted::<Header<Tenant>>(&missing).unwrap_err();
+        assert_eq!(error.to_string(), "the message has no header `tenant`");
+        assert!(extracted::<Option<Header<Tenant>>>(&missing).unwrap().is_none());
+        let unreadable = delivery(Message::new("").with_header("tenant", 7_i64));
+        assert!(extracted::<Option<Header<Tenant>>>(&unreadable).is_err(), "it is there");
+        assert!(extracted::<Result<Header<Tenant>, Rejected>>(&unreadable).unwrap().is_err());
+    }
+
+    #[test]
+    fn what_a_layer_put_in_comes_out() {
+        let mut delivery = delivery(Message::new(""));
+        assert!(extracted::<Extension<u8>>(&delivery).unwrap_err().to_string().contains("u8"));
+        assert!(extracted::<Option<Extension<u8>>>(&delivery).unwrap().is_none());
+        delivery.extensions_mut().insert(7_u8);
+        assert_eq!(extracted::<Extension<u8>>(&delivery).unwrap().0, 7);
+    }
+
+    #[test]
+    #[cfg(feature = "json")]
+    fn an_empty_body_is_none_and_a_wrong_one_is_rejected() {
+        use crate::Json;
+
+        assert!(extracted::<Option<Json<u8>>>(&delivery(Message::new(""))).unwrap().is_none());
+        assert_eq!(extracted::<Option<Json<u8>>>(&delivery(Message::new("7"))).unwrap().unwrap().0, 7);
+        let error = extracted::<Option<Json<u8>>>(&delivery(Message::new("x"))).unwrap_err();
+        assert_eq!(error.to_string(), "the body is not a `u8` in application/json");
+    }
 }

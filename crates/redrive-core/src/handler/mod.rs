@@ -1,28 +1,35 @@
 //! Async functions as handlers of deliveries.
 
+mod batch;
+mod body;
 mod extract;
 mod future;
 mod outcome;
 pub(crate) mod panic;
+mod router;
 mod service;
 mod with_stage;
 
 use std::future::Future;
 
+pub use batch::{Batch, BatchHandler, BatchIter, BatchOutcome, InBatches, IntoBatchOutcome, PerConsumer};
+pub use body::Body;
 #[cfg(feature = "json")]
-pub use extract::Json;
-pub use extract::{Attempt, FromDelivery, Rejected, State};
+pub use body::Json;
+pub use extract::{
+    Attempt, Extension, FromDelivery, FromRef, Header, OptionalFromDelivery, Rejected, State, TypedHeader,
+};
 pub(crate) use future::Handling;
 pub use outcome::IntoOutcome;
 pub use panic::Panicked;
+pub use router::{DuplicateRoute, Router, RouterBuilder, UnknownKey};
 pub(crate) use service::HandlerService;
 pub use with_stage::WithStage;
 
 use crate::delivery::Delivery;
 use crate::disposition::Outcome;
-use crate::layers::DeadLetterBackoff;
+use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
-use crate::retry::RetryPolicy;
 use crate::stage::Stage;
 
 /// An async function that handles deliveries: up to 8 arguments, each of which can be extracted from a delivery
@@ -52,14 +59,18 @@ use crate::stage::Stage;
     note = "a handler is an `async fn` with up to 8 arguments that each implement `FromDelivery` (`Json<T>`, `State<S>`, \
             `Attempt`, `String`, `Bytes`, `Headers`, `Message`, `Delivery`, `Publisher`, …)",
     note = "it answers `()`, a `Disposition`, or a `Result` of these whose error is `Into<Box<dyn Error + Send + Sync>>`",
-    note = "a handler that takes `State<S>` goes in with `.handler_with(state, handler)`"
+    note = "a handler that takes `State<S>` goes in with `.handler_with(state, handler)`; `S` is that state, or a part of it \
+            (`impl FromRef<State> for Part`), and is `Clone`",
+    note = "a function that takes a `Batch` goes in with `.in_batches(most, within)`",
+    note = "its future must be `Send`",
+    note = "with `#[redrive::debug_handler]` on the function the compiler says which of these it is"
 )]
 pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
     /// The handling of one delivery, until it is decided what becomes of it.
     type Future: Future<Output = Outcome> + Send + 'static;
 
     /// Handles one delivery.
-    fn call(&self, delivery: Delivery, state: &S) -> Self::Future;
+    fn handle(&self, delivery: Delivery, state: &S) -> Self::Future;
 
     /// What the handler's own stages will ask of the transport.
     fn needs(&self) -> Needs {
@@ -74,18 +85,9 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
     /// This handler with retry, backoff and dead-lettering around it: see [`DeadLetterBackoff`].
     fn with_dead_letter_backoff(
         self,
-        policy: impl RetryPolicy,
+        preset: impl IntoDeadLetterBackoff,
     ) -> WithStage<Self, DeadLetterBackoff, Args, S> {
-        self.with_stage(DeadLetterBackoff::new(policy))
-    }
-
-    /// The same, with options.
-    fn with_dead_letter_backoff_and(
-        self,
-        policy: impl RetryPolicy,
-        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
-    ) -> WithStage<Self, DeadLetterBackoff, Args, S> {
-        self.with_stage(options(DeadLetterBackoff::new(policy)))
+        self.with_stage(preset.into_dead_letter_backoff())
     }
 }
 
@@ -103,7 +105,7 @@ macro_rules! handler_for_functions {
         {
             type Future = Handling<Fut>;
 
-            fn call(&self, delivery: Delivery, state: &S) -> Handling<Fut> {
+            fn handle(&self, delivery: Delivery, state: &S) -> Handling<Fut> {
                 // Arguments are taken out at once, so that the future needs neither the state nor the delivery.
                 Handling::new((|| -> Result<Fut, Rejected> {
                     $(let $arg = $arg::from_delivery(&delivery, state)?;)*

@@ -52,6 +52,6 @@ where
 
     fn call(&mut self, delivery: Delivery) -> Self::Future {
         // Extracting the arguments runs foreign code too (`Deserialize`): it may panic before there is a future.
-        Catching::new(|| self.handler.call(delivery, &self.state))
+        Catching::new(|| self.handler.handle(delivery, &self.state))
     }
 }

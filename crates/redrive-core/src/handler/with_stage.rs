@@ -40,6 +40,8 @@ impl<H, St: std::fmt::Debug, Args, S> std::fmt::Debug for WithStage<H, St, Args,
 #[derive(Debug)]
 pub struct WithStageArgs<Args>(PhantomData<fn() -> Args>);
 
+// Says nothing to somebody whose function is no handler.
+#[diagnostic::do_not_recommend]
 impl<H, St, Args, S> Handler<WithStageArgs<Args>, S> for WithStage<H, St, Args, S>
 where
     H: Handler<Args, S>,
@@ -50,13 +52,13 @@ where
     // Panics are caught here already: the stage must see them as the errors that they are.
     type Future = StageFuture<Catching<H::Future>, St>;
 
-    fn call(&self, delivery: Delivery, state: &S) -> Self::Future {
+    fn handle(&self, delivery: Delivery, state: &S) -> Self::Future {
         StageFuture::new(&self.stage, delivery, |delivery| {
-            Catching::new(|| self.handler.call(delivery, state))
+            Catching::new(|| self.handler.handle(delivery, state))
         })
     }
 
     fn needs(&self) -> Needs {
-        self.handler.needs().and(self.stage.needs())
+        self.stage.needs().and(self.handler.needs())
     }
 }

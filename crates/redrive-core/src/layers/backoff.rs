@@ -124,6 +124,7 @@ impl Stage for Backoff {
             needs.waits.extend(policy.waits());
             needs.attempts = needs.attempts.max(Some(policy.most_attempts().unwrap_or(u32::MAX)));
         }
+        needs.policies.push(needs.waits.clone());
         needs
     }
 }

@@ -8,95 +8,119 @@ use crate::disposition::{Disposition, Outcome};
 use crate::layers::{Backoff, Deadline, Expired, ParkingLot, Poison};
 use crate::needs::Needs;
 use crate::retry::RetryPolicy;
-use crate::stage::Stage;
+use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 
-/// Retry with backoff, then dead-letter; poison messages turned away; the publisher's expiration held; what keeps coming
-/// back parked. What
-/// `with_dead_letter_backoff` puts around a handler.
+/// The stages that `with_dead_letter_backoff` puts around a handler: retries with backoff, then the dead-letter shelf; poison
+/// messages turned away; the publisher's expiration held; parking for what keeps coming back.
 ///
-/// From the outside in: [`ParkingLot`], [`Poison`], [`Deadline`], [`Backoff`]. The order matters: what `Poison` turns away
-/// must still be parked when it keeps coming back.
+/// The fields are the stages, outermost first. The order matters: what `poison` turns away must still be parked when it keeps
+/// coming back.
 ///
 /// ```
-/// use std::time::Duration;
-/// use redrive_core::{Consumer, DeadLetterBackoff, ErrorClass};
+/// use redrive_core::{Consumer, DeadLetterBackoff, ErrorClass, secs};
 ///
-/// let preset = DeadLetterBackoff::new([Duration::from_secs(1), Duration::from_secs(10)])
-///     .poison_after(5)
-///     .park_after_redrives(2)
-///     .panics(ErrorClass::Permanent);
+/// # fn example<T: redrive_core::Transport>(transport: T) {
+/// let consumer = Consumer::new(transport).with_dead_letter_backoff(
+///     DeadLetterBackoff::new([secs(1), secs(10)])
+///         .poison_after(5)
+///         .park_after_redrives(2)
+///         .panics(ErrorClass::Permanent),
+/// );
+/// # }
+/// ```
+///
+/// A part that has more to it than a shortcut here is replaced by its name:
+///
+/// ```
+/// use redrive_core::{Backoff, DeadLetterBackoff, ErrorClass, ParkingLot, secs};
+///
+/// let mut preset = DeadLetterBackoff::new([secs(1)]);
+/// preset.parking_lot = ParkingLot::after_redrives(0).and_exhausted();
+/// preset.backoff = Backoff::new([secs(1), secs(60)]).panics(ErrorClass::Permanent);
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DeadLetterBackoff {
-    stages: (ParkingLot, Poison, Deadline, Backoff),
+    /// Parks what keeps coming back.
+    pub parking_lot: ParkingLot,
+    /// Turns away what was delivered too often without coming to an end.
+    pub poison: Poison,
+    /// Ends the retries of what has expired.
+    pub deadline: Deadline,
+    /// Classifies errors, and says when the next attempt is.
+    pub backoff: Backoff,
 }
 
 impl DeadLetterBackoff {
     /// The preset with this retry policy.
     #[must_use]
     pub fn new(policy: impl RetryPolicy) -> Self {
-        let (parking_lot, poison, deadline) = Default::default();
-        Self { stages: (parking_lot, poison, deadline, Backoff::new(policy)) }
+        Self {
+            parking_lot: ParkingLot::default(),
+            poison: Poison::default(),
+            deadline: Deadline::default(),
+            backoff: Backoff::new(policy),
+        }
     }
 
     /// Turns a message away after this many deliveries; see [`Poison`].
     #[must_use]
     pub fn poison_after(mut self, deliveries: u32) -> Self {
-        self.stages.1 = Poison::after(deliveries);
+        self.poison = Poison::after(deliveries);
         self
     }
 
     /// Parks what fails after this many redrives; see [`ParkingLot`].
     #[must_use]
-    pub fn park_after_redrives(self, redrives: u32) -> Self {
-        self.parking_lot(|parking_lot| parking_lot.redrives(redrives))
+    pub fn park_after_redrives(mut self, redrives: u32) -> Self {
+        self.parking_lot = self.parking_lot.redrives(redrives);
+        self
     }
 
     /// Parks, instead of dead-letters, what exhausted its attempts.
     #[must_use]
-    pub fn park_exhausted(self) -> Self {
-        self.parking_lot(ParkingLot::and_exhausted)
+    pub fn park_exhausted(mut self) -> Self {
+        self.parking_lot = self.parking_lot.and_exhausted();
+        self
     }
 
     /// Where messages go whose expiration has passed. Default: the dead-letter shelf; see [`Expired`].
     #[must_use]
     pub fn expired(mut self, expired: Expired) -> Self {
-        self.stages.2 = Deadline::new(expired);
+        self.deadline = Deadline::new(expired);
         self
     }
 
     /// Classifies errors in this way; see [`Backoff::classifier`].
     #[must_use]
-    pub fn classifier(self, classifier: impl ErrorClassifier) -> Self {
-        self.backoff(|backoff| backoff.classifier(classifier))
+    pub fn classifier(mut self, classifier: impl ErrorClassifier) -> Self {
+        self.backoff = self.backoff.classifier(classifier);
+        self
     }
 
     /// Retries throttled errors by a policy of their own; see [`Backoff::throttled`].
     #[must_use]
-    pub fn throttled(self, policy: impl RetryPolicy) -> Self {
-        self.backoff(|backoff| backoff.throttled(policy))
+    pub fn throttled(mut self, policy: impl RetryPolicy) -> Self {
+        self.backoff = self.backoff.throttled(policy);
+        self
     }
 
     /// What a panic of the handler counts as; see [`Backoff::panics`].
     #[must_use]
-    pub fn panics(self, class: ErrorClass) -> Self {
-        self.backoff(|backoff| backoff.panics(class))
-    }
-
-    fn parking_lot(mut self, change: impl FnOnce(ParkingLot) -> ParkingLot) -> Self {
-        self.stages.0 = change(self.stages.0);
+    pub fn panics(mut self, class: ErrorClass) -> Self {
+        self.backoff = self.backoff.panics(class);
         self
     }
 
-    fn backoff(mut self, change: impl FnOnce(Backoff) -> Backoff) -> Self {
-        self.stages.3 = change(self.stages.3);
-        self
+    /// Outermost first.
+    fn stages(&self) -> [&dyn Stage; 4] {
+        [&self.parking_lot, &self.poison, &self.deadline, &self.backoff]
     }
 }
 
 impl Stage for DeadLetterBackoff {
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
-        self.stages.admit(delivery)
+        admit_in_turn(&self.stages(), delivery)
     }
 
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
@@ -104,11 +128,36 @@ impl Stage for DeadLetterBackoff {
         if let Ok(Disposition::Ack) = outcome {
             return outcome;
         }
-        self.stages.resolve(delivery, outcome)
+        resolve_in_turn(&self.stages(), delivery, outcome)
     }
 
     fn needs(&self) -> Needs {
-        self.stages.needs()
+        self.stages().into_iter().fold(Needs::none(), |needs, stage| needs.and(stage.needs()))
+    }
+}
+
+/// What `with_dead_letter_backoff` takes: a [`RetryPolicy`], or a [`DeadLetterBackoff`] where there is more to say.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a `RetryPolicy` nor a `DeadLetterBackoff`",
+    label = "does not say when to try again",
+    note = "use `Exponential`, `Fixed`, `Linear`, `Fibonacci` or `NoRetry`; an array or `Vec` of `Duration`; or a closure from \
+            the attempt that failed to the next wait: `|attempt: u32| -> Option<Duration>`",
+    note = "options go into the preset: `DeadLetterBackoff::new(policy).poison_after(5)`"
+)]
+pub trait IntoDeadLetterBackoff {
+    /// The preset.
+    fn into_dead_letter_backoff(self) -> DeadLetterBackoff;
+}
+
+impl<P: RetryPolicy> IntoDeadLetterBackoff for P {
+    fn into_dead_letter_backoff(self) -> DeadLetterBackoff {
+        DeadLetterBackoff::new(self)
+    }
+}
+
+impl IntoDeadLetterBackoff for DeadLetterBackoff {
+    fn into_dead_letter_backoff(self) -> DeadLetterBackoff {
+        self
     }
 }
 
@@ -118,17 +167,8 @@ impl Stage for DeadLetterBackoff {
 /// [`Consumer::needs`](crate::Consumer::needs), so that the transport can prepare them.
 #[cfg(feature = "tower")]
 pub trait ServiceBuilderExt<L>: Sized {
-    /// Adds the preset with this retry policy.
-    fn with_dead_letter_backoff(self, policy: impl RetryPolicy) -> WithPreset<L> {
-        self.with_dead_letter_backoff_and(policy, |preset| preset)
-    }
-
-    /// Adds the preset with this retry policy and these options.
-    fn with_dead_letter_backoff_and(
-        self,
-        policy: impl RetryPolicy,
-        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
-    ) -> WithPreset<L>;
+    /// Adds the preset with this retry policy, or this preset.
+    fn with_dead_letter_backoff(self, preset: impl IntoDeadLetterBackoff) -> WithPreset<L>;
 }
 
 /// A [`tower::ServiceBuilder`] with the preset as its innermost layer so far.
@@ -137,11 +177,34 @@ pub type WithPreset<L> = tower::ServiceBuilder<tower_layer::Stack<crate::StageLa
 
 #[cfg(feature = "tower")]
 impl<L> ServiceBuilderExt<L> for tower::ServiceBuilder<L> {
-    fn with_dead_letter_backoff_and(
-        self,
-        policy: impl RetryPolicy,
-        options: impl FnOnce(DeadLetterBackoff) -> DeadLetterBackoff,
-    ) -> WithPreset<L> {
-        self.layer(crate::StageLayer::new(options(DeadLetterBackoff::new(policy))))
+    fn with_dead_letter_backoff(self, preset: impl IntoDeadLetterBackoff) -> WithPreset<L> {
+        self.layer(crate::StageLayer::new(preset.into_dead_letter_backoff()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{millis, secs};
+
+    #[test]
+    fn policies_and_presets_go_into_the_same_method() {
+        fn waits(preset: impl IntoDeadLetterBackoff) -> usize {
+            preset.into_dead_letter_backoff().needs().waits.len()
+        }
+        assert_eq!(waits([secs(1), secs(2)]), 2);
+        assert_eq!(waits(vec![secs(1)]), 1);
+        assert_eq!(waits(crate::Exponential::from(secs(1)).attempts(3)), 2);
+        assert_eq!(waits(|attempt: u32| (attempt < 3).then(|| millis(attempt.into()))), 2);
+        assert_eq!(waits(DeadLetterBackoff::new([secs(1)]).poison_after(5)), 1);
+    }
+
+    #[test]
+    fn a_part_is_replaced_by_its_name() {
+        let mut preset = DeadLetterBackoff::new([secs(1)]);
+        preset.poison = Poison::after(3);
+        preset.backoff = Backoff::new([secs(5)]);
+        let needs = preset.needs();
+        assert_eq!((needs.deliveries, needs.waits.first()), (Some(3), Some(&secs(5))));
     }
 }

@@ -1,4 +1,4 @@
-//! The names of entries, and the place where a page ended.
+//! Names of shelf entries, and cursors of pages.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,10 @@ use std::sync::Arc;
 use crate::disposition::Shelf;
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// The name of one entry of a shelf. An id does not name an entry: messages come without one, or share one.
+/// Name of one entry of a shelf. A message id does not name an entry: messages may have no id, or share one.
 ///
-/// It is printed as `SHELF/ENTRY` and parsed back, also in another process. It never names another entry later: once its
-/// entry is gone, it names nothing. (What that is worth on a broker that does not number its messages, the page of the
-/// transport says.)
+/// A handle is printed as `SHELF/ENTRY` and can be parsed in another process. It never names another entry later: once its
+/// entry is gone, it names nothing. (The transport's page says how far this holds on a broker that does not number its messages.)
 ///
 /// ```
 /// use redrive_core::{EntryHandle, Shelf};
@@ -27,19 +26,19 @@ pub struct EntryHandle {
 }
 
 impl EntryHandle {
-    /// For transports: the handle of an entry by the word that the transport knows it by.
+    /// Creates a handle from the transport's own key of the entry. For transports.
     #[must_use]
     pub fn new(shelf: Shelf, entry: impl Into<Arc<str>>) -> Self {
         Self { shelf, entry: entry.into() }
     }
 
-    /// The shelf that the entry is on.
+    /// Returns the shelf that the entry is on.
     #[must_use]
     pub fn shelf(&self) -> Shelf {
         self.shelf
     }
 
-    /// For transports: the word that the transport knows the entry by.
+    /// Returns the transport's own key of the entry. For transports.
     #[must_use]
     pub fn entry(&self) -> &str {
         &self.entry
@@ -63,45 +62,45 @@ impl FromStr for EntryHandle {
     }
 }
 
-/// A text that is no [`EntryHandle`].
+/// The text is not an [`EntryHandle`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no handle of an entry: `dead-letter/…` or `parking/…` is expected")]
+#[error("`{0}` is not the handle of an entry: `dead-letter/…` or `parking/…` is expected")]
 pub struct ParseHandleError(String);
 
-/// Where a page of a shelf ended: the next one begins there. It belongs to that shelf, and no page of another one begins there.
+/// Position where a page of a shelf ended and the next one begins. It is only valid for its own shelf.
 ///
-/// It is printed as `SHELF/TEXT` and parsed back, also in another process.
+/// A cursor is printed as `SHELF/TEXT` and can be parsed in another process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShelfCursor {
     shelf: Shelf,
-    /// Empty: the beginning.
+    /// Empty at the beginning of the shelf.
     text: Arc<str>,
 }
 
 impl ShelfCursor {
-    /// For transports: the cursor with this text, which is not empty.
+    /// Creates a cursor with this text, which must not be empty. For transports.
     #[must_use]
     pub fn new(shelf: Shelf, text: impl Into<Arc<str>>) -> Self {
         Self { shelf, text: text.into() }
     }
 
-    /// The beginning of a shelf: a page after it is the first one.
+    /// Creates a cursor at the beginning of a shelf: the page after it is the first one.
     #[must_use]
     pub fn start(shelf: Shelf) -> Self {
         Self::new(shelf, "")
     }
 
-    /// The shelf that the cursor belongs to.
+    /// Returns the shelf that the cursor belongs to.
     #[must_use]
     pub fn shelf(&self) -> Shelf {
         self.shelf
     }
 
-    /// For transports: the text that the cursor of this shelf was made with; `None`: it is the beginning of the shelf.
+    /// Returns the text with which the cursor of this shelf was created; `None` at the beginning of the shelf. For transports.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](TransportErrorKind::Unsupported) when the cursor belongs to another shelf.
+    /// [`Unsupported`](TransportErrorKind::Unsupported) if the cursor belongs to another shelf.
     pub fn on(&self, shelf: Shelf) -> Result<Option<&str>, TransportError> {
         if self.shelf != shelf {
             let message = format!(
@@ -123,19 +122,19 @@ impl fmt::Display for ShelfCursor {
 impl FromStr for ShelfCursor {
     type Err = ParseCursorError;
 
-    /// Takes any text after the shelf; browsing refuses one that the transport did not make.
+    /// Accepts any text after the shelf; browsing refuses a text that the transport did not create.
     fn from_str(text: &str) -> Result<Self, ParseCursorError> {
         let (shelf, text) = parse(text).ok_or_else(|| ParseCursorError(text.to_owned()))?;
         Ok(Self::new(shelf, text))
     }
 }
 
-/// A text that is no [`ShelfCursor`].
+/// The text is not a [`ShelfCursor`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no cursor of a shelf: `dead-letter/…` or `parking/…` is expected")]
+#[error("`{0}` is not the cursor of a shelf: `dead-letter/…` or `parking/…` is expected")]
 pub struct ParseCursorError(String);
 
-/// The shelf, and what stands behind it.
+/// Splits the text into the shelf and the rest.
 fn parse(text: &str) -> Option<(Shelf, &str)> {
     let (name, rest) = text.split_once('/')?;
     let shelf = [Shelf::DeadLetter, Shelf::Parking].into_iter().find(|shelf| shelf.to_string() == name)?;

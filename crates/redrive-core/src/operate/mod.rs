@@ -1,4 +1,4 @@
-//! For operators: what rests on the shelves, and how it gets back.
+//! For operators: inspects the shelves and sends messages back.
 
 mod handle;
 mod report;
@@ -10,52 +10,52 @@ use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
-use crate::deaths::DeathHistory;
 use crate::disposition::Shelf;
 use crate::header_names;
 use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::transport::TransportError;
 
-/// The shelves of one queue. Object safe, so that a program can pick the broker at run time.
+/// The shelves of one queue. Object safe, so that a program can choose the broker at run time.
 ///
-/// An operator looks with [`browse`](Self::browse), and acts on what was seen by its [handle](EntryHandle). Every action
-/// answers for [each entry by itself](ShelfReport): one that fails does not keep those behind it, unless the broker is gone.
+/// An operator inspects entries with [`browse`](Self::browse) and acts on them by their [handles](EntryHandle). Every action
+/// reports the result of [each entry](ShelfReport): a failed entry does not stop those after it, unless the broker is gone.
 ///
-/// Every move is crash safe: a message is stored in its new place, confirmed, before it leaves the old one. A crash leaves it
-/// in both, never in none.
+/// Every move is crash safe: the broker confirms that the message is stored in its new place before the message leaves the old
+/// one. A crash leaves it in both places, never in neither.
 ///
 /// A transport implements it with the attribute `#[async_trait]` of the crate `async-trait`.
 #[async_trait]
 pub trait Shelves: Send + Sync {
-    /// How many messages rest on the shelf.
+    /// Returns the number of messages on the shelf.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked.
+    /// If the broker cannot be reached.
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError>;
 
-    /// When the entry was shelved that rests longest. `None`: the shelf is empty, or nothing tells when.
+    /// Returns when the entry that has been on the shelf longest was shelved. `None`: the shelf is empty, or the time is not
+    /// known.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked.
+    /// If the broker cannot be reached.
     async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
         let page = self.browse(shelf, None, 1).await?;
         Ok(page.entries.first().and_then(|entry| entry.shelved_at))
     }
 
-    /// Shows one page of the shelf, at most `limit` entries; they stay there. The first page is `after` nothing, the next one
-    /// after the [cursor](ShelfPage::next) of the one before. With a `limit` of 0 the page is [empty](ShelfPage::empty), and the
-    /// next one begins where this one does.
+    /// Returns one page of the shelf, with at most `limit` entries, which stay there. Pass `None` as `after` for the first page,
+    /// and then the [cursor](ShelfPage::next) of the previous page. With a `limit` of 0 the page is [empty](ShelfPage::empty),
+    /// and the next one begins at the same position.
     ///
-    /// Through all pages an entry comes at most once. One that is on the shelf from the first page to the last comes
+    /// Over all pages, an entry appears at most once. An entry that stays on the shelf from the first page to the last appears
     /// exactly once.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked. [`Unsupported`](crate::TransportErrorKind::Unsupported) when the cursor is of another
-    /// shelf, or was not made by this transport.
+    /// If the broker cannot be reached. [`Unsupported`](crate::TransportErrorKind::Unsupported) if the cursor belongs to another
+    /// shelf, or was not created by this transport.
     async fn browse(
         &self,
         shelf: Shelf,
@@ -63,36 +63,35 @@ pub trait Shelves: Send + Sync {
         limit: usize,
     ) -> Result<ShelfPage, TransportError>;
 
-    /// Sends messages back to the consumer that failed, as a first attempt ([`redriven`](crate::redriven)), and to
-    /// nobody else.
+    /// Sends messages back to the consumer that failed, and to no other, as a first attempt ([`redriven`](crate::redriven)).
     ///
     /// # Errors
     ///
-    /// When the work cannot begin: everything is still on the shelf. What happens later is in the report.
+    /// If the work cannot begin; everything is then still on the shelf. The report contains later errors.
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError>;
 
     /// Moves messages from the dead-letter shelf to the parking shelf.
     ///
     /// # Errors
     ///
-    /// As [`redrive`](Self::redrive).
+    /// The same as [`redrive`](Self::redrive).
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError>;
 
     /// Removes messages for good.
     ///
     /// # Errors
     ///
-    /// As [`redrive`](Self::redrive).
+    /// The same as [`redrive`](Self::redrive).
     async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError>;
 
-    /// Stores an edited message on the shelf, with the history of the entry ([`edited`]), and removes exactly the entry. Answers
-    /// the handle of what was stored, where the broker tells it; else [browse](Self::browse) for it. A crash in between leaves
-    /// both.
+    /// Stores an edited message on the shelf, with the history of the entry ([`edited`]), and removes exactly that entry. Returns
+    /// the handle of the stored message if the broker tells it; otherwise [browse](Self::browse) for it. A crash in between
+    /// leaves both.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::TransportErrorKind::NotFound) when no entry has this handle any more: nothing was stored.
-    /// [`Unsupported`](crate::TransportErrorKind::Unsupported) where a broker lets nobody write to the shelf
+    /// [`NotFound`](crate::TransportErrorKind::NotFound) if no entry has this handle any more: nothing was stored.
+    /// [`Unsupported`](crate::TransportErrorKind::Unsupported) if the broker lets nobody write to the shelf
     /// ([`redrive_as`](Self::redrive_as) works there too). After any other error the entry is still on the shelf, and the edited
     /// message may be there as well.
     async fn replace(
@@ -101,39 +100,39 @@ pub trait Shelves: Send + Sync {
         message: Message,
     ) -> Result<Option<EntryHandle>, TransportError>;
 
-    /// Sends an edited message back in place of the entry: as [`replace`](Self::replace) and then
-    /// [`redrive`](Self::redrive), in one step. A crash in between leaves the entry on its shelf and the edited message in
-    /// the queue.
+    /// Sends an edited message back in place of the entry: does [`replace`](Self::replace) and then [`redrive`](Self::redrive),
+    /// in one step. A crash in between leaves the entry on its shelf and the edited message in the queue.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::TransportErrorKind::NotFound) when no entry has this handle any more: nothing was sent. After any
-    /// other error the entry is still on the shelf, and the edited message may be sent.
+    /// [`NotFound`](crate::TransportErrorKind::NotFound) if no entry has this handle any more: nothing was sent. After any other
+    /// error the entry is still on the shelf, and the edited message may have been sent.
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError>;
 }
 
-/// A part of a shelf.
+/// One page of a shelf.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShelfPage {
-    /// The entries, oldest first as far as the broker keeps an order.
+    /// Entries, oldest first if the broker keeps an order.
     pub entries: Vec<Shelved>,
-    /// Where the next page begins; it may be empty. `None`: there was nothing behind this one.
+    /// Position where the next page begins; that page may be empty. `None`: no entries followed this page.
     pub next: Option<ShelfCursor>,
 }
 
 impl ShelfPage {
-    /// For transports: a page.
+    /// Creates a page. For transports.
     #[must_use]
     pub fn new(entries: Vec<Shelved>, next: Option<ShelfCursor>) -> Self {
         Self { entries, next }
     }
 
-    /// For transports: the page of a `limit` of 0. The next one begins where this one does, so that nothing is skipped.
+    /// Creates the page for a `limit` of 0. For transports. The next page begins at the same position, so that nothing is
+    /// skipped.
     ///
     /// # Errors
     ///
-    /// As [`ShelfCursor::on`].
+    /// The same as [`ShelfCursor::on`].
     pub fn empty(shelf: Shelf, after: Option<&ShelfCursor>) -> Result<Self, TransportError> {
         let next = after.cloned().unwrap_or_else(|| ShelfCursor::start(shelf));
         next.on(shelf)?;
@@ -145,64 +144,52 @@ impl ShelfPage {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Shelved {
-    /// The name of the entry, to act on it.
+    /// Name of the entry, for acting on it.
     pub handle: EntryHandle,
-    /// The message, with the headers that tell its history.
+    /// The message, with the headers that contain its history.
     pub message: Message,
-    /// The history, read.
+    /// History, read from the headers.
     pub history: FailureHistory,
-    /// When it was shelved, as far as the broker or the history tells.
+    /// When it was shelved, if the broker or the history tells.
     pub shelved_at: Option<SystemTime>,
-    /// Why the broker, or a program other than redrive, dead-lettered the message, in its own word; `None` where redrive did.
+    /// Why the broker, or a program other than redrive, dead-lettered the message, in that program's word; `None` if redrive did.
     pub broker_reason: Option<String>,
-    /// The same in words, where the broker has any.
+    /// Description of that reason, if the broker has one.
     pub broker_description: Option<String>,
 }
 
 impl Shelved {
-    /// For transports: this entry, its history read, and what RabbitMQ writes on a message that it dead-letters.
+    /// Creates an entry and reads its history. For transports. A transport that knows more sets [`shelved_at`](Self::shelved_at),
+    /// [`broker_reason`](Self::broker_reason) and [`broker_description`](Self::broker_description).
     #[must_use]
     pub fn new(handle: EntryHandle, message: Message) -> Self {
         let history = FailureHistory::read(&message);
-        let deaths = DeathHistory::read(message.headers()).deaths;
-        let death = deaths.first();
-        let shelved_at = match death {
-            // Of several deaths of one kind the broker tells the first.
-            Some(death) => death.time.filter(|_| death.count == 1),
-            None => history.last_failed_at,
-        };
-        let broker_reason = death.map(|death| death.reason.clone());
-        Self { handle, message, history, shelved_at, broker_reason, broker_description: None }
-    }
-
-    /// What RabbitMQ wrote on the message when it dead-lettered it.
-    #[must_use]
-    pub fn deaths(&self) -> DeathHistory {
-        DeathHistory::read(self.message.headers())
+        let shelved_at = history.last_failed_at;
+        Self { handle, message, history, shelved_at, broker_reason: None, broker_description: None }
     }
 }
 
-/// Which entries of a shelf.
+/// Selects entries of a shelf.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Selection {
-    /// All that are there when the work begins.
+    /// All entries that are there when the work begins.
     All,
-    /// Exactly these.
+    /// Exactly these entries.
     Handles(HashSet<EntryHandle>),
-    /// Those that failed for this reason, by its word: that of redrive, or [the broker's](Shelved::broker_reason) on what has none of
-    /// redrive.
+    /// Entries that failed for this reason, by its word: redrive's reason, or [the broker's](Shelved::broker_reason) for an entry
+    /// without one of redrive.
     Reason(String),
 }
 
 impl Selection {
-    /// Exactly these entries.
+    /// Selects exactly these entries.
     #[must_use]
     pub fn handles(handles: impl IntoIterator<Item = EntryHandle>) -> Self {
         Self::Handles(handles.into_iter().collect())
     }
 
-    /// True when this entry is meant.
+    /// Returns true if this entry is selected.
     #[must_use]
     pub fn includes(&self, entry: &Shelved) -> bool {
         match self {
@@ -222,7 +209,7 @@ impl From<EntryHandle> for Selection {
     }
 }
 
-/// An edited message with the history of the entry that it stands for: the headers of redrive are those of the entry, whatever
+/// Returns an edited message with the history of the entry that it replaces: redrive's headers are those of the entry, whatever
 /// was edited.
 #[must_use]
 pub fn edited(entry: &Message, mut message: Message) -> Message {
@@ -241,40 +228,31 @@ mod tests {
     use super::*;
     use crate::failure::Reason;
     use crate::header_names as names;
-    use crate::headers::{Headers, Timestamp, Value};
+    use crate::headers::Value;
 
     fn entry(message: Message) -> Shelved {
         Shelved::new(EntryHandle::new(Shelf::DeadLetter, "1"), message)
     }
 
-    fn death(reason: &str, count: i64) -> Value {
-        let time = Timestamp::from_unix_seconds(1_700_000_000);
-        let death = [("reason", reason.into()), ("count", Value::I64(count)), ("time", time.into())];
-        Value::List(vec![Headers::from_iter(death).into()])
-    }
-
     #[test]
-    fn the_word_of_the_broker_stands_beside_the_story() {
-        let ours = Message::new("").with_header(names::REASON, "Broken");
-        let both = entry(ours.clone().with_header("x-death", death("delivery_limit", 1)));
-        assert_eq!(both.broker_reason.as_deref(), Some("delivery_limit"));
+    fn the_reason_of_redrive_counts_before_that_of_the_broker() {
+        let of_broker = |reason: &str, message| {
+            let mut entry = entry(message);
+            entry.broker_reason = Some(reason.to_owned());
+            entry
+        };
+        let both = of_broker("delivery_limit", Message::new("").with_header(names::REASON, "Broken"));
         assert_eq!(both.history.reason.as_ref().map(Reason::as_str), Some("Broken"));
         assert!(Selection::Reason("Broken".into()).includes(&both));
         assert!(!Selection::Reason("delivery_limit".into()).includes(&both), "redrive's own word counts");
-        let theirs = entry(Message::new("").with_header("x-death", death("expired", 1)));
-        assert!(Selection::Reason("expired".into()).includes(&theirs));
-        assert_eq!(entry(ours).broker_reason, None);
+        assert!(Selection::Reason("expired".into()).includes(&of_broker("expired", Message::new(""))));
     }
 
     #[test]
-    fn the_time_is_that_of_the_one_death_or_of_the_last_failure() {
+    fn without_a_time_of_the_broker_that_of_the_last_failure_counts() {
         let failed = "2026-01-02T03:04:05Z";
         let ours = Message::new("").with_header(names::LAST_FAILED_AT, failed);
-        let time = humantime::parse_rfc3339_weak(failed).unwrap();
-        assert_eq!(entry(ours.clone()).shelved_at, Some(time));
-        let died = Timestamp::from_unix_seconds(1_700_000_000).to_system_time();
-        assert_eq!(entry(ours.clone().with_header("x-death", death("rejected", 1))).shelved_at, died);
-        assert_eq!(entry(ours.with_header("x-death", death("rejected", 2))).shelved_at, None);
+        assert_eq!(entry(ours).shelved_at, Some(humantime::parse_rfc3339_weak(failed).unwrap()));
     }
 
     #[test]

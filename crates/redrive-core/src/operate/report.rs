@@ -1,4 +1,4 @@
-//! What became of each entry that an operator acted on.
+//! Results of an operator's action, entry by entry.
 
 use std::collections::HashSet;
 
@@ -6,58 +6,57 @@ use super::{EntryHandle, Selection};
 use crate::disposition::Shelf;
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// What became of the entries of a [`Selection`], each by itself.
+/// Results of an action on a [`Selection`], entry by entry.
 #[derive(Clone, Debug, Default)]
 #[must_use = "some entries may have failed"]
 #[non_exhaustive]
 pub struct ShelfReport {
-    /// The entries that were acted on, in the order in which that happened; then those that were named and not found, or
-    /// not tried.
+    /// The entries that were acted on, in that order; then those that were named and not found, or not tried.
     pub entries: Vec<EntryResult>,
-    /// Why the work ended before its end, for example because the broker is gone. Entries that are not in this report were not
-    /// tried, and are where they were.
+    /// Why the work ended early, for example because the broker is gone. Entries that are not in this report were not tried, and
+    /// are where they were.
     pub stopped: Option<TransportError>,
 }
 
-/// What became of one entry.
+/// Result of one entry.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EntryResult {
-    /// Which entry.
+    /// Handle of the entry.
     pub handle: EntryHandle,
-    /// The id of its message, where it was found and has one.
+    /// Id of its message, if the entry was found and has one.
     pub id: Option<String>,
-    /// What became of it.
+    /// What happened to it.
     pub outcome: EntryOutcome,
 }
 
-/// What became of one entry.
+/// What happened to one entry.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EntryOutcome {
-    /// It was done, and the entry is off the shelf.
+    /// The action succeeded, and the entry is off the shelf.
     Done,
     /// No entry of the shelf has this handle any more.
     NotFound,
-    /// The work [stopped](ShelfReport::stopped) before it.
+    /// The work [stopped](ShelfReport::stopped) before this entry.
     NotTried,
-    /// It was not done. The entry is still on the shelf; after an error that leaves open whether a copy was stored, the copy
-    /// may be in its new place as well.
+    /// The action failed. The entry is still on the shelf. If the error leaves open whether a copy was stored, the copy may be in
+    /// its new place as well.
     Failed(TransportError),
 }
 
 impl ShelfReport {
-    /// How many entries were done.
+    /// Returns how many entries were done.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.entries.iter().filter(|entry| matches!(entry.outcome, EntryOutcome::Done)).count() as u64
     }
 
-    /// How many entries were done, for who wants all or an error.
+    /// Returns how many entries were done, or an error unless all were.
     ///
     /// # Errors
     ///
-    /// When one was not: how many were, and which were not.
+    /// If any entry was not done: the text says how many were, and names those that were not.
     pub fn into_result(self) -> Result<u64, TransportError> {
         const NAMED: usize = 20;
         let done = self.done();
@@ -91,13 +90,13 @@ impl ShelfReport {
         Err(TransportError::new(kind, message))
     }
 
-    /// For transports: notes what became of an entry.
+    /// Records what happened to an entry. For transports.
     pub fn note(&mut self, handle: EntryHandle, id: Option<&str>, outcome: EntryOutcome) {
         self.entries.push(EntryResult { handle, id: id.map(str::to_owned), outcome });
     }
 
-    /// For transports: notes at the end what became of the handles that were named and met no entry of this shelf. A handle of
-    /// the other shelf fails: that entry may be there, and was not looked for.
+    /// Records, at the end, what happened to named handles that matched no entry of this shelf. A handle of the other shelf
+    /// fails: its entry may exist, and was not looked for. For transports.
     pub fn complete(&mut self, shelf: Shelf, which: &Selection) {
         let Selection::Handles(wanted) = which else { return };
         let noted: HashSet<_> = self.entries.iter().map(|entry| entry.handle.clone()).collect();

@@ -1,4 +1,4 @@
-//! On a transport that only remembers.
+//! Tests on a transport that only remembers.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// Refuses the messages whose body says so, and answers for all but `silent` of them.
+/// Remembers messages. Refuses those whose body says so, and leaves out the results of `silent` of them.
 #[derive(Clone, Default)]
 struct Remembering {
     destination: String,
@@ -109,7 +109,7 @@ async fn a_time_is_a_wait_by_the_clock_of_the_transport() {
     assert_eq!(broker.taken()[3].1.wait, Duration::ZERO);
 }
 
-/// The same, an hour later.
+/// A publisher whose clock is an hour later.
 struct Past(Remembering);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Keeping what redrive writes within its bounds.
+//! Keeps the headers that redrive writes within their size limits.
 
 use super::{MAX_NAME_BYTES, Planning, SHORT_ERROR_BYTES, fits};
 use crate::header_names as names;
@@ -6,9 +6,9 @@ use crate::headers::{Headers, Value};
 use crate::message::Message;
 use crate::text::cut;
 
-/// Drops parts of the history until it fits, least useful first. Counts, times, reason, id and source queue stay:
-/// with their bounds they always fit. Answers whether all headers together are what the broker takes: others may be too
-/// large by themselves.
+/// Drops parts of the history until the headers fit, least useful first. Counts, times, reason, id and source queue stay: within
+/// their bounds they always fit. Returns whether the broker accepts all headers together: headers of others may be too large by
+/// themselves.
 pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
     let steps: [fn(&mut Headers); 10] = [
         |headers| keep_of_history(headers, 1, 3),
@@ -34,7 +34,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
     fits(copy, planning)
 }
 
-/// What is never dropped.
+/// Headers that are never dropped.
 const KEPT: [&str; 16] = [
     names::ATTEMPT,
     names::HOP,
@@ -54,8 +54,8 @@ const KEPT: [&str; 16] = [
     names::DUE_AT,
 ];
 
-/// Under redrive's names somebody else may have written anything of any size, which a copy that does not write
-/// the header again carries on. Nothing that redrive writes itself is changed here.
+/// Bounds headers under redrive's names that another program may have written, of any size: a copy that does not rewrite a header
+/// carries it on. Values that redrive writes are not changed here.
 fn bound_foreign_writing(headers: &mut Headers) {
     let too_long = |value: &Value| value.encoded_len() > 1 + 4 + MAX_NAME_BYTES;
     let names: Vec<String> = headers
@@ -66,7 +66,7 @@ fn bound_foreign_writing(headers: &mut Headers) {
         .collect();
     for name in names {
         let bounded = match headers.remove(&name) {
-            // A count stays what it says, or unreadable; never none at all.
+            // A count keeps its value, or stays unreadable; it never disappears.
             Some(value) if name == names::ATTEMPT || name == names::REDRIVES => Some(bound_count(&value)),
             Some(Value::String(text)) => Some(Value::from(&*cut(&text, MAX_NAME_BYTES))),
             _ => None,
@@ -98,7 +98,7 @@ fn shorten(headers: &mut Headers, name: &str, max: usize) {
     }
 }
 
-/// How many bytes redrive's own headers take.
+/// Returns how many bytes redrive's own headers take.
 fn own_bytes(headers: &Headers) -> usize {
     let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
     own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
@@ -117,7 +117,7 @@ mod tests {
         {
             assert_eq!(bound_count(&unreadable).to_integer(), None);
         }
-        // Below zero is no count, and stays none.
+        // A negative number is not a count, and does not become one.
         assert_eq!(bound_count(&long(&format!("-{}7", "0".repeat(999)))), Value::I64(-7));
     }
 }

@@ -1,4 +1,4 @@
-//! From what was decided to what the transport must do. Pure; the only place where redrive's headers are written.
+//! Plans, from a decision, what the transport must do. Pure; the only place where redrive's headers are written.
 
 mod budget;
 
@@ -15,73 +15,72 @@ use crate::text::cut;
 use crate::transport::{Facts, NativeDeadLetter};
 use budget::into_budget;
 
-/// What the transport must do with a delivery: complete, nothing is left to decide.
+/// Complete instruction for the transport about a delivery: nothing is left to decide.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settlement {
     /// Remove the message: it is done.
     Complete,
     /// Store `copy` so that it comes back to this consumer after at least `wait`, then remove the original.
     Reschedule {
-        /// How long to hold the copy back.
+        /// Minimum time to hold the copy back.
         wait: Duration,
-        /// What comes back.
+        /// Message to store.
         copy: Message,
     },
-    /// Hold the message itself back, for `wait` at least, and hand it out again, counted as failed. Nothing is copied and
-    /// nothing written on it. Only where [`Delays::in_place`](crate::Delays::in_place) says so, and `wait` is not longer than the broker will
-    /// hold it by that.
+    /// Hold the message itself back for at least `wait`, and hand it out again, counted as failed. Nothing is copied, and nothing
+    /// is written on the message. Only if [`Delays::in_place`](crate::Delays::in_place) allows it, and `wait` is not longer than
+    /// the broker will hold the message that way.
     RetryInPlace {
-        /// How long to hold it back.
+        /// Minimum time to hold it back.
         wait: Duration,
     },
     /// Store `copy` on the shelf, then remove the original.
     Shelve {
         /// The shelf.
         shelf: Shelf,
-        /// What is stored there.
+        /// Message to store there.
         copy: Message,
     },
-    /// Give the delivery back as it is, to be handed out again at once.
+    /// Give the delivery back unchanged; the broker hands it out again at once.
     Release,
-    /// Have the broker move the delivery onto the dead-letter shelf by its own means, without a copy and hence
-    /// without its history. Only where [`Facts::dead_letter`] says so; the last resort for a message
-    /// that is too large to be copied.
+    /// Have the broker itself move the delivery onto the dead-letter shelf, without a copy and therefore without its history.
+    /// Only if [`Facts::dead_letter`] allows it; the last resort for a message that is too large to be copied.
     NativeDeadLetter,
 }
 
-/// What planning needs to know besides the delivery.
+/// Input for planning besides the delivery.
 #[derive(Clone, Debug)]
 pub struct Planning<'a> {
-    /// The time now.
+    /// Current time.
     pub now: SystemTime,
-    /// What is known of the broker.
+    /// Facts of the broker.
     pub facts: &'a Facts,
-    /// How many bytes redrive's own headers may take.
+    /// Number of bytes that redrive's own headers may take.
     pub header_budget: usize,
 }
 
-/// The default of how many bytes redrive's own headers may take.
+/// Default number of bytes that redrive's own headers may take.
 pub const DEFAULT_HEADER_BUDGET: usize = 4096;
 
-/// How many of the first and of the last failures the history keeps.
+/// Number of first and of last failures that the history keeps.
 const FIRST_KEPT: usize = 2;
 const LAST_KEPT: usize = 6;
-/// How many bytes of a name (queue, exchange, key, id) are kept; brokers allow about as much.
+/// Number of bytes kept of a name (queue, exchange, key, id); brokers allow about as much.
 const MAX_NAME_BYTES: usize = 256;
-/// About how many headers are written on a copy.
+/// Approximate number of headers written on a copy.
 const MOST_WRITTEN: usize = 15;
 const HISTORY_ERROR_BYTES: usize = 160;
 const SHORT_ERROR_BYTES: usize = 128;
 
 impl Settlement {
-    /// What must be done to carry `disposition` out.
+    /// Returns what must be done to carry `disposition` out.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "what is decided is decided once")]
     pub fn plan(delivery: &Delivery, disposition: Disposition, planning: &Planning<'_>) -> Self {
         Self::planned(delivery, &disposition, planning)
     }
 
-    /// The same, for who still needs the disposition afterwards.
+    /// Returns the same, for callers that still need the disposition afterwards.
     pub(crate) fn planned(delivery: &Delivery, disposition: &Disposition, planning: &Planning<'_>) -> Self {
         match *disposition {
             Disposition::Ack | Disposition::Discard(_) => Self::Complete,
@@ -90,7 +89,7 @@ impl Settlement {
                 let snoozes = delivery.history().snoozes.saturating_add(1);
                 let mut copy = next_copy(delivery);
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
-                // The handler came to an end: earlier deliveries were not what kills a process.
+                // The handler came to an end: earlier deliveries are no sign of a message that kills its process.
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
@@ -102,7 +101,7 @@ impl Settlement {
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
-            // By the broker's own means, as the transport was asked to.
+            // The transport is configured to let the broker dead-letter.
             Disposition::DeadLetter(_) if planning.facts.dead_letter == NativeDeadLetter::Preferred => {
                 Self::NativeDeadLetter
             }
@@ -111,30 +110,28 @@ impl Settlement {
         }
     }
 
-    /// For a delivery that arrived before its time, because its wait takes several hops: what must be done to
-    /// wait on. `None` when it is due.
+    /// Plans the rest of a wait, for a delivery that arrived early because its wait takes several hops. `None` if it is due.
     #[must_use]
     pub fn wait_on(delivery: &Delivery, planning: &Planning<'_>) -> Option<Self> {
         let history = delivery.history();
         let remaining = history.not_before?.duration_since(planning.now).ok()?;
-        // The clock that wrote the time may have been another one, or was set since.
+        // The time may come from another clock, or the clock may have been set since.
         let remaining = history.wait_left.map_or(remaining, |left| left.min(remaining));
-        // Less than this is a difference between clocks, not a hop that is still to come.
+        // A shorter rest is a difference between clocks, not another hop.
         const CLOCKS_DIFFER: Duration = Duration::from_millis(100);
-        // Later than any wait that the broker accepts: not of redrive's writing, and the message would go round for ever.
+        // Longer than any wait that the broker accepts: redrive did not write this time, and the message would circulate forever.
         if planning.facts.delays.longest.is_some_and(|longest| remaining > longest) {
             return None;
         }
         (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
     }
 
-    /// For a message that waits in one place and is moved to another, to wait on for `remaining`: what must be done. Nothing
-    /// of its history changes but the time when it is due: where both are left after a crash, both are handled, as the same
-    /// attempt.
+    /// Plans the rest of a wait, `remaining`, for a waiting message that is moved to another place. Only its due time changes: if
+    /// a crash leaves it in both places, both are handled, as the same attempt.
     #[must_use]
     pub fn moved(waiting: &Message, remaining: Duration, planning: &Planning<'_>) -> Self {
         let mut copy = waiting.clone();
-        // It would end the wait early, and is not the publisher's: a copy has none of that.
+        // It would end the wait early, and it is not the publisher's: redrive's copies carry no expiration of the publisher.
         if copy.properties().expiration.is_some() {
             copy.properties_mut().expiration = None;
         }
@@ -144,13 +141,13 @@ impl Settlement {
         reschedule(remaining, copy, planning)
     }
 
-    /// True when carrying it out stores a copy.
+    /// Returns true if carrying it out stores a copy.
     #[must_use]
     pub fn stores_copy(&self) -> bool {
         matches!(self, Self::Reschedule { .. } | Self::Shelve { .. })
     }
 
-    /// The word for this settlement in logs and metrics.
+    /// Returns the name of this settlement in logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -164,7 +161,7 @@ impl Settlement {
     }
 }
 
-/// The message as an operator's redrive sends it back: a first attempt again, its history kept.
+/// Returns the message as an operator's redrive sends it back: a first attempt again, with its history.
 #[must_use]
 pub fn redriven(shelved: &Message) -> Message {
     let history = crate::FailureHistory::read(shelved);
@@ -187,9 +184,9 @@ pub fn redriven(shelved: &Message) -> Message {
     copy
 }
 
-/// Where the broker would hold the message back long enough by itself. Copied, once, is a message whose id was assigned on
-/// arrival: without a copy that carries it the id would be another with every attempt; and one with an expiration, which
-/// would go on to count: a copy carries it as a deadline.
+/// Returns true if the broker itself can hold the message back long enough and no copy is needed. A copy is needed, once, for a
+/// message whose id was assigned on arrival: without it, the id would change with every attempt. It is also needed for a message
+/// with an expiration, which would keep running: a copy carries it as a deadline.
 fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) -> bool {
     let failures = delivery.failures_in_place().saturating_add(1);
     let held = planning.facts.delays.in_place.map(|in_place| in_place.longest_after(failures));
@@ -198,8 +195,8 @@ fn stays_in_place(delivery: &Delivery, wait: Duration, planning: &Planning<'_>) 
     held.is_some_and(|held| held >= wait) && !must_be_copied
 }
 
-/// Where giving back raises the broker's count of deliveries, a message that is given back again and again would
-/// look like one that kills its process: a copy restarts the broker's count, and carries ours.
+/// Plans a release. If giving back raises the broker's delivery count, a message that is given back again and again would look
+/// like one that kills its process. In that case a copy restarts the broker's count and carries redrive's.
 fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     let facts = planning.facts;
     let counted_before = delivery.broker_delivery_count() - 1;
@@ -208,7 +205,7 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     }
     let mut copy = next_copy(delivery);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
-    // It may not be due yet: given back it waits on.
+    // The message may not be due yet: the copy continues to wait.
     if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
         copy.headers_mut().insert_own(names::NOT_BEFORE, not_before.clone());
     }
@@ -235,14 +232,14 @@ fn reschedule(wait: Duration, mut copy: Message, planning: &Planning<'_>) -> Set
     Settlement::Reschedule { wait: hop, copy }
 }
 
-/// The first hop of a wait: all of it, where that makes it at most twice as long; else as much of it as one hop can
-/// hold, so that few hops make up even a long wait.
+/// Returns the first hop of a wait: the whole wait, if the next longer hop is at most twice as long; else as much of it as one
+/// hop can hold, so that even a long wait takes few hops.
 fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
     let longer = hops.partition_point(|&hop| hop < wait);
     match (longer.checked_sub(1).and_then(|shorter| hops.get(shorter)), hops.get(longer)) {
         (_, Some(&enough)) if enough <= wait.saturating_mul(2) => wait,
         (Some(&part), _) => part,
-        // Shorter than the shortest hop, or no hops at all.
+        // The wait is shorter than the shortest hop, or there are no hops.
         (None, _) => wait,
     }
 }
@@ -257,10 +254,10 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
     Settlement::Shelve { shelf, copy }
 }
 
-/// One hop further: every copy differs from the one before, so that a copy is never taken for its original.
+/// Creates the next copy. Every copy differs from the one before, so that no copy is ever taken for its original.
 fn next_copy(delivery: &Delivery) -> Message {
     let mut copy = delivery.message().clone();
-    // A rest of the publisher's time to live would end the wait early.
+    // What is left of the publisher's time to live would end the wait early.
     if let Some(expiration) = copy.properties().expiration {
         copy.properties_mut().expiration = None;
         let millis = i64::try_from(expiration.as_millis()).unwrap_or(i64::MAX);
@@ -275,7 +272,7 @@ fn next_copy(delivery: &Delivery) -> Message {
     headers.remove(names::NOT_BEFORE);
     headers.remove(names::WAIT_LEFT);
     headers.remove(names::DUE_AT);
-    // The broker counts a copy from the beginning again: what it counted so far must not be forgotten.
+    // The broker counts a copy from the beginning: keep what it has counted so far.
     if let (Count::Known(failures), counted @ 1..) =
         (delivery.history().attempt, delivery.failures_in_place())
     {
@@ -288,8 +285,8 @@ fn next_copy(delivery: &Delivery) -> Message {
 fn write_source(delivery: &Delivery, headers: &mut Headers) {
     let history = delivery.history();
     headers.insert_own(names::SOURCE_QUEUE, delivery.queue());
-    // On later hops the delivery shows redrive's own way back; where the message came from at first is written
-    // on it already. A history that another queue's consumer wrote says nothing of how it came to this one.
+    // On later hops the delivery shows redrive's own route; the message already carries its first origin. A history that another
+    // queue's consumer wrote does not tell how the message came to this queue.
     let written_here = history.source_queue.as_deref() == Some(delivery.queue());
     if !(written_here && headers.contains(names::SOURCE_ROUTING_KEY)) {
         headers.insert_own(names::SOURCE_EXCHANGE, &*cut(delivery.exchange(), MAX_NAME_BYTES));
@@ -304,7 +301,7 @@ fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, n
     let history = delivery.history();
     let mut copy = next_copy(delivery);
     let headers = copy.headers_mut();
-    // An unreadable count stays as it is, for people to look at.
+    // An unreadable count stays unchanged, for people to inspect.
     if let Count::Known(_) = history.attempt {
         headers.insert_own(names::ATTEMPT, i64::from(delivery.attempt()));
     }
@@ -323,11 +320,11 @@ fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, n
     copy
 }
 
-/// The first failures and the last ones: how it began, and how it is going.
+/// Returns the first and the last failures: how it began, and the latest state.
 fn past_failures(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, at: Value) -> Value {
     let past = &delivery.history().past;
     let first = past.len().min(FIRST_KEPT);
-    // The failure at hand is the last one.
+    // The current failure is the last one.
     let last = (past.len() + 1).saturating_sub(LAST_KEPT).max(first);
     let mut entries = Vec::with_capacity(first + past.len() - last + 1);
     entries.extend(past[..first].iter().chain(&past[last..]).map(write_past_failure));

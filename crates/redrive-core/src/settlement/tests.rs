@@ -92,7 +92,7 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     assert!(!waits(Value::I64(i64::MAX)));
 }
 
-/// A wait of several hops, on hosts whose clocks differ: `ahead` of the one before when each hop is over.
+/// Returns the hops of a wait, on hosts whose clocks differ: at the end of each hop, the clock is `ahead` of the previous one.
 fn hops_of(wait: Duration, ahead: &[i64]) -> Vec<u64> {
     let mut facts = Facts::new("test");
     facts.delays.hop_durations = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
@@ -141,7 +141,8 @@ fn what_was_left_of_another_wait_ends_none_early() {
     let Settlement::Reschedule { mut copy, .. } = Settlement::plan(&first, retry, &planning) else {
         panic!()
     };
-    // A version that does not know what is left carries it on: over its last hop, and its next failure, for an hour.
+    // A version that does not know the remaining wait carries the header on: past its last hop, and into an hour's wait for its
+    // next failure.
     let hop = FailureHistory::read(&copy).copy_number + 2;
     copy.headers_mut().insert_own(names::HOP, i64::from(hop));
     copy.headers_mut().insert_own(names::NOT_BEFORE, write_time(now + Duration::from_secs(3600)));

@@ -22,7 +22,7 @@ pub use signals::{Signal, Signals};
 /// [`Settlement`].
 ///
 /// The contract stands clause by clause in the suite of `redrive-testkit`; how to write a transport is told in
-/// `docs/writing-a-transport.md`.
+/// [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md).
 ///
 /// # Life
 ///
@@ -53,6 +53,8 @@ pub trait Transport: Send + Sync + 'static {
     ///
     /// The [`Facts`] are what is known now. Whatever of them changes later, and all else that happens beside the
     /// deliveries, goes to `signals`.
+    ///
+    /// It may be dropped before it is ready, when the consumer is asked to end during its start; [`close`](Self::close) follows.
     ///
     /// A transport has one receiver: after an error `open` may be tried again, after a success it answers an error.
     ///
@@ -173,6 +175,7 @@ pub struct Received<R> {
     pub receipt: R,
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Transport> Transport for Arc<T> {
     type Receiver = T::Receiver;
 

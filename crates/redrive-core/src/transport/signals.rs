@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Facts;
+use super::{Facts, TransportError};
 use crate::delivery::Delivery;
 
 /// What happens beside the deliveries.
@@ -11,7 +11,7 @@ use crate::delivery::Delivery;
 #[non_exhaustive]
 pub enum Signal {
     /// Deliveries in flight were lost with their connection (or their locks) though this process lives on, and come again from
-    /// now on, with a higher count for which nobody is to blame. SignalState before the first of them can be received.
+    /// now on, with a higher count for which nobody is to blame. Signalled before the first of them can be received.
     Interrupted {
         /// What was handed out and never received: it was thrown away, and comes again. Left empty by a transport whose
         /// deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the interruptions with
@@ -23,6 +23,11 @@ pub enum Signal {
     Recovered,
     /// The broker is not what it was, for example another version after a restart.
     FactsChanged(Facts),
+    /// The transport cannot receive at the moment, for example because the connection was lost, and tries again by itself. It may
+    /// be sent again with every attempt that fails.
+    Disconnected(TransportError),
+    /// The transport can receive, for the first time or again. It may be sent more than once.
+    Connected,
 }
 
 /// Where a transport tells what happens beside the deliveries. Clones lead to the same place.

@@ -9,7 +9,7 @@ proptest! {
     fn reading_never_panics(headers in headers()) {
         let message = Message::from_parts(Default::default(), headers, Default::default());
         let delivery = Delivery::new(message, "orders", now());
-        let _ = (delivery.attempt(), delivery.broker_delivery_count(), delivery.deaths(), delivery.history().unreadable());
+        let _ = (delivery.attempt(), delivery.broker_delivery_count(), delivery.history().unreadable());
         prop_assert!(delivery.attempt() >= 1 && delivery.broker_delivery_count() >= 1);
     }
 

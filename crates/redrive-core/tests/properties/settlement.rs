@@ -48,7 +48,7 @@ prop_compose! {
         facts.dead_letter = if native_dead_letter { NativeDeadLetter::LastResort } else { NativeDeadLetter::No };
         facts.counting.deliveries = counts_deliveries;
         facts.counting.releases = release_counts;
-        facts.limits.headers = max_header_bytes.map(HeaderLimit::bytes);
+        facts.limits.headers = max_header_bytes.map(|bytes| HeaderLimit::new(bytes, |message| message.headers().encoded_len()));
         facts
     }
 }

@@ -1,28 +1,28 @@
-//! Where the broker is: the URL parsed, the credentials found, the password never shown.
+//! The broker's address: parses the URL, finds the credentials, and never shows the password.
 
 use std::fmt;
 
 use lapin::uri::{AMQPScheme, AMQPUri};
 use redrive_core::{TransportError, TransportErrorKind};
 
-/// The URL, for [`RabbitMq::connect_from_env`](crate::RabbitMq::connect_from_env).
+/// Name of the variable with the URL, for [`RabbitMq::connect_from_env`](crate::RabbitMq::connect_from_env).
 pub(crate) const URL_VARIABLE: &str = "REDRIVE_AMQP_URL";
 const USER_VARIABLE: &str = "REDRIVE_AMQP_USER";
 const PASSWORD_VARIABLE: &str = "REDRIVE_AMQP_PASSWORD";
 
-/// Where the broker is and who we are. Shows itself without the password.
+/// Address of one node and the credentials for it. `Debug` leaves the password out.
 #[derive(Clone)]
 pub(crate) struct Address {
     uri: AMQPUri,
 }
 
 impl Address {
-    /// Parses a URL. Where it names no user, user and password are those of the environment, and `guest` in the end.
+    /// Parses a URL. If it names no user, user and password come from the environment. Default: `guest`.
     pub(crate) fn parse(
         url: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, TransportError> {
-        // Never with the parser's own words: they quote the URL, and with it the password.
+        // Never quotes the parser's error: it contains the URL, and with it the password.
         let mut uri: AMQPUri = url.trim().parse().map_err(|_| malformed())?;
         let authority = authority(url).ok_or_else(malformed)?;
         if !authority.contains('@') {
@@ -33,14 +33,14 @@ impl Address {
                 uri.authority.userinfo.password = password;
             }
         }
-        // The parser takes an IPv6 address for none at all, and would connect to this machine.
+        // The parser reads an IPv6 address as an empty host, and would connect to this machine.
         let host = authority.rsplit('@').next().unwrap_or_default();
         if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             address.clone_into(&mut uri.authority.host);
         } else if host.is_empty() || host.starts_with(':') {
             return Err(malformed());
         }
-        // Strictly the empty path is the virtual host ``, which nobody has.
+        // Strictly, the empty path means the virtual host with the empty name, which nobody uses.
         if uri.vhost.is_empty() {
             uri.vhost = "/".to_owned();
         }
@@ -59,7 +59,7 @@ impl Address {
         &self.uri.authority.userinfo.username
     }
 
-    /// The address without the credentials.
+    /// Returns the address without the credentials.
     pub(crate) fn shown(&self) -> String {
         let AMQPUri { scheme, authority, vhost, .. } = &self.uri;
         let host = if authority.host.contains(':') {
@@ -82,12 +82,12 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Where the broker is to be had: the nodes of a cluster, one after the other.
+/// Addresses of the nodes of a cluster, tried in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses(Vec<Address>);
 
 impl Addresses {
-    /// Parses URLs, each of which may be several with commas between them.
+    /// Parses URLs. Each item may hold several, separated by commas.
     pub(crate) fn parse<'a>(
         urls: impl IntoIterator<Item = &'a str>,
         variable: impl Fn(&str) -> Option<String>,
@@ -116,7 +116,7 @@ impl From<Address> for Addresses {
     }
 }
 
-/// Only before a scheme does a comma part two URLs: a password may have one too.
+/// Splits only at a comma before a scheme: a password may contain a comma too.
 fn split(urls: &str) -> Vec<&str> {
     let begins_url = |&(at, _): &(usize, &str)| {
         let rest = urls[at + 1..].trim_start();
@@ -128,7 +128,7 @@ fn split(urls: &str) -> Vec<&str> {
     begins.zip(&ends).map(|(begin, &end)| &urls[begin..end]).collect()
 }
 
-/// The URL in the environment.
+/// Reads the URL from the environment.
 pub(crate) fn url_from_env() -> Result<String, TransportError> {
     std::env::var(URL_VARIABLE).map_err(|_| {
         let message =

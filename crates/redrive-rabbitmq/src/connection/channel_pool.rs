@@ -106,7 +106,8 @@ impl ChannelPool {
 
     pub(crate) async fn close(&self) {
         self.permits.close();
-        self.idle().clear();
+        // Held: the client library logs an error for each channel that is dropped while its connection closes.
+        let _idle = std::mem::take(&mut *self.idle());
         self.connection.close().await;
     }
 

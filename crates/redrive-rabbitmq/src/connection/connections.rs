@@ -28,7 +28,8 @@ use crate::publish::PublishPool;
 /// Each connection costs a thread, and 8 MiB when it is busy. Clones are the same connections. They are closed by
 /// [`close`](Self::close), or when this and all transports on them are gone. When one is lost it is made again, for all.
 ///
-/// What several share can also fail for several: `docs/transports/rabbitmq.md` says when to share.
+/// What several share can also fail for several:
+/// [when to share](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq.md#many-consumers-in-one-process).
 #[derive(Clone)]
 pub struct Connections {
     inner: Arc<Inner>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redrive_core::Message;
 
 use super::DelayStrategy;
-use crate::topology::{Part, Plan, Route, Topology};
+use crate::topology::{Part, Plan, Route};
 
 /// The strategy of [`Delay::Ladder`](super::Delay::Ladder).
 #[derive(Debug)]
@@ -21,10 +21,7 @@ pub(super) struct LadderStrategy {
 impl LadderStrategy {
     /// Where redrive declares, rungs that were not known before can be added.
     pub(super) fn new(plan: &Arc<Plan>, ladder: Ladder) -> Self {
-        let ladder = match plan.topology {
-            Topology::Declare => ladder.with_spare_rungs(),
-            Topology::Verify | Topology::Nothing => ladder,
-        };
+        let ladder = if plan.topology.declares_own() { ladder.with_spare_rungs() } else { ladder };
         Self::with(plan, ladder)
     }
 
@@ -43,6 +40,10 @@ impl DelayStrategy for LadderStrategy {
         let rung = self.ladder.rung_for(wait)?;
         let index = self.routes.binary_search_by_key(&rung, |(rung, _)| *rung).ok()?;
         Some(self.routes[index].1.clone())
+    }
+
+    fn held_for(&self, wait: Duration) -> Option<Duration> {
+        self.ladder.rung_for(wait)
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -35,7 +35,7 @@ use staged::StagedStrategy;
 /// | [`SingleQueue`](Self::SingleQueue) | a copy with an expiration of its own into one queue for all waits | those who run this topology already |
 /// | [`Staged`](Self::Staged) | a copy into one of the delay queues that you name, back through your exchange | queues that another team owns |
 ///
-/// What each needs, keeps and costs stands in `docs/transports/rabbitmq-delays.md`.
+/// What each needs, keeps and costs: [delays on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq-delays.md).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Delay {
@@ -76,7 +76,7 @@ pub enum DeadLetters {
     #[default]
     Republish,
     /// The broker moves it, by the dead-letter exchange of the work queue (an argument or a policy). Nothing is published,
-    /// and nothing is written on it: [`x-death`](redrive_core::DeathHistory) is all that tells.
+    /// and nothing is written on it: [`x-death`](crate::DeathHistory) is all that tells.
     Broker,
 }
 
@@ -175,14 +175,14 @@ impl Delay {
     pub(crate) fn is_declared(&self, topology: Topology) -> bool {
         match self {
             Self::Staged(staged) => staged.is_declared(),
-            Self::Ladder | Self::Native(_) | Self::SingleQueue(_) => topology == Topology::Declare,
+            Self::Ladder | Self::Native(_) | Self::SingleQueue(_) => topology.declares_own(),
         }
     }
 }
 
 /// How messages wait: the queues for it, and the route of each copy.
 pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
-    /// The waits that take one hop, shortest first; see [`Delays::hops`](redrive_core::Delays::hops).
+    /// The waits that take one hop, shortest first; see [`Delays::hop_durations`](redrive_core::Delays::hop_durations).
     fn hops(&self) -> Vec<Duration>;
 
     /// Where a copy goes to wait at least this long (never zero); `None` when nothing holds it that long. Writes on the
@@ -194,6 +194,9 @@ pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
         let _ = origin;
         self.route(wait, copy)
     }
+
+    /// How long a copy that must wait this long is held; `None` when nothing holds it that long.
+    fn held_for(&self, wait: Duration) -> Option<Duration>;
 
     /// What must exist when the transport is open, besides the work queue and the shelves; in the order of declaration.
     fn parts(&self) -> Vec<Part>;

@@ -9,7 +9,7 @@ use redrive_core::{Facts, InPlace, Message, Needs};
 
 use super::DelayStrategy;
 use super::ladder::{self, Ladder, LadderStrategy};
-use crate::topology::{Part, Plan, QueueType, Route, Topology};
+use crate::topology::{Part, Plan, QueueType, Route};
 use crate::version::Version;
 
 /// Delayed retry by the broker, without copies: RabbitMQ 4.3 and newer, quorum queues.
@@ -65,7 +65,7 @@ impl Native {
                 humantime::format_duration(self.max)
             ));
         }
-        if plan.topology != Topology::Declare && more_waits.is_empty() {
+        if !plan.topology.declares_own() && more_waits.is_empty() {
             return Some(
                 "with Delay::Native a snooze, and a wait longer than the broker's, go through a delay queue, and none may be \
                  declared: have at least one declared, and name its wait with `wait`"
@@ -107,10 +107,9 @@ pub(super) struct NativeStrategy {
 
 impl NativeStrategy {
     pub(super) fn new(native: Native, plan: &Arc<Plan>, needs: &Needs, more_waits: &[Duration]) -> Self {
-        let ladder = match plan.topology {
-            Topology::Declare => Ladder::on_demand(more_waits.iter().copied()),
-            Topology::Verify | Topology::Nothing => Ladder::exactly(more_waits.iter().copied()),
-        };
+        let waits = more_waits.iter().copied();
+        let ladder =
+            if plan.topology.declares_own() { Ladder::on_demand(waits) } else { Ladder::exactly(waits) };
         let copies = LadderStrategy::with(plan, ladder);
         Self { native, copies, mismatch: mismatch(native, needs) }
     }
@@ -127,6 +126,10 @@ impl DelayStrategy for NativeStrategy {
 
     fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route> {
         self.copies.route(wait, copy)
+    }
+
+    fn held_for(&self, wait: Duration) -> Option<Duration> {
+        self.copies.held_for(wait)
     }
 
     fn parts(&self) -> Vec<Part> {

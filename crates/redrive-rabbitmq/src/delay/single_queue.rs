@@ -74,7 +74,7 @@ impl Entity {
         self
     }
 
-    /// Whether the queue belongs to one connection, and is deleted with it, messages included. Exchanges cannot be exclusive.
+    /// Whether the queue belongs to one connection, and is deleted with it, messages included. An exchange cannot be exclusive: that is refused.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Self {
         self.lifetime.exclusive = exclusive;
@@ -180,6 +180,15 @@ impl SingleQueue {
                 ));
             }
         }
+        for (exchange, entity) in
+            [(&names.backoff_exchange, &self.backoff_exchange), (&names.retry_exchange, &self.retry_exchange)]
+        {
+            if entity.lifetime.exclusive {
+                return Some(format!(
+                    "the exchange `{exchange}` cannot be exclusive: RabbitMQ has exclusive queues only; use auto_delete"
+                ));
+            }
+        }
         let theirs = [&plan.names.work, &plan.names.dead_letters, &plan.names.parking];
         if theirs.contains(&&names.queue) {
             return Some(format!(
@@ -253,11 +262,7 @@ impl DelayStrategy for SingleQueueStrategy {
 
     /// With the routing key that it had, so that it has it still when it comes back.
     fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route> {
-        let (min, max) = (self.single_queue.min, self.single_queue.max);
-        if wait > max {
-            return None;
-        }
-        copy.properties_mut().expiration = Some(ladder::whole_millis(wait.max(min)));
+        copy.properties_mut().expiration = Some(self.held_for(wait)?);
         let failures = FailureHistory::read(copy).attempt;
         if let Count::Known(failures @ 1..) = failures {
             copy.headers_mut().insert(RETRIES, i64::from(failures));
@@ -266,10 +271,16 @@ impl DelayStrategy for SingleQueueStrategy {
         Some(Route { exchange: self.names.backoff_exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
+    /// Longer behind a message that waits longer.
+    fn held_for(&self, wait: Duration) -> Option<Duration> {
+        let (min, max) = (self.single_queue.min, self.single_queue.max);
+        (wait <= max).then(|| ladder::whole_millis(wait.max(min)))
+    }
+
     fn parts(&self) -> Vec<Part> {
         let fanout = |name: &str, entity: &Entity| {
-            let lifetime = Lifetime { exclusive: false, ..entity.lifetime };
-            Part::Exchange(Exchange { name: name.to_owned(), kind: ExchangeKind::Fanout, lifetime })
+            let (name, lifetime) = (name.to_owned(), entity.lifetime);
+            Part::Exchange(Exchange { name, kind: ExchangeKind::Fanout, lifetime })
         };
         let binding = |queue: &str, exchange: &str| {
             let (queue, exchange) = (queue.to_owned(), exchange.to_owned());

@@ -144,8 +144,12 @@ impl StagedStrategy {
         queue
     }
 
+    fn stage(&self, wait: Duration) -> Option<&Stage> {
+        self.staged.stages.iter().find(|stage| stage.wait >= wait)
+    }
+
     fn route_with(&self, routing_key: &str, wait: Duration) -> Option<Route> {
-        let stage = self.staged.stages.iter().find(|stage| stage.wait >= wait)?;
+        let stage = self.stage(wait)?;
         Some(Route { exchange: stage.exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
@@ -168,6 +172,10 @@ impl DelayStrategy for StagedStrategy {
     fn route_from(&self, origin: &Origin, wait: Duration, _: &mut Message) -> Option<Route> {
         let came_through_main = origin.exchange() == self.staged.main_exchange;
         self.route_with(if came_through_main { origin.routing_key() } else { self.other_key() }, wait)
+    }
+
+    fn held_for(&self, wait: Duration) -> Option<Duration> {
+        self.stage(wait).map(|stage| stage.wait)
     }
 
     fn parts(&self) -> Vec<Part> {

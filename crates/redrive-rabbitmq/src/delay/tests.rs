@@ -25,6 +25,8 @@ fn plan_for(delay: &Delay, queue_type: QueueType) -> Plan {
         delivery_limit: 20,
         delay_arguments: delay.work_queue_arguments(),
         arguments: BTreeMap::new(),
+        dead_letter_exchange: None,
+        bindings: Vec::new(),
     }
 }
 
@@ -136,7 +138,9 @@ fn native_declares_nothing_but_keeps_a_ladder_for_what_must_be_copied() {
 #[test]
 fn native_always_sets_all_arguments() {
     let delay = Delay::from(Native::between(millis(100), millis(400)));
-    let work = plan_for(&delay, QueueType::Quorum).queues().remove(2);
+    let is_work = |part: &Part| part.is_queue("orders");
+    let work = plan_for(&delay, QueueType::Quorum).parts().into_iter().find(is_work);
+    let Some(Part::Queue(work)) = work else { panic!("no work queue") };
     for (name, value) in [
         ("x-delayed-retry-type", AMQPValue::LongString("failed".into())),
         ("x-delayed-retry-min", AMQPValue::LongLongInt(100)),
@@ -214,6 +218,12 @@ fn a_single_queue_that_cannot_be_is_refused() {
         .backoff_exchange(Entity::durable().named("x"))
         .retry_exchange(Entity::durable().named("x"));
     assert!(contradiction(same).contains("round"));
+    for exclusive in [
+        SingleQueue::durable().backoff_exchange(Entity::durable().exclusive(true)),
+        SingleQueue::durable().retry_exchange(Entity::durable().exclusive(true)),
+    ] {
+        assert!(contradiction(exclusive).contains("cannot be exclusive"));
+    }
     let delay = Delay::from(SingleQueue::transient());
     let mut plan = plan_for(&delay, QueueType::Quorum);
     assert_eq!(delay.contradiction(&plan, &[]), None);

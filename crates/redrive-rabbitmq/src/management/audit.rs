@@ -1,14 +1,15 @@
-//! What is wrong with a queue that is there, compared with the one that is needed. Pure.
+//! Compares an existing queue with the one that is needed, and says what is wrong. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lapin::types::AMQPValue;
 
-use super::found::Found;
-use crate::topology::Queue;
+use super::exchange::FoundExchange;
+use super::found::{Found, Setting};
+use crate::topology::{Binding, Queue};
 
-/// What a queue is for.
+/// Purpose of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Work,
@@ -16,25 +17,25 @@ pub(crate) enum Role {
     Delay,
 }
 
-/// What the options say of the work queue that the queue itself must bear out.
+/// What the options claim about the work queue. The queue itself must confirm it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said {
     pub(crate) native_dead_letter: Option<bool>,
     pub(crate) delivery_limit: Option<u32>,
 }
 
-/// Something that is not as it should be: one sentence, with what to do.
+/// A deviation from what is needed: one sentence, with what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// Messages would be lost, come back too early, or never.
+    /// Messages would be lost, come back too early, or never come back.
     Wrong(String),
-    /// It can be lived with, by those who know.
+    /// Acceptable for an operator who knows the consequence.
     Doubtful(String),
 }
 
 use Finding::{Doubtful, Wrong};
 
-/// Compares.
+/// Compares an existing queue with the one that is needed.
 pub(crate) fn audit(needed: &Queue, role: Role, said: Said, found: &Found) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(queue_type(needed, found));
@@ -55,10 +56,10 @@ fn queue_type(needed: &Queue, found: &Found) -> Option<Finding> {
     }
     Some(Wrong(if ["classic", "quorum"].contains(&there.as_str()) {
         format!(
-            "`{name}` is a {there} queue, and a {wanted} queue is configured: say so with `queue_type` or `retry_queue_type`"
+            "`{name}` is a {there} queue, but the options ask for a {wanted} queue: set `queue_type` or `retry_queue_type` to {there}"
         )
     } else {
-        format!("`{name}` is a {there}, and a {wanted} queue is needed: name another queue")
+        format!("`{name}` is a {there}, but a {wanted} queue is needed: use a queue with another name")
     }))
 }
 
@@ -98,7 +99,57 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
     findings
 }
 
-/// Where the queue itself is to hold failed messages back.
+/// Target of a work queue's dead-letter exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The default exchange; true when the queue exists that the routing key names.
+    Queue(bool),
+    /// A named exchange; `None` when it does not exist.
+    Exchange(Option<FoundExchange>),
+}
+
+/// Checks that dead letters of the work queue reach a queue.
+pub(crate) fn dead_letters(needed: &Queue, said: Said, found: &Found, behind: &Behind) -> Option<Finding> {
+    let Setting { value: exchange, by } = found.argument_first("dead-letter-exchange")?;
+    let key = found.argument_first("dead-letter-routing-key").map(|key| key.value);
+    let why = match (behind, key) {
+        (Behind::Queue(false), Some(queue)) => format!("no queue `{queue}` exists"),
+        (Behind::Exchange(None), _) => format!("no exchange `{exchange}` exists"),
+        (Behind::Exchange(Some(found)), key) if !found.may_lead_somewhere(key.as_deref()) => match key {
+            Some(key) => format!("no queue is bound to the exchange `{exchange}` for the key `{key}`"),
+            None => format!("no queue is bound to the exchange `{exchange}`"),
+        },
+        _ => return None,
+    };
+    let name = &needed.name;
+    let lost = format!(
+        "what the broker itself takes off `{name}` (rejected, expired, beyond its delivery limit) is lost: by {by} it goes to \
+         `{exchange}`, and {why}"
+    );
+    Some(if said.native_dead_letter == Some(true) { Wrong(lost) } else { Doubtful(lost) })
+}
+
+/// Checks a binding of a queue; `found` is `None` when the exchange does not exist.
+pub(crate) fn binding(needed: &Binding, found: Option<&FoundExchange>) -> Option<Finding> {
+    let Binding { queue, exchange, routing_key } = needed;
+    // Another check reports a missing exchange.
+    let found = found?;
+    let keys = found.keys_of(queue);
+    if keys.is_empty() {
+        return Some(Wrong(format!(
+            "queue `{queue}` is not bound to the exchange `{exchange}`: bind it with the key `{routing_key}`"
+        )));
+    }
+    let bound = found.ignores_keys() || keys.contains(&routing_key.as_str());
+    (!bound).then(|| {
+        let keys = keys.join("`, `");
+        Doubtful(format!(
+            "queue `{queue}` is bound to the exchange `{exchange}` with `{keys}`, and not with the key `{routing_key}`"
+        ))
+    })
+}
+
+/// Checks the settings with which the queue itself delays failed messages.
 fn delayed_retry(needed: &Queue, found: &Found) -> Option<Finding> {
     let name = &needed.name;
     for setting in ["delayed-retry-min", "delayed-retry-max"] {
@@ -182,13 +233,13 @@ fn delay(needed: &Queue, found: &Found) -> Vec<Finding> {
     findings
 }
 
-/// What waits must come back where it is waited for.
+/// Checks that expired messages return to the queue that waits for them.
 fn way_back(needed: &Queue, found: &Found) -> Option<Finding> {
     let name = &needed.name;
     for setting in ["dead-letter-exchange", "dead-letter-routing-key"] {
         let there = found.argument_first(setting);
         let Some(wanted) = text(&needed.arguments, &format!("x-{setting}")) else {
-            // A policy fills in the one that the arguments do not have.
+            // A policy supplies the setting that the arguments leave out.
             let there = there?;
             return Some(Wrong(format!(
                 "delay queue `{name}` has `{setting}` `{}`, by {}, and needs none: what waits there would come back with that \

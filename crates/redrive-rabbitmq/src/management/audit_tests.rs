@@ -7,7 +7,7 @@ fn plan() -> std::sync::Arc<crate::topology::Plan> {
     Options::new("orders").plan().expect("a plan").into()
 }
 
-/// The queue that is needed, and the one that is there: as declared, with a policy, without some arguments.
+/// Builds the existing queue from the needed one: as declared, with a policy, and without some arguments.
 fn found(needed: &Queue, policy: &Value, without: &[&str]) -> Found {
     let mut arguments = Map::new();
     for (name, value) in needed.arguments.iter().filter(|(name, _)| !without.contains(&name.as_str())) {
@@ -28,7 +28,12 @@ fn rung() -> Queue {
 }
 
 fn queue(index: usize) -> Queue {
-    plan().queues().remove(index)
+    queue_of(&plan(), index)
+}
+
+fn queue_of(plan: &crate::topology::Plan, index: usize) -> Queue {
+    let queue = |part| if let crate::topology::Part::Queue(queue) = part { Some(queue) } else { None };
+    plan.parts().into_iter().filter_map(queue).nth(index).expect("a queue")
 }
 
 fn of_rung(policy: &Value, without: &[&str]) -> Vec<Finding> {
@@ -90,7 +95,7 @@ fn a_delay_queue_must_lead_back_in_time() {
     for missing in ["x-dead-letter-exchange", "x-dead-letter-routing-key"] {
         assert!(only_wrong(&of_rung(&json!({}), &[missing])).contains("would not come back"), "{missing}");
     }
-    // A policy fills in what no argument says.
+    // A policy supplies what no argument sets.
     assert_eq!(of_rung(&json!({"dead-letter-routing-key": "orders"}), &["x-dead-letter-routing-key"]), []);
     let elsewhere = of_rung(&json!({"dead-letter-routing-key": "audit"}), &["x-dead-letter-routing-key"]);
     assert!(only_wrong(&elsewhere).contains("`audit`"));
@@ -115,7 +120,7 @@ fn the_options_must_be_borne_out_by_the_work_queue() {
 #[test]
 fn a_queue_of_another_type_is_named() {
     let mut there = found(&rung(), &json!({}), &[]);
-    for (there_is, said) in [("classic", "retry_queue_type"), ("stream", "another queue")] {
+    for (there_is, said) in [("classic", "retry_queue_type"), ("stream", "another name")] {
         there.queue_type = there_is.to_owned();
         assert!(only_wrong(&audit(&rung(), Role::Delay, Said::default(), &there)).contains(said));
     }
@@ -141,7 +146,7 @@ fn an_answer_of_any_shape_is_read() {
 #[test]
 fn a_work_queue_that_is_to_hold_messages_back_must_do_so() {
     let native = crate::delay::Native::between(Duration::from_secs(1), Duration::from_secs(9));
-    let needed = Options::new("orders").delay(native).plan().expect("a plan").queues().remove(2);
+    let needed = queue_of(&Options::new("orders").delay(native).plan().expect("a plan"), 2);
     let audited = |policy, without: &[&str]| {
         audit(&needed, Role::Work, Said::default(), &found(&needed, &policy, without))
     };

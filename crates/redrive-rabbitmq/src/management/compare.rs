@@ -4,27 +4,28 @@ use lapin::uri::AMQPUri;
 use redrive_core::{TransportError, TransportErrorKind};
 use tracing::{debug, warn};
 
-use super::audit::{Finding, Role, Said, audit};
+use super::audit::{self, Behind, Finding, Role, Said, audit};
+use super::exchange::FoundExchange;
 use super::found::Found;
 use super::policies::Policies;
 use super::{Login, Management};
 use crate::topology::{Names, Part, Queue};
 
-/// What is compared, and where.
+/// Input of a comparison.
 pub(crate) struct Comparison<'a> {
-    /// Of the management API.
+    /// URL of the management API.
     pub(crate) url: &'a str,
-    /// To trust besides those of the system.
+    /// Certificates to trust besides those of the system.
     pub(crate) certificates: Option<&'a str>,
-    /// The address of the AMQP connection: the virtual host, and the user if the URL names none.
+    /// Address of the AMQP connection: gives the virtual host, and the user if the URL names none.
     pub(crate) broker: AMQPUri,
     pub(crate) names: &'a Names,
     pub(crate) native_dead_letter: Option<bool>,
     pub(crate) delivery_limit: Option<u32>,
 }
 
-/// Compares the queues, and the policies on them, with these parts. What cannot be looked up is not wrong: the management API may
-/// be out of reach, or refuse this user. Answers how the work queue is.
+/// Compares the queues, and the policies on them, with these parts. A failed request is not a finding: the management API may be
+/// unreachable, or refuse this user. Returns the state of the work queue.
 pub(crate) async fn compare(
     comparison: &Comparison<'_>,
     parts: impl Iterator<Item = &Part>,
@@ -33,17 +34,30 @@ pub(crate) async fn compare(
     let policies = comparison.policies(&management).await;
     let queue = &comparison.names.work;
     let (mut work, mut wrong) = (None, Vec::new());
-    let queues = parts.filter_map(|part| match part {
-        Part::Queue(queue) => Some(queue),
-        Part::Exchange(_) | Part::Binding(_) => None,
-    });
-    for needed in queues {
+    let mut note = |finding: Finding| match finding {
+        Finding::Wrong(said) => wrong.push(said),
+        Finding::Doubtful(said) => warn!(%queue, "{said}"),
+    };
+    for part in parts {
+        let needed = match part {
+            Part::Queue(needed) => needed,
+            Part::Binding(needed) => {
+                match comparison.exchange(&management, &needed.exchange).await {
+                    Ok(found) => audit::binding(needed, found.as_ref()).into_iter().for_each(&mut note),
+                    Err(error) => {
+                        warn!(%queue, %error, "a binding could not be compared with the one that is needed");
+                    }
+                }
+                continue;
+            }
+            Part::Exchange(_) | Part::OtherExchange(_) | Part::OtherQueue(_) => continue,
+        };
         let found = match management.queue(&comparison.broker.vhost, &needed.name, &comparison.login()).await
         {
             Ok(Some(found)) => found,
             Ok(None) => continue,
             Err(error) => {
-                warn!(%queue, %error, "the queues are not compared with what is needed");
+                warn!(%queue, %error, "the queues could not be compared with those that are needed");
                 break;
             }
         };
@@ -52,13 +66,17 @@ pub(crate) async fn compare(
             None => found,
         };
         debug!(queue = %needed.name, ?found, "compared with what is needed");
-        for finding in comparison.findings(needed, &found) {
-            match finding {
-                Finding::Wrong(said) => wrong.push(said),
-                Finding::Doubtful(said) => warn!(%queue, "{said}"),
-            }
-        }
+        comparison.findings(needed, &found).into_iter().for_each(&mut note);
         if needed.name == *queue {
+            match comparison.behind_dead_letters(&management, &found).await {
+                Ok(Some(behind)) => {
+                    audit::dead_letters(needed, comparison.said(), &found, &behind)
+                        .into_iter()
+                        .for_each(&mut note);
+                }
+                Ok(None) => {}
+                Err(error) => warn!(%queue, %error, "the target of dead letters could not be checked"),
+            }
             work = Some(found);
         }
     }
@@ -69,7 +87,7 @@ pub(crate) async fn compare(
 }
 
 impl Comparison<'_> {
-    /// The user of the AMQP connection.
+    /// Returns the user of the AMQP connection.
     fn login(&self) -> Login {
         let userinfo = &self.broker.authority.userinfo;
         Login { user: userinfo.username.clone(), password: userinfo.password.clone() }
@@ -88,7 +106,7 @@ impl Comparison<'_> {
             Err(error) => {
                 warn!(
                     %queue, %error,
-                    "the policies cannot be read: only those that the statistics know of are compared"
+                    "the policies cannot be read: only those in the queue's statistics are compared"
                 );
                 None
             }
@@ -101,7 +119,33 @@ impl Comparison<'_> {
             name if *name == self.names.dead_letters || *name == self.names.parking => Role::Shelf,
             _ => Role::Delay,
         };
-        let said = Said { native_dead_letter: self.native_dead_letter, delivery_limit: self.delivery_limit };
-        audit(needed, role, said, found)
+        audit(needed, role, self.said(), found)
+    }
+
+    fn said(&self) -> Said {
+        Said { native_dead_letter: self.native_dead_letter, delivery_limit: self.delivery_limit }
+    }
+
+    async fn exchange(
+        &self,
+        management: &Management,
+        exchange: &str,
+    ) -> Result<Option<FoundExchange>, String> {
+        management.exchange(&self.broker.vhost, exchange, &self.login()).await
+    }
+
+    /// Returns `None` for a queue without a dead-letter exchange.
+    async fn behind_dead_letters(
+        &self,
+        management: &Management,
+        work: &Found,
+    ) -> Result<Option<Behind>, String> {
+        let Some(exchange) = work.argument_first("dead-letter-exchange") else { return Ok(None) };
+        if !exchange.value.is_empty() {
+            return Ok(Some(Behind::Exchange(self.exchange(management, &exchange.value).await?)));
+        }
+        let Some(key) = work.argument_first("dead-letter-routing-key") else { return Ok(None) };
+        let target = management.queue(&self.broker.vhost, &key.value, &self.login()).await?;
+        Ok(Some(Behind::Queue(target.is_some())))
     }
 }

@@ -1,4 +1,4 @@
-//! A queue that is there: what its arguments and its policies come to. Pure.
+//! An existing queue: the settings that result from its arguments and policies. Pure.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use super::policies::{InForce, Policies};
 
-/// A queue as the management API tells it.
+/// A queue, as the management API describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Found {
     pub(super) queue_type: String,
     arguments: Map<String, Value>,
-    /// What its policy and operator policy come to, by names without `x-`.
+    /// Settings that result from its policy and operator policy, by names without `x-`.
     policy: Map<String, Value>,
     policy_name: String,
 }
@@ -34,7 +34,7 @@ impl Found {
         }
     }
 
-    /// The same with the policies that are in force.
+    /// Replaces the policy settings with those of the policies in force.
     pub(crate) fn with_policies(mut self, policies: &Policies, name: &str) -> Self {
         let InForce { definition, names } = policies.of(name, &self.queue_type);
         self.policy = definition;
@@ -42,17 +42,17 @@ impl Found {
         self
     }
 
-    /// After how many returns the broker takes a message away, where an argument or a policy says so.
+    /// Returns the number of returns after which the broker removes a message, if an argument or a policy sets one.
     pub(crate) fn delivery_limit(&self) -> Option<u32> {
         self.lower("delivery-limit").and_then(|limit| u32::try_from(limit.value).ok())
     }
 
-    /// After how long the broker takes back what is not settled, where an argument or a policy says so.
+    /// Returns the time after which the broker takes back an unsettled delivery, if an argument or a policy sets one.
     pub(crate) fn consumer_timeout(&self) -> Option<Duration> {
         self.lower("consumer-timeout").map(|timeout| Duration::from_millis(timeout.value))
     }
 
-    /// Of argument and policy the lower one holds, for times to live and limits.
+    /// Returns the lower value of argument and policy: RabbitMQ applies it for times to live and limits.
     pub(super) fn lower(&self, name: &str) -> Option<Setting<u64>> {
         let argument = number(self.arguments.get(&format!("x-{name}")))
             .map(|value| Setting { value, by: "its arguments".to_owned() });
@@ -60,7 +60,7 @@ impl Found {
         [argument, policy].into_iter().flatten().min_by_key(|setting| setting.value)
     }
 
-    /// The argument holds, and the policy where there is none.
+    /// Returns the argument, or the policy's value where there is no argument.
     pub(super) fn argument_first(&self, name: &str) -> Option<Setting<String>> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
         let argument = text(self.arguments.get(&format!("x-{name}")))
@@ -68,7 +68,7 @@ impl Found {
         argument.or_else(|| text(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() }))
     }
 
-    /// The limit that makes a full queue remove messages, if there is one.
+    /// Returns the limit that makes a full queue remove messages, if there is one.
     pub(super) fn evicts(&self) -> Option<Setting<u64>> {
         let refuses = |overflow: Setting<String>| overflow.value.starts_with("reject-publish");
         if self.argument_first("overflow").is_some_and(refuses) {
@@ -82,7 +82,7 @@ impl Found {
     }
 }
 
-/// A setting, and who made it.
+/// A value, and whether an argument or a policy set it.
 pub(super) struct Setting<T> {
     pub(super) value: T,
     pub(super) by: String,

@@ -1,7 +1,8 @@
-//! The management API: what a passive declaration cannot show.
+//! Client of the management API, which shows what a passive declaration cannot.
 
 mod audit;
 mod compare;
+mod exchange;
 mod found;
 mod policies;
 
@@ -17,21 +18,22 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 pub(crate) use compare::{Comparison, compare};
+use exchange::FoundExchange;
 use found::Found;
 use policies::Policies;
 
-/// How long one answer may take.
+/// Time limit of one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The description of one queue takes a few kilobytes.
+/// Size limit of one answer, in bytes. The description of one queue takes a few kilobytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 
-/// Where the management API is, and as whom it is asked. Shows itself without the password.
+/// Address and user of the management API. `Debug` leaves the password out.
 #[derive(Clone)]
 pub(crate) struct Management {
     agent: ureq::Agent,
     /// Scheme, host, port and path, without credentials.
     base: String,
-    /// From the URL; else those of the AMQP connection.
+    /// User and password from the URL; `None`: those of the AMQP connection.
     login: Option<Login>,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Login {
 }
 
 impl Management {
-    /// `http://user:password@host:15672`; certificates are trusted as on the AMQP connection.
+    /// Parses `http://user:password@host:15672`. Trusts the same certificates as the AMQP connection.
     pub(crate) fn at(url: &str, more_certificates: Option<&str>) -> Result<Self, TransportError> {
         let malformed = || {
             let message = "the URL of the management API is malformed: it must be http://user:password@host:15672 or https://…";
@@ -65,20 +67,34 @@ impl Management {
         Ok(Self { agent: agent(scheme == "https", more_certificates)?, base, login })
     }
 
-    /// How a queue is; `None` when there is no such queue. The policies on it may be out of date.
+    /// Describes a queue; `None` when it does not exist. The policies in the answer may be out of date.
     pub(crate) async fn queue(&self, vhost: &str, queue: &str, or: &Login) -> Result<Option<Found>, String> {
         let path = format!("queues/{}/{}", encoded(vhost), encoded(queue));
         Ok(self.answer(&path, or).await?.map(|answer| Found::read(&answer)))
     }
 
-    /// The policies of a virtual host. RabbitMQ shows them to users with the tag `policymaker` or `administrator`.
+    /// Describes an exchange and its bindings; `None` when it does not exist.
+    pub(crate) async fn exchange(
+        &self,
+        vhost: &str,
+        exchange: &str,
+        or: &Login,
+    ) -> Result<Option<FoundExchange>, String> {
+        let path = format!("exchanges/{}/{}", encoded(vhost), encoded(exchange));
+        let Some(found) = self.answer(&path, or).await? else { return Ok(None) };
+        let bindings = self.answer(&format!("{path}/bindings/source"), or).await?;
+        Ok(Some(FoundExchange::read(&found, &bindings.unwrap_or_default())))
+    }
+
+    /// Reads the policies of a virtual host. RabbitMQ shows them to users with the tag `policymaker` or `administrator`.
     pub(crate) async fn policies(&self, vhost: &str, or: &Login) -> Result<Policies, String> {
         let users = self.answer(&format!("policies/{}", encoded(vhost)), or).await?;
         let operators = self.answer(&format!("operator-policies/{}", encoded(vhost)), or).await?;
         Ok(Policies::read(&users.unwrap_or_default(), &operators.unwrap_or_default()))
     }
 
-    /// Not cancel safe in one respect: a question that is under way goes on for its ten seconds at most.
+    /// Sends one request. Not fully cancel safe: after a cancel, a request that has begun goes on in the background until its
+    /// timeout.
     async fn answer(&self, path: &str, or: &Login) -> Result<Option<Value>, String> {
         let url = format!("{}/api/{path}", self.base);
         let Login { user, password } = self.login.as_ref().unwrap_or(or);
@@ -112,13 +128,13 @@ fn ask(agent: &ureq::Agent, url: &str, login: &str) -> Result<Option<Value>, Str
         .limit(LONGEST_ANSWER)
         .read_to_vec()
         .map_err(|error| error.to_string())?;
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("its answer is no JSON: {error}"))
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("its answer is not JSON: {error}"))
 }
 
 fn agent(encrypted: bool, more_certificates: Option<&str>) -> Result<ureq::Agent, TransportError> {
     let mut config = ureq::Agent::config_builder().timeout_global(Some(ANSWER_TIMEOUT)).max_redirects(0);
     if encrypted {
-        // What cannot be read among the system's certificates is not trusted, and that is all.
+        // Unreadable certificates of the system are skipped, and therefore not trusted.
         let system = rustls_native_certs::load_native_certs().certs;
         let mut trusted: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
         for item in ureq::tls::parse_pem(more_certificates.unwrap_or_default().as_bytes()) {

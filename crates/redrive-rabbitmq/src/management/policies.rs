@@ -1,7 +1,8 @@
-//! Which policy a queue has. Pure.
+//! Finds the policy of a queue. Pure.
 //!
-//! The API tells it with each queue too, but from statistics: measured, a policy that was set on an idle quorum queue was
-//! still missing there after 8 s, on 3.10 and 4.3. So the policies themselves are read, and matched as RabbitMQ does.
+//! The API reports it with each queue too, but from statistics: measured, a policy that was set on an idle quorum queue was
+//! still missing there after 8 s, on 3.10 and 4.3. Therefore this module reads the policies themselves and matches them as
+//! RabbitMQ does.
 
 use serde_json::{Map, Value};
 
@@ -15,14 +16,14 @@ pub(crate) struct Policies {
 #[derive(Clone, Debug)]
 struct Policy {
     name: String,
-    /// `None` when the pattern is one that we cannot read (it has more in it than a regular expression).
+    /// `None` when redrive cannot read the pattern: RabbitMQ's patterns have features beyond regular expressions.
     pattern: Option<regex_lite::Regex>,
     apply_to: String,
     priority: i64,
     definition: Map<String, Value>,
 }
 
-/// What policies come to for one queue.
+/// Settings that the policies give one queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct InForce {
     /// The settings, by names without `x-`.
@@ -36,7 +37,7 @@ impl Policies {
         Self { users: each(users), operators: each(operators) }
     }
 
-    /// Those whose patterns cannot be read.
+    /// Returns the names of policies whose patterns cannot be read.
     pub(crate) fn unreadable(&self) -> Vec<&str> {
         let all = self.users.iter().chain(&self.operators);
         all.filter(|policy| policy.pattern.is_none()).map(|policy| policy.name.as_str()).collect()
@@ -51,7 +52,7 @@ impl Policies {
         for policy in [highest(&self.users), highest(&self.operators)].into_iter().flatten() {
             in_force.names.push(policy.name);
             for (name, value) in policy.definition {
-                // Of two numbers the lower holds; else the operator's word does.
+                // The lower of two numbers applies; for anything else, the operator policy wins.
                 let lower = in_force.definition.get(&name).and_then(Value::as_u64).zip(value.as_u64());
                 if lower.is_none_or(|(users, operators)| operators < users) {
                     in_force.definition.insert(name, value);

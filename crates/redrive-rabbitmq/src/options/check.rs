@@ -4,6 +4,7 @@ use redrive_core::{TransportError, TransportErrorKind};
 
 use super::Options;
 use crate::delay::DeadLetters;
+use crate::topology::DeadLetterExchange;
 
 /// Names longer than this are no AMQP names; the rungs need room for their wait.
 const LONGEST_NAME: usize = 255;
@@ -48,6 +49,36 @@ impl Options {
                 ));
             }
         }
+        if self.dead_letter_exchange.as_ref().is_some_and(DeadLetterExchange::is_unnamed) {
+            return refuse(
+                "a dead-letter exchange needs a name: without one leave `dead_letter_exchange` out"
+                    .to_owned(),
+            );
+        }
+        if self.dead_letter_exchange.is_some()
+            && let Some(argument) = self.arguments.keys().find(|name| name.starts_with("x-dead-letter-"))
+            && argument != "x-dead-letter-strategy"
+        {
+            return refuse(format!(
+                "`{argument}` is an argument, and `dead_letter_exchange` says where dead letters go: keep one of them"
+            ));
+        }
+        if let Some((exchange, _)) = self.bindings.iter().find(|(exchange, _)| exchange.is_empty()) {
+            return refuse(format!(
+                "`{}` cannot be bound to the exchange `{exchange}`: every queue is bound to the default exchange already",
+                names.work
+            ));
+        }
+        if let Some(dead_letters) = &self.dead_letter_exchange
+            && let Some((exchange, key)) =
+                self.bindings.iter().find(|(exchange, key)| dead_letters.leads_to(exchange, key, &names.work))
+        {
+            return refuse(format!(
+                "dead letters of `{}` would come back to it: it is bound to their exchange `{exchange}` with the key `{key}`; \
+                 take another exchange, or another key of a direct or topic exchange",
+                names.work
+            ));
+        }
         self.connection.check()?;
         if self.delivery_limit == Some(0) {
             return refuse(
@@ -88,5 +119,27 @@ mod tests {
             assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
         }
         Options::new("orders").argument("x-max-length", 2_i64).check().unwrap();
+    }
+
+    #[test]
+    fn dead_letters_go_one_way_and_exchanges_have_names() {
+        for options in [
+            Options::new("orders")
+                .dead_letter_exchange("orders.dlx")
+                .argument("x-dead-letter-exchange", "dlx"),
+            Options::new("orders").dead_letter_exchange(""),
+            Options::new("orders").bind("", ["orders"]),
+            Options::new("orders").dead_letter_exchange("shop").bind("shop", ["orders"]),
+            Options::new("orders")
+                .dead_letter_exchange(DeadLetterExchange::fanout("shop"))
+                .bind("shop", ["new"]),
+            Options::new("orders")
+                .dead_letter_exchange(DeadLetterExchange::topic("shop"))
+                .bind("shop", ["#"]),
+        ] {
+            assert_eq!(options.check().unwrap_err().kind(), TransportErrorKind::Unsupported);
+        }
+        let one_exchange = DeadLetterExchange::direct("shop").key("orders.failed");
+        Options::new("orders").dead_letter_exchange(one_exchange).bind("shop", ["orders"]).check().unwrap();
     }
 }

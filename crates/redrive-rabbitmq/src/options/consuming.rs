@@ -5,6 +5,14 @@ use std::time::Duration;
 use super::Options;
 
 impl Options {
+    /// Counts the deaths of a message in the work queue (`x-death`, by rejection or delivery limit) as failed attempts, where redrive
+    /// has not written on the message before. For a queue that moves to redrive from retries by dead-lettering: a message that failed
+    /// three times continues with attempt 4, and its copies keep the deaths as history. Default: attempts begin at 1.
+    pub fn attempts_from_deaths(mut self) -> Self {
+        self.attempts_from_deaths = true;
+        self
+    }
+
     /// How long an acknowledgement may wait for others, to be sent together with them. Default: 5 ms. Fewer than 64
     /// wait, and fewer than half the prefetch. Zero sends each immediately, which costs about a third of the
     /// throughput of a trivial handler. Deliveries whose acknowledgement waits when the connection or the process

@@ -7,14 +7,15 @@ mod queues;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redrive_core::{TransportError, Value};
+use redrive_core::{Needs, TransportError, Value};
 
 use crate::connection::ConnectionOptions;
 use crate::convert::value_to;
 use crate::delay::{DeadLetters, Delay};
-use crate::topology::{GivenNames, Plan, QueueType, Topology};
+use crate::topology::{DeadLetterExchange, GivenNames, Plan, QueueType, Topology, TopologyPlan};
 
 const DEFAULT_DELIVERY_LIMIT: u32 = 20;
 /// A new quorum queue whose broker is killed comes back empty, confirmed messages included; and it may refuse messages in its
@@ -50,12 +51,15 @@ pub struct Options {
     pub(crate) delivery_limit: Option<u32>,
     pub(crate) native_dead_letter: Option<bool>,
     pub(crate) arguments: BTreeMap<String, Value>,
+    pub(crate) dead_letter_exchange: Option<DeadLetterExchange>,
+    pub(crate) bindings: Vec<(String, String)>,
     pub(crate) more_waits: Vec<Duration>,
     pub(crate) shelves_shared_with: Vec<String>,
     /// On shared connections: those that these were made with.
     pub(crate) connection: ConnectionOptions,
     /// An option that was given and has no meaning on shared connections.
     pub(crate) wants_own_connections: Option<&'static str>,
+    pub(crate) attempts_from_deaths: bool,
     pub(crate) ack_within: Duration,
     pub(crate) prefetch_up_to: Option<u16>,
     pub(crate) consumer_priority: Option<i32>,
@@ -78,10 +82,13 @@ impl Options {
             delivery_limit: None,
             native_dead_letter: None,
             arguments: BTreeMap::new(),
+            dead_letter_exchange: None,
+            bindings: Vec::new(),
             more_waits: Vec::new(),
             shelves_shared_with: Vec::new(),
             connection: ConnectionOptions::default().name(format!("redrive {queue}")),
             wants_own_connections: None,
+            attempts_from_deaths: false,
             ack_within: Duration::from_millis(5),
             prefetch_up_to: None,
             consumer_priority: None,
@@ -103,7 +110,33 @@ impl Options {
             delay_arguments: self.delay.work_queue_arguments(),
             delivery_limit: self.delivery_limit.unwrap_or(DEFAULT_DELIVERY_LIMIT),
             arguments: arguments.collect::<Result<_, TransportError>>()?,
+            dead_letter_exchange: self.dead_letter_exchange.clone(),
+            bindings: self.bindings.clone(),
         })
+    }
+
+    /// What a consumer with these options needs on the broker. `waits` are those of its retry policies, which name the delay queues
+    /// ([`RetryPolicy::waits`](redrive_core::RetryPolicy::waits)); without any these are the default ones. Asks no broker. Exchanges of the application
+    /// ([`bind`](Self::bind), [`Staged::back_to`](crate::Staged::back_to)) are not in it.
+    ///
+    /// # Errors
+    ///
+    /// When the options contradict each other.
+    pub fn topology_plan(
+        &self,
+        waits: impl IntoIterator<Item = Duration>,
+    ) -> Result<TopologyPlan, TransportError> {
+        self.check()?;
+        let plan = Arc::new(self.plan()?);
+        let mut needs = Needs::none();
+        needs.waits.extend(waits);
+        let delay = match &self.delay {
+            Delay::Staged(staged) => staged.clone().declared(true).into(),
+            other => other.clone(),
+        };
+        let waiting = delay.strategy(&plan, &needs, &self.more_waits).parts();
+        let parts = plan.parts().into_iter().chain(waiting);
+        Ok(TopologyPlan::new(parts.filter(|part| !part.is_other()).collect()))
     }
 
     /// True when what is rejected is known to reach the dead-letter queue. Rejected where the dead letters go elsewhere, or

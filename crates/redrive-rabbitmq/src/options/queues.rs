@@ -6,7 +6,7 @@ use redrive_core::Value;
 
 use super::Options;
 use crate::delay::{DeadLetters, Delay, SingleQueue};
-use crate::topology::{QueueType, Topology};
+use crate::topology::{DeadLetterExchange, QueueType, Topology};
 
 impl Options {
     /// The type of the work queue and of the shelves. Default: quorum.
@@ -75,6 +75,37 @@ impl Options {
     /// messages wait in a queue of that name, `{queue}--failed`.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
         self.names.dead_letters = Some(name.into());
+        self
+    }
+
+    /// Has the broker move dead letters of the work queue through this exchange; a name alone is a direct exchange. Under
+    /// [`Topology::Declare`] exchange and binding are declared. Copies that redrive publishes go straight into the dead-letter queue.
+    /// Default: the default exchange.
+    ///
+    /// ```
+    /// # use redrive_rabbitmq::RabbitMq;
+    /// let options = RabbitMq::options("orders").dead_letter_exchange("orders.dlx").dead_letter_queue("orders.dlq");
+    /// ```
+    pub fn dead_letter_exchange(mut self, exchange: impl Into<DeadLetterExchange>) -> Self {
+        self.dead_letter_exchange = Some(exchange.into());
+        self
+    }
+
+    /// Binds the work queue to an exchange of the application, once with each of these keys (one empty key for a fanout
+    /// exchange). The exchange must exist: redrive does not declare it. Under [`Topology::Declare`] the bindings are declared, and
+    /// a binding that is no longer named here stays. Default: none.
+    ///
+    /// ```
+    /// # use redrive_rabbitmq::RabbitMq;
+    /// let options = RabbitMq::options("orders").bind("shop", ["order.created", "order.paid"]);
+    /// ```
+    pub fn bind(
+        mut self,
+        exchange: impl Into<String>,
+        keys: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let exchange = exchange.into();
+        self.bindings.extend(keys.into_iter().map(|key| (exchange.clone(), key.into())));
         self
     }
 

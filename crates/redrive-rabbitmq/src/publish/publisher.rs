@@ -15,7 +15,7 @@ use super::store::{is_missing, stored};
 use crate::convert;
 use crate::delay::{Delay, DelayStrategy, LONGEST, whole_millis};
 use crate::shared::Shared;
-use crate::topology::{Part, Route, Topology};
+use crate::topology::{Part, Route};
 
 /// Publishes to one route, until its transport is closed.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ async fn publish_later(
     }
     let is_named = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
     let named = strategy.parts().into_iter().find(is_named);
-    let Some(named) = named.filter(|_| shared.options.topology == Topology::Declare) else {
+    let Some(named) = named.filter(|_| shared.options.topology.declares_own()) else {
         return Err(copies.no_delay_queue(wait));
     };
     // The queue that the message comes back to exists before the message waits.

@@ -8,6 +8,7 @@ use redrive_transport::Arrival;
 
 use crate::broker_delivery_count;
 use crate::convert;
+use crate::deaths;
 use crate::delay::DelayStrategy;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
@@ -39,13 +40,15 @@ impl Arrival for Arrived {
 pub(super) struct Arrivals<'a> {
     channel: &'a Arc<DeliveryChannel>,
     strategy: Arc<dyn DelayStrategy>,
+    attempts_from_deaths: bool,
     /// Of the last delivery: usually that of the next one too.
     origin: Origin,
 }
 
 impl<'a> Arrivals<'a> {
     pub(super) fn on(shared: &Shared, channel: &'a Arc<DeliveryChannel>) -> Self {
-        Self { channel, strategy: shared.facts.strategy(), origin: origin(shared.queue(), "", "") }
+        let (strategy, origin) = (shared.facts.strategy(), origin(shared.queue(), "", ""));
+        Self { channel, strategy, attempts_from_deaths: shared.options.attempts_from_deaths, origin }
     }
 
     pub(super) fn convert(&mut self, delivery: lapin::message::Delivery) -> Arrived {
@@ -56,6 +59,10 @@ impl<'a> Arrivals<'a> {
         let left_out = convert::left_out(&delivery.properties);
         let mut message = convert::message(&delivery.properties, delivery.data);
         self.strategy.arrived(&mut message);
+        // Already here: what is lost unreceived must be known by the same headers as what was handled.
+        if self.attempts_from_deaths {
+            message = deaths::as_attempts(message, self.origin.queue());
+        }
         Arrived {
             message,
             left_out,

@@ -49,6 +49,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
             Ok(mut subscription) => {
                 ended_by_broker = false;
                 intake.send_interruption(&source, &subscription);
+                shared.facts.send_connection(Ok(()));
                 let since = Instant::now();
                 let ended = intake.take(&source, &mut wishes, limit, &mut subscription).await;
                 unwatched_since = Instant::now();
@@ -61,6 +62,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
                 let why = intake.after_cut(&source, subscription, ended).await;
                 let pause = backoff.next_wait();
                 warn!(queue = %shared.queue(), epoch, %why, ?pause, "intake interrupted");
+                let interrupted = TransportError::new(
+                    TransportErrorKind::Unreachable,
+                    format!("the subscription to queue `{}` ended: {why}", shared.queue()),
+                );
+                shared.facts.send_connection(Err(interrupted));
                 pause
             }
             Err(failed) if needs_a_person(&failed) => {
@@ -72,6 +78,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
             Err(failed) => {
                 let pause = backoff.next_wait();
                 warn!(queue = %shared.queue(), error = %failed, ?pause, "cannot take deliveries, trying again");
+                shared.facts.send_connection(Err(failed));
                 pause
             }
         };

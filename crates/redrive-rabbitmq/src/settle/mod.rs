@@ -10,8 +10,10 @@
 mod ack_window;
 pub(crate) mod channel;
 
-use redrive_core::{Message, SettleError, Settlement, TransportError, TransportErrorKind};
-use tracing::debug;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{FailureHistory, Message, SettleError, Settlement, TransportError, TransportErrorKind};
+use tracing::{Level, debug, enabled, info};
 
 use crate::error;
 use crate::publish::AlarmTime;
@@ -33,6 +35,7 @@ pub(crate) async fn settle(
     if settlement.stores_copy() && !receipt.is_whole() {
         return Err(SettleError::held(error::read_in_part(), receipt));
     }
+    let mut held_for = None;
     let (route, copy) = match settlement {
         Settlement::Complete => return receipt.ack().await.map_err(SettleError::lost),
         Settlement::Release => return receipt.release().await.map_err(SettleError::lost),
@@ -45,17 +48,21 @@ pub(crate) async fn settle(
             return Err(unsupported(message.to_owned(), receipt));
         }
         // An older broker would deliver it again immediately, in a loop.
-        Settlement::RetryInPlace { .. } => match shared.options.delay.refused_by(receipt.version()) {
-            None => return receipt.fail().await.map_err(SettleError::lost),
+        Settlement::RetryInPlace { wait } => match shared.options.delay.refused_by(receipt.version()) {
+            None => {
+                info!(rests_in = %shared.queue(), ?wait, "held back by the broker, at least as long as asked");
+                return receipt.fail().await.map_err(SettleError::lost);
+            }
             Some(refused) => return Err(unsupported(refused, receipt)),
         },
         Settlement::Reschedule { wait, mut copy } => {
+            held_for = shared.facts.strategy().held_for(wait).filter(|_| !wait.is_zero());
             (shared.copies.delayed(wait, &mut copy, receipt.origin()), copy)
         }
         Settlement::Shelve { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
     };
     // Boxed: most deliveries are completed, and need not carry the room for this.
-    Box::pin(settle_by_copy(shared, receipt, route, copy)).await
+    Box::pin(settle_by_copy(shared, receipt, route, copy, held_for)).await
 }
 
 async fn settle_by_copy(
@@ -63,9 +70,17 @@ async fn settle_by_copy(
     receipt: Receipt,
     route: Result<Route, TransportError>,
     copy: Message,
+    held_for: Option<Duration>,
 ) -> Result<(), SettleError<Receipt>> {
+    let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| Held::of(&copy, held_for));
     let stored = match route {
-        Ok(route) => shared.copies.store(&route, copy, AlarmTime::DoesNotCount).await,
+        Ok(route) => {
+            let stored = shared.copies.store(&route, copy, AlarmTime::DoesNotCount).await;
+            if let (Ok(()), Some(held)) = (&stored, held) {
+                held.log(&route);
+            }
+            stored
+        }
         Err(error) => Err(error),
     };
     match stored {
@@ -75,6 +90,28 @@ async fn settle_by_copy(
             debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in flight");
             Err(SettleError::held(error, receipt))
         }
+    }
+}
+
+/// A copy that waits, for the log: the queue that takes it may hold it longer than was asked for, and may be new.
+struct Held {
+    id: Option<String>,
+    held_for: Duration,
+    /// After further hops.
+    not_before: Option<SystemTime>,
+}
+
+impl Held {
+    fn of(copy: &Message, held_for: Duration) -> Self {
+        let not_before = FailureHistory::read(copy).not_before;
+        Self { id: copy.id().map(str::to_owned), held_for, not_before }
+    }
+
+    fn log(self, route: &Route) {
+        let due = (SystemTime::now() + self.held_for).max(self.not_before.unwrap_or(SystemTime::UNIX_EPOCH));
+        let (due_at, held_for) =
+            (humantime::format_rfc3339_millis(due), humantime::format_duration(self.held_for));
+        info!(id = self.id, rests_in = route.target(), %held_for, %due_at, "the message waits");
     }
 }
 

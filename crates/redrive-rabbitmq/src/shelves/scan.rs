@@ -12,6 +12,7 @@ use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
 use crate::connection::while_open;
 use crate::convert::{self, short};
+use crate::deaths;
 use crate::error;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
@@ -71,7 +72,7 @@ impl<'a> ShelfScan<'a> {
         let whole = convert::left_out(&delivery.properties).is_none();
         let message = convert::message(&delivery.properties, delivery.data);
         let name = self.numbers.next(self.taken, self.shelf, Fingerprint::of(&message));
-        let shelved = Shelved::new(name.handle(self.shelf), message);
+        let shelved = deaths::shelved(name.handle(self.shelf), message);
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
     }
 

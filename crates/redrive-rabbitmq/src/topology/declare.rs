@@ -1,10 +1,10 @@
 //! Declares queues, exchanges and bindings, or looks whether they are there.
 
-use futures::future::try_join_all;
-use lapin::Channel;
+use futures::stream::{FuturesOrdered, StreamExt as _};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
-use redrive_core::{TransportError, TransportErrorKind};
+use lapin::{Channel, ExchangeKind};
+use redrive_core::TransportError;
 
 use super::{Binding, Exchange, Lifetime, Part, Queue};
 use crate::connection::{Connection, with_timeout};
@@ -19,52 +19,52 @@ pub(crate) enum Task {
     Verify,
 }
 
-/// What declaring came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declared {
-    NothingIsNew,
-    SomeQuorumQueueIsNew,
+/// The first part that does not exist or cannot be looked at, and why: one request for each at once. Nothing is known of those
+/// after it, since the first refusal closes the channel.
+pub(crate) async fn first_unfit(channel: &Channel, parts: &[&Part]) -> Option<(usize, TransportError)> {
+    let mut answers = FuturesOrdered::new();
+    for part in parts {
+        answers.push_back(verify_part(channel, part));
+    }
+    let mut index = 0;
+    while let Some(answer) = answers.next().await {
+        if let Err(error) = answer {
+            return Some((index, error));
+        }
+        index += 1;
+    }
+    None
 }
 
-/// True when all parts exist as they must be: one request for each at once, on one channel. False does not say what is wrong,
-/// since the first refusal closes the channel: [`prepare`] finds that out.
-pub(crate) async fn all_fit(connection: &Connection, parts: &[(Part, Task)]) -> Result<bool, TransportError> {
-    let channel = connection.channel().await?;
-    // First whether they exist: a declaration would create those that are missing.
-    let there = try_join_all(parts.iter().map(|(part, _)| verify_part(&channel, part))).await;
-    if there.is_err() {
-        return Ok(false);
+/// Declares all: one request for each at once. False when one was refused, which closes the channel: [`prepare`] says which.
+pub(crate) async fn declare_all(channel: &Channel, parts: &[&Part]) -> bool {
+    let mut answers = FuturesOrdered::new();
+    for part in parts {
+        answers.push_back(declare_part(channel, part));
     }
-    let declared = parts.iter().filter(|(_, task)| *task == Task::Declare);
-    Ok(try_join_all(declared.map(|(part, _)| declare_part(&channel, part))).await.is_ok())
+    while let Some(answer) = answers.next().await {
+        if answer.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Declares or verifies one part, on a channel of its own: a refusal closes it.
-pub(crate) async fn prepare(
-    connection: &Connection,
-    part: &Part,
-    task: Task,
-) -> Result<Declared, TransportError> {
-    let mut declared = Declared::NothingIsNew;
-    if task == Task::Verify {
-        verify_part(&connection.channel().await?, part).await?;
-        return Ok(declared);
+pub(crate) async fn prepare(connection: &Connection, part: &Part, task: Task) -> Result<(), TransportError> {
+    let channel = connection.channel().await?;
+    match task {
+        Task::Declare => declare_part(&channel, part).await,
+        Task::Verify => verify_part(&channel, part).await,
     }
-    // The answer to a declaration does not say whether the queue existed.
-    if let Some(queue) = part.queue().filter(|queue| queue.is_quorum())
-        && !is_there(connection, &queue.name).await?
-    {
-        declared = Declared::SomeQuorumQueueIsNew;
-    }
-    declare_part(&connection.channel().await?, part).await?;
-    Ok(declared)
 }
 
 async fn declare_part(channel: &Channel, part: &Part) -> Result<(), TransportError> {
     match part {
         Part::Queue(queue) => declare_queue(channel, queue).await,
-        Part::Exchange(exchange) => declare_exchange(channel, exchange, false).await,
+        Part::Exchange(exchange) => declare_exchange(channel, exchange).await,
         Part::Binding(binding) => bind(channel, binding).await,
+        Part::OtherExchange(_) | Part::OtherQueue(_) => verify_part(channel, part).await,
     }
 }
 
@@ -81,18 +81,20 @@ async fn declare_queue(channel: &Channel, queue: &Queue) -> Result<(), Transport
     Ok(())
 }
 
-async fn declare_exchange(
-    channel: &Channel,
-    exchange: &Exchange,
-    passive: bool,
-) -> Result<(), TransportError> {
+async fn declare_exchange(channel: &Channel, exchange: &Exchange) -> Result<(), TransportError> {
     let Lifetime { durable, auto_delete, .. } = exchange.lifetime;
-    let options =
-        ExchangeDeclareOptions { passive, durable, auto_delete, ..ExchangeDeclareOptions::default() };
+    let options = ExchangeDeclareOptions { durable, auto_delete, ..ExchangeDeclareOptions::default() };
     let name = short(&exchange.name, "the name of an exchange")?;
     let declaring = channel.exchange_declare(name, exchange.kind.clone(), options, FieldTable::default());
-    let wording = if passive { error::verifying_exchange } else { error::declaring_exchange };
-    with_timeout(channel, declaring).await.map_err(|cause| wording(&exchange.name, cause))
+    with_timeout(channel, declaring).await.map_err(|cause| error::declaring_exchange(&exchange.name, cause))
+}
+
+async fn verify_exchange(channel: &Channel, exchange: &str) -> Result<(), TransportError> {
+    let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+    let name = short(exchange, "the name of an exchange")?;
+    // The broker does not compare the type.
+    let verifying = channel.exchange_declare(name, ExchangeKind::Direct, options, FieldTable::default());
+    with_timeout(channel, verifying).await.map_err(|cause| error::verifying_exchange(exchange, cause))
 }
 
 async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError> {
@@ -106,20 +108,13 @@ async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError
         .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
 
-async fn is_there(connection: &Connection, queue: &str) -> Result<bool, TransportError> {
-    match count(connection, queue).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == TransportErrorKind::Unreachable => Err(error),
-        // Whatever is wrong with it, its declaration says so.
-        Err(_) => Ok(false),
-    }
-}
-
 /// Looks whether a queue or an exchange is there. Bindings cannot be looked at.
 async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportError> {
     match part {
         Part::Queue(queue) => count_on(channel, &queue.name).await.map(|_| ()),
-        Part::Exchange(exchange) => declare_exchange(channel, exchange, true).await,
+        Part::Exchange(exchange) => verify_exchange(channel, &exchange.name).await,
+        Part::OtherExchange(name) => verify_exchange(channel, name).await,
+        Part::OtherQueue(name) => count_on(channel, name).await.map(|_| ()),
         Part::Binding(_) => Ok(()),
     }
 }

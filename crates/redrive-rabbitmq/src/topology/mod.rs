@@ -3,21 +3,28 @@
 //! | module | is |
 //! |---|---|
 //! | [`names`] | what the queues are called |
+//! | [`dead_letter_exchange`] | a named exchange between the work queue and the dead-letter queue |
 //! | [`route`] | where a message is published to |
+//! | [`plan`] | the same as a value, for whoever declares it in redrive's place |
 //! | [`declare`](mod@declare) | declares the queues, or verifies that they exist |
 
+mod dead_letter_exchange;
 mod declare;
 mod names;
+mod plan;
 mod route;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use lapin::ExchangeKind;
 use lapin::types::AMQPValue;
 
-pub(crate) use declare::{Declared, Task, all_fit, count, count_on, prepare};
+pub use dead_letter_exchange::DeadLetterExchange;
+pub(crate) use declare::{Task, count, count_on, declare_all, first_unfit, prepare};
 pub(crate) use names::{GivenNames, Names};
+pub use plan::TopologyPlan;
 pub(crate) use route::Route;
 
 /// What is done about the queues when the transport is opened.
@@ -27,10 +34,21 @@ pub enum Topology {
     /// Declare what is missing; refuse what is there with other arguments.
     #[default]
     Declare,
-    /// Refuse when a queue is missing. Arguments cannot be verified: RabbitMQ compares them only for who may declare.
+    /// Declare the shelves and the delay queues, with what leads there; refuse when the work queue is missing. For a work queue that
+    /// exists with arguments of its own.
+    DeclareOwn,
+    /// Refuse when a queue or an exchange is missing; the error names all of them. Arguments cannot be verified: RabbitMQ compares
+    /// them only for who may declare. [`Options::topology_plan`](crate::Options::topology_plan) says what is needed.
     Verify,
     /// Neither: a missing queue is noticed when it is needed.
     Nothing,
+}
+
+impl Topology {
+    /// True when redrive declares the shelves and the delay queues.
+    pub(crate) fn declares_own(self) -> bool {
+        matches!(self, Self::Declare | Self::DeclareOwn)
+    }
 }
 
 /// The type of a queue.
@@ -53,19 +71,65 @@ pub(crate) enum Part {
     Exchange(Exchange),
     /// From an exchange to a queue.
     Binding(Binding),
+    /// An exchange that redrive never declares: it must be there.
+    OtherExchange(String),
+    /// A queue that redrive never declares: it must be there.
+    OtherQueue(String),
 }
 
 impl Part {
     fn queue(&self) -> Option<&Queue> {
         match self {
             Self::Queue(queue) => Some(queue),
-            Self::Exchange(_) | Self::Binding(_) => None,
+            _ => None,
         }
+    }
+
+    /// True when redrive never declares it.
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(self, Self::OtherExchange(_) | Self::OtherQueue(_))
+    }
+
+    /// True when it is the queue of this name, or leads there.
+    pub(crate) fn is_of(&self, queue: &str) -> bool {
+        self.is_queue(queue) || matches!(self, Self::Binding(binding) if binding.queue == queue)
+    }
+
+    pub(crate) fn is_binding_to(&self, exchange: &str) -> bool {
+        matches!(self, Self::Binding(binding) if binding.exchange == exchange)
+    }
+
+    /// True when it is a quorum queue.
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.queue().is_some_and(Queue::is_quorum)
     }
 
     /// True when it is the queue of this name.
     pub(crate) fn is_queue(&self, name: &str) -> bool {
         self.queue().is_some_and(|queue| queue.name == name)
+    }
+}
+
+/// With everything that whoever declares it must know.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(Queue { name, lifetime, arguments }) => {
+                let arguments =
+                    arguments.iter().map(|(name, value)| format!("{name}={}", plan::value_of(value)));
+                let said = lifetime.said().map(str::to_owned).chain(arguments).collect::<Vec<_>>();
+                write!(f, "queue `{name}` ({})", said.join(", "))
+            }
+            Self::Exchange(exchange @ Exchange { name, lifetime, .. }) => {
+                let lifetime = lifetime.said().map(|said| format!(", {said}")).collect::<String>();
+                write!(f, "exchange `{name}` ({}{lifetime})", exchange.kind_name())
+            }
+            Self::Binding(Binding { queue, exchange, routing_key }) => {
+                write!(f, "binding of queue `{queue}` to exchange `{exchange}` with key `{routing_key}`")
+            }
+            Self::OtherExchange(name) => write!(f, "exchange `{name}`"),
+            Self::OtherQueue(name) => write!(f, "queue `{name}`"),
+        }
     }
 }
 
@@ -83,6 +147,18 @@ pub(crate) struct Exchange {
     pub(crate) name: String,
     pub(crate) kind: ExchangeKind,
     pub(crate) lifetime: Lifetime,
+}
+
+impl Exchange {
+    fn kind_name(&self) -> &str {
+        match &self.kind {
+            ExchangeKind::Custom(name) => name,
+            ExchangeKind::Direct => "direct",
+            ExchangeKind::Fanout => "fanout",
+            ExchangeKind::Headers => "headers",
+            ExchangeKind::Topic => "topic",
+        }
+    }
 }
 
 /// A binding as it must be.
@@ -104,6 +180,13 @@ pub(crate) struct Lifetime {
 impl Lifetime {
     /// Until it is deleted.
     pub(crate) const DURABLE: Self = Self { durable: true, exclusive: false, auto_delete: false };
+
+    /// In the words of the protocol.
+    fn said(self) -> impl Iterator<Item = &'static str> {
+        let flags =
+            [(self.durable, "durable"), (self.exclusive, "exclusive"), (self.auto_delete, "auto-delete")];
+        flags.into_iter().filter_map(|(set, name)| set.then_some(name))
+    }
 }
 
 /// Everything that describes the queues.
@@ -119,18 +202,58 @@ pub(crate) struct Plan {
     pub(crate) delay_arguments: BTreeMap<String, AMQPValue>,
     /// What the user asks of the work queue, besides redrive's own arguments.
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
+    /// Between the work queue and the dead-letter queue; `None`: the default exchange.
+    pub(crate) dead_letter_exchange: Option<DeadLetterExchange>,
+    /// Exchanges of the application, and the keys that lead into the work queue.
+    pub(crate) bindings: Vec<(String, String)>,
 }
 
 impl Plan {
-    /// The work queue and its shelves, in the order in which they are declared: the target of a message exists before its source.
-    /// What the delay mode needs follows.
-    pub(crate) fn queues(&self) -> Vec<Queue> {
-        let shelves = [&self.names.dead_letters, &self.names.parking].map(|name| self.shelf(name));
-        shelves.into_iter().chain([self.work()]).collect()
+    /// The work queue, its shelves and what leads to them, in the order in which they are declared: the target of a message exists
+    /// before its source. What the delay mode needs follows.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let Names { work, dead_letters, parking, .. } = &self.names;
+        let mut parts = vec![Part::Queue(self.shelf(dead_letters)), Part::Queue(self.shelf(parking))];
+        if let Some(exchange) = &self.dead_letter_exchange {
+            parts.push(Part::Exchange(exchange.declared()));
+            parts.push(binding(dead_letters, &exchange.name, self.dead_letter_key()));
+        }
+        parts.extend(self.other_dead_letter_target());
+        parts.push(Part::Queue(self.work()));
+        for (exchange, key) in &self.bindings {
+            let exists = Part::OtherExchange(exchange.clone());
+            if !parts.contains(&exists) {
+                parts.push(exists);
+            }
+            parts.push(binding(work, exchange, key));
+        }
+        parts
+    }
+
+    /// What the work queue dead-letters to, where the user's arguments say so.
+    fn other_dead_letter_target(&self) -> Option<Part> {
+        let argument = |name: &str| match self.arguments.get(name)? {
+            AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok(),
+            _ => None,
+        };
+        match (argument("x-dead-letter-exchange"), argument("x-dead-letter-routing-key")) {
+            (None | Some(""), Some(queue)) => Some(Part::OtherQueue(queue.to_owned())),
+            (Some(exchange), _) if !exchange.is_empty() => Some(Part::OtherExchange(exchange.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn dead_letter_key(&self) -> &str {
+        let key = self.dead_letter_exchange.as_ref().and_then(|exchange| exchange.key.as_deref());
+        key.unwrap_or(&self.names.work)
     }
 
     fn work(&self) -> Queue {
         let mut queue = dead_lettering(&self.names.work, &self.names.dead_letters, self.queue_type);
+        if let Some(exchange) = &self.dead_letter_exchange {
+            queue.set("x-dead-letter-exchange", exchange.name.as_str());
+            queue.set("x-dead-letter-routing-key", self.dead_letter_key());
+        }
         if self.queue_type == QueueType::Quorum {
             queue.set("x-delivery-limit", i64::from(self.delivery_limit));
         }
@@ -153,6 +276,11 @@ impl Plan {
         }
         queue
     }
+}
+
+fn binding(queue: &str, exchange: &str, routing_key: &str) -> Part {
+    let (queue, exchange, routing_key) = (queue.to_owned(), exchange.to_owned(), routing_key.to_owned());
+    Part::Binding(Binding { queue, exchange, routing_key })
 }
 
 /// A queue whose expired and rejected messages go only to `target`.
@@ -221,7 +349,13 @@ mod tests {
             delivery_limit: 7,
             delay_arguments: BTreeMap::new(),
             arguments: BTreeMap::new(),
+            dead_letter_exchange: None,
+            bindings: Vec::new(),
         }
+    }
+
+    fn queues(plan: &Plan) -> Vec<Queue> {
+        plan.parts().into_iter().filter_map(|part| part.queue().cloned()).collect()
     }
 
     fn described(plan: &Plan) -> Vec<(String, Vec<String>)> {
@@ -230,7 +364,7 @@ mod tests {
             AMQPValue::LongLongInt(number) => format!("{name}={number}"),
             other => format!("{name}={other:?}"),
         };
-        let queues: Vec<_> = plan.queues().into_iter().chain([plan.rung(Duration::from_secs(1))]).collect();
+        let queues: Vec<_> = queues(plan).into_iter().chain([plan.rung(Duration::from_secs(1))]).collect();
         queues.iter().map(|queue| (queue.name.clone(), queue.arguments.iter().map(say).collect())).collect()
     }
 

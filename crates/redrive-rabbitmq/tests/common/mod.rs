@@ -14,7 +14,7 @@ use redrive_core::{
     TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 /// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.
 pub const ARRIVAL: Duration = Duration::from_secs(180);

@@ -1,7 +1,7 @@
 //! AMQP 1.0, as far as Service Bus uses it: values, messages, frames. No I/O.
 //!
-//! Decoding is total: whatever the bytes are, it answers a value or a [`DecodeError`]; it never panics, its depth is
-//! bounded by [`MAX_DEPTH`], and its memory by a constant times the length of the input.
+//! Decoding is total: for any bytes it returns a value or a [`DecodeError`]. It never panics. [`MAX_DEPTH`] bounds its depth, and
+//! a constant times the length of the input bounds its memory.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! What the state file has to learn, in the order in which it happened.
+//! Changes to write to the state file, in the order in which they happened.
 
 use std::sync::Arc;
 

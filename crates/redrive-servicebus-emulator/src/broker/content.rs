@@ -1,4 +1,4 @@
-//! What the broker reads in a message, and the little that it writes.
+//! The parts of a message that the broker reads, and the few that it writes.
 
 use std::fmt::Write as _;
 use std::time::Duration;

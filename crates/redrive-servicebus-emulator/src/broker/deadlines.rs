@@ -1,4 +1,4 @@
-//! What time alone does.
+//! Changes that the passing of time causes.
 
 use super::effects::{Due, Wake};
 use super::route::{Parcel, Reason};

@@ -1,4 +1,4 @@
-//! The ids seen of late, for duplicate detection.
+//! Recently seen message ids, for duplicate detection.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

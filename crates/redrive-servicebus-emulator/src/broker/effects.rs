@@ -1,4 +1,4 @@
-//! What a change of one entity means beyond it: deadlines, who may be served now, and what the state file must learn.
+//! Effects of a change of one entity on others: deadlines, the clients that may be served now, and changes for the state file.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

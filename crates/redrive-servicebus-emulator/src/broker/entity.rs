@@ -1,7 +1,7 @@
 //! One queue, topic, subscription or dead-letter queue: its messages, and the indexes that make every call cheap.
 //!
-//! A message's indexes follow from its state alone: every change takes it out of all of them, changes it, and puts it
-//! back in. Nothing here is linear in the number of messages.
+//! A message's indexes follow from its state alone: every change removes the message from all indexes, changes it, and inserts it
+//! again. No operation is linear in the number of messages.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

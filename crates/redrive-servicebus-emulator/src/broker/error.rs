@@ -1,4 +1,4 @@
-//! What the broker refuses, by the names that Service Bus gives it.
+//! Refusals of the broker, by the names that Service Bus gives them.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Holding on: renewing the locks of messages, and accepting, renewing and releasing sessions.
+//! Renews the locks of messages; accepts, renews and releases sessions.
 
 use std::sync::Arc;
 

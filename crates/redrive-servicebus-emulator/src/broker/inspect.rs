@@ -1,4 +1,4 @@
-//! Looking in from outside, and faults made on purpose: for tests and for people, not for clients.
+//! Inspection from outside, and injected faults: for tests and people, not for clients.
 
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
-//! The values that Azure allows, each with the text of its refusal: one rule for configuration files and for the builder.
+//! The values that Azure allows, each with the text of its refusal. Configuration files and the builder share these rules.
 //!
-//! Locks and times to live may be shorter than Azure's 5 seconds and 1 second, because tests wait for them.
+//! Locks and times to live may be shorter than Azure's 5 seconds and 1 second, because tests wait for them to end.
 
 use std::time::Duration;
 

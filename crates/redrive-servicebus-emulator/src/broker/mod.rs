@@ -1,11 +1,11 @@
 //! All semantics of Service Bus as one pure state machine: no I/O, no clock, no randomness.
 //!
-//! Every call is told what time it is; what time alone does (locks that run out, messages that expire or become active)
-//! happens at the beginning of the next call, or by [`Broker::advance`] at [`Broker::next_deadline`]. After a call the
-//! server asks [`Broker::take_wakes`] whom it may serve now, and `Broker::take_changes` what the state file must learn
-//! before the client gets its answer.
+//! The caller passes the time to every call. Changes that time causes (locks that expire, messages that expire or become active)
+//! happen at the beginning of the next call, or by [`Broker::advance`] at [`Broker::next_deadline`]. After a call the server
+//! asks [`Broker::take_wakes`] which clients it may serve now, and `Broker::take_changes` what to write to the state file before
+//! the client gets its answer.
 //!
-//! Read it in the order of a message's way: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
+//! Read it in the order in which a message passes: `send`, `route`, `receive`, `settle`; `entity` holds the indexes.
 
 mod change_rules;
 mod changes;

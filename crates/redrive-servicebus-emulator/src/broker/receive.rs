@@ -1,4 +1,4 @@
-//! Handing messages out: in their turn, by number, or only to look at.
+//! Hands messages out: in order, by number, or for peeking.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! From the changes that a state file kept back to the state that they led to.
+//! Restores the state from the changes that a state file kept.
 
 #[cfg(test)]
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Where a message goes once it is active: to rest here, on to another entity, to every subscription that wants it, or
-//! to a dead-letter queue. Nothing here can be refused: what cannot go on rests in a dead-letter queue.
+//! Routes an active message: it stays here, or goes to another entity, to every matching subscription, or to a dead-letter queue.
+//! Routing cannot fail: a message that cannot be forwarded goes to a dead-letter queue.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Sending: at once, or scheduled for later.
 //!
-//! Everything that can be refused is refused in `check_…`, before anything changes: what follows cannot fail. A batch
-//! is taken whole or not at all, and so is a transaction.
+//! `check_…` makes every refusal before anything changes: the rest cannot fail. A batch is accepted as a whole or not at all, and
+//! so is a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;

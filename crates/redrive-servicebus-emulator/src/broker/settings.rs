@@ -1,4 +1,4 @@
-//! What a namespace consists of: the values that the configuration and the builder produce.
+//! Settings of a namespace, as the configuration and the builder produce them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What becomes of a message that was handed out.
+//! Settles a message that was handed out.
 
 use std::collections::HashSet;
 use std::sync::Arc;

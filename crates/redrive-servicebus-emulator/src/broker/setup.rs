@@ -1,4 +1,4 @@
-//! From a namespace's description to an empty broker.
+//! Creates an empty broker from the description of a namespace.
 
 use std::collections::HashMap;
 

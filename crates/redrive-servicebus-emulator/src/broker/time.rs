@@ -1,4 +1,4 @@
-//! Time as the broker sees it: a number that is handed in.
+//! Time in the broker: a number that the caller passes.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

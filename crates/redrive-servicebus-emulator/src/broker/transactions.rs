@@ -1,7 +1,7 @@
-//! Transactions: operations that are kept until the end, and then done all or not at all.
+//! Transactions: operations that are kept until the end, and then carried out all or not at all.
 //!
-//! Nothing is visible before the end. Each operation is checked when it is enlisted, so that its client learns at once of
-//! a lost lock, and again at the end, together with all others: only then is it known that none can fail.
+//! Nothing is visible before the end. Each operation is checked when it is enlisted, so that its client learns of a lost lock at
+//! once. At the end all operations are checked together again: only then is it certain that none can fail.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;

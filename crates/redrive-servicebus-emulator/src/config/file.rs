@@ -1,4 +1,4 @@
-//! The file's own shape, and what each value may be.
+//! Structure of the file, and the allowed values.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The official emulator's `Config.json`, unchanged.
 //!
-//! Where the file says nothing, the official emulator's defaults hold, not Azure's: 3 deliveries, 1 hour to live, a window
-//! of 20 seconds. Three keys are ours: `MaxSizeInMegabytes`, `MaxMessageSizeInKilobytes`, and, for subscriptions,
-//! `DeadLetteringOnFilterEvaluationExceptions`; they are named as in Azure's resource templates.
+//! Defaults are those of the official emulator, not Azure's: 3 deliveries, 1 hour to live, a window of 20 seconds. The emulator
+//! adds three keys: `MaxSizeInMegabytes`, `MaxMessageSizeInKilobytes`, and, for subscriptions,
+//! `DeadLetteringOnFilterEvaluationExceptions`; their names are those of Azure's resource templates.
 
 mod duration;
 mod file;

@@ -1,4 +1,4 @@
-//! The rules of a subscription in the file.
+//! Rules of a subscription in the file.
 
 use serde::Deserialize;
 use serde_json::Value as Json;

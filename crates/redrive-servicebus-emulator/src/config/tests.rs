@@ -1,4 +1,4 @@
-//! A file as people have it, and what is wrong with those that do not work.
+//! A typical file, and the errors of files that do not work.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the address of a link means.
+//! Parses the address of a link.
 
 use crate::amqp::Value;
 use crate::amqp::state::parts;

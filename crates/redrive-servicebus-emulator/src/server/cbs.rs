@@ -1,4 +1,4 @@
-//! Tokens: a client proves on `$cbs` what it may do.
+//! Tokens: a client proves its rights on `$cbs`.
 
 use super::context::Context;
 use super::errors::status_of;

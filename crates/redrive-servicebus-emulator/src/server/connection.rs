@@ -1,4 +1,4 @@
-//! One connection without its socket: bytes in, bytes out, and time handed in. `opening` is its beginning.
+//! One connection without its socket: the caller passes bytes and time, and gets bytes. `opening` handles its beginning.
 
 use std::collections::HashMap;
 use std::sync::Arc;

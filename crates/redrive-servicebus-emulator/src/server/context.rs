@@ -1,4 +1,4 @@
-//! What all links of a connection share: where frames go, and what the client may do.
+//! State that all links of a connection share: where frames go, and the client's rights.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

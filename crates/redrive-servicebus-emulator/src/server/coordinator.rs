@@ -1,4 +1,4 @@
-//! Begin and end of transactions.
+//! Begins and ends transactions.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What a client sends on a link, put together from its transfers.
+//! Assembles a client's message on a link from its transfers.
 
 use bytes::BytesMut;
 

@@ -1,4 +1,4 @@
-//! What a client is told when something fails.
+//! Errors that a client receives when something fails.
 
 use crate::amqp::DecodeError;
 use crate::amqp::state::AmqpError;

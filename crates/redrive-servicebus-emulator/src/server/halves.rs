@@ -1,4 +1,4 @@
-//! A connection, whatever protocol it is wrapped in.
+//! The two halves of a connection, independent of the protocol around it.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 

@@ -1,4 +1,4 @@
-//! Shared access keys: who may do what.
+//! Shared access keys and their rights.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

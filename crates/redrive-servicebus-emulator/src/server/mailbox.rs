@@ -1,4 +1,4 @@
-//! How the emulator tells a connection's task that there is something to do.
+//! Notifies a connection's task that there is something to do.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! What a client asks on an entity's `$management` node.
+//! Requests of a client on an entity's `$management` node.
 
 use bytes::Bytes;
 use uuid::Uuid;

@@ -1,6 +1,6 @@
-//! From sockets to the broker: frames of clients become calls of [`Broker`](crate::broker::Broker), and its answers become
+//! Connects sockets to the broker: frames of clients become calls of [`Broker`](crate::broker::Broker), and its answers become
 //! frames. Read it in the order in which a frame passes: `listener`, `socket`, `protocol_detect`, `connection`, and `session`
-//! with the links in it.
+//! with its links.
 
 mod address;
 mod cbs;

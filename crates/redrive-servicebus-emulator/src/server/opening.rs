@@ -1,4 +1,4 @@
-//! How a connection begins: headers, SASL, open.
+//! Opens a connection: headers, SASL, open.
 
 use std::time::Duration;
 

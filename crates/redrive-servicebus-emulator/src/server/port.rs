@@ -1,4 +1,4 @@
-//! A port, kept from the first start to the end, over crashes and stops: in between nobody else gets it.
+//! A port that is kept from the first start to the end, across crashes and stops: no other program gets it in between.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a client sends to a queue or a topic.
+//! Messages that a client sends to a queue or a topic.
 
 use super::context::Context;
 use super::delivery::Delivery;

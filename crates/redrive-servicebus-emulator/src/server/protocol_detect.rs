@@ -1,5 +1,5 @@
-//! Detects the protocol of a client: plain TCP, TLS, or WebSockets on either. All share one port; the first byte that a client
-//! sends tells them apart.
+//! Detects the protocol of a client: plain TCP, TLS, or WebSockets on either. All share one port; the first byte from the client
+//! tells them apart.
 
 use std::io;
 

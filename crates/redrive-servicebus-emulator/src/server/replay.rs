@@ -1,4 +1,4 @@
-//! What clients may say, said without sockets: for the fuzz target and for the test that replays its corpus.
+//! Replays a client's input without sockets: for the fuzz target and for the test that replays its corpus.
 
 use std::sync::Arc;
 use std::time::Duration;

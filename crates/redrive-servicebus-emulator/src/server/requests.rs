@@ -1,4 +1,4 @@
-//! Requests and their answers, as `$cbs` and `$management` have them.
+//! Requests and their answers on `$cbs` and `$management`.
 
 use bytes::Bytes;
 

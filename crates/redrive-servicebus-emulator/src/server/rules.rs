@@ -1,4 +1,4 @@
-//! What a client asks about the rules of a subscription.
+//! Requests of a client about the rules of a subscription.
 
 use super::management::{Call, Refusal, missing};
 use super::requests::Answer;

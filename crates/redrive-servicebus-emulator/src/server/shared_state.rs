@@ -1,4 +1,4 @@
-//! What all connections share: the broker behind its lock, the clock, and who waits for what.
+//! State that all connections share: the broker behind its lock, the clock, and the waiting clients.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

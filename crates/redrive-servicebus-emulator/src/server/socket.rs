@@ -1,5 +1,5 @@
-//! One connection's task: bytes in, bytes out, time, and word from the rest of the emulator. What they mean is decided
-//! in [`Connection`].
+//! One connection's task: moves bytes in and out, and passes on time and notifications from the rest of the emulator.
+//! [`Connection`] decides what they mean.
 
 use std::future::pending;
 use std::io;

@@ -1,4 +1,4 @@
-//! TLS, as Azure has it on port 5671: the client sees a certificate, and shows none.
+//! TLS, as on Azure's port 5671: the server presents a certificate, and the client presents none.
 
 use std::io;
 use std::sync::Arc;

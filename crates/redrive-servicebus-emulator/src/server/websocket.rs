@@ -1,5 +1,5 @@
-//! AMQP over WebSockets, as Azure has it on port 443 for networks that let nothing else out: each binary message is a
-//! piece of the stream of bytes, cut anywhere.
+//! AMQP over WebSockets, as on Azure's port 443, for networks that block everything else: each binary message is a piece of the
+//! byte stream, cut anywhere.
 
 use std::future::ready;
 use std::io;

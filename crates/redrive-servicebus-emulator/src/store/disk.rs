@@ -1,4 +1,4 @@
-//! A disk for tests, in memory, that can be full.
+//! An in-memory disk for tests; it can be full.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;

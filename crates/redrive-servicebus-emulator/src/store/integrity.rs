@@ -1,5 +1,5 @@
-//! Opens a state file only when it is whole: redb trusts what it reads, and ends the process by an assertion, or goes on
-//! without what it misses, where bytes are gone or changed.
+//! Opens a state file only if it is intact. redb trusts what it reads: if bytes are missing or changed, it aborts the process by
+//! an assertion, or continues without the lost data.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,7 +1,7 @@
-//! The thread that writes the state file, and how others wait for it.
+//! The thread that writes the state file, and how callers wait for it.
 //!
-//! Where it cannot be written, such as on a full disk, the thread tries again until it can. Meanwhile the server changes
-//! nothing, and nobody is told of what did not get to disk.
+//! If the file cannot be written, for example on a full disk, the thread tries again until it can. Meanwhile the server changes
+//! nothing, and no client gets an answer for a change that is not on disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

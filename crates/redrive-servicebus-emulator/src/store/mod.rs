@@ -1,12 +1,12 @@
-//! The state file: what outlives a restart of the emulator.
+//! The state file: data that survives a restart of the emulator.
 //!
-//! One file of redb. A batch of changes is one transaction of it: on disk whole (fsync), or not at all, whatever dies
-//! when. A client gets its answer only once the changes that led to it are on disk; those of all clients that wait at the
-//! same moment go together ([`Journal`]).
+//! The file is a redb database. A batch of changes is one of its transactions: completely on disk (fsync), or not at all,
+//! whatever dies at whatever time. A client gets its answer only once the changes behind it are on disk; the changes of all
+//! clients that wait at the same time are written together ([`Journal`]).
 //!
-//! Kept are messages with their numbers, times, delivery counts and places, the numbers that are given next, the states
-//! of sessions, the ids for duplicate detection, and the rules that clients changed. Not kept are locks, transactions
-//! that were not committed, and tallies. Everything is in memory too: the file is read once, at the start.
+//! The file keeps messages with their numbers, times, delivery counts and places, the next numbers to assign, the states of
+//! sessions, the ids for duplicate detection, and the rules that clients changed. It does not keep locks, uncommitted
+//! transactions, or tallies. Everything is also in memory: the file is read once, at the start.
 
 mod integrity;
 mod journal;

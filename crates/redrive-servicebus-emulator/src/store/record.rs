@@ -1,4 +1,4 @@
-//! Records of the state file, as AMQP values: the codec is there, it is total, and a record can grow at its end.
+//! Records of the state file, as AMQP values: that codec exists, is total, and lets a record grow at its end.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is written is read back, in a file that outlives what dies.
+//! What is written can be read back, from a file that survives a crash.
 
 use bytes::Bytes;
 use std::time::Duration;

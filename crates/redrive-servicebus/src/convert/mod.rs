@@ -1,4 +1,4 @@
-//! Messages of Service Bus and messages of redrive, both ways. `docs/transports/servicebus.md` has the table.
+//! Messages of Service Bus and messages of redrive, both ways: [the table](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#messages).
 
 mod annotations;
 pub(crate) mod body;

@@ -54,8 +54,8 @@ pub enum Backend {
     /// AMQP 1.0.
     #[default]
     Amqp,
-    /// The run-time REST API, by HTTPS: for networks that let nothing else through. It can do less; what, stands in
-    /// `docs/transports/servicebus.md`. Dead letters need a queue of their own (`Options::dead_letter_queue`).
+    /// The run-time REST API, by HTTPS: for networks that let nothing else through. It can do less:
+    /// [REST](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest). Dead letters need a queue of their own (`Options::dead_letter_queue`).
     #[cfg(feature = "rest")]
     Rest,
 }

@@ -3,6 +3,7 @@
 use redrive_core::{
     Facts, HeaderLimit, InPlace, NativeDeadLetter, Needs, OpenError, TransportError, TransportErrorKind,
 };
+use redrive_transport::header_size;
 
 use super::{Options, ReceiveMode};
 use crate::entity::Entity;
@@ -133,7 +134,7 @@ impl Options {
         facts.limits.deliveries = Some(self.max_delivery_count);
         facts.limits.hold = Some(self.max_lock_renewal);
         facts.dead_letter = NativeDeadLetter::LastResort;
-        facts.limits.headers = Some(HeaderLimit::bytes(MAX_HEADER_BYTES));
+        facts.limits.headers = Some(HeaderLimit::new(MAX_HEADER_BYTES, header_size));
         if self.holds_locks() {
             facts.delays.in_place = self.hold_lock_up_to.map(|longest| InPlace::Any { longest });
         }

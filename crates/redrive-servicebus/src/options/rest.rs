@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::{Facts, HeaderLimit, NativeDeadLetter, TransportError};
+use redrive_transport::header_size;
 
 use super::preflight::refused;
 use super::{Backend, Options};
@@ -89,7 +90,7 @@ impl Options {
         if self.backend == Backend::Rest {
             facts.dead_letter = NativeDeadLetter::No;
             facts.counting.releases = true;
-            facts.limits.headers = Some(HeaderLimit::bytes(MAX_HEADER_BYTES));
+            facts.limits.headers = Some(HeaderLimit::new(MAX_HEADER_BYTES, header_size));
         }
     }
 }

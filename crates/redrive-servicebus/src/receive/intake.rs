@@ -50,6 +50,7 @@ impl Intake {
                     }
                     self.origin.shared.locks.tell_interruption();
                     warn!(entity = %self.origin.path, %error, "interrupted; attaching again");
+                    self.tell_interrupted(error);
                     self.back_off(limit).await;
                 }
                 Err(error) if is_lasting(&error) => {
@@ -59,12 +60,18 @@ impl Intake {
                 }
                 Err(error) => {
                     warn!(entity = %self.origin.path, %error, "cannot attach; trying again");
+                    self.tell_interrupted(error);
                     self.back_off(limit).await;
                 }
             }
         }
         self.close_emptied().await;
         self.retired
+    }
+
+    fn tell_interrupted(&self, error: WireError) {
+        let error = error.into_error(&format!("receiving from `{}`", self.origin.path));
+        self.origin.shared.locks.tell_connection(Err(error));
     }
 
     /// Waits after a failure. Another wish ends the wait.
@@ -86,6 +93,7 @@ impl Intake {
         let in_flight = Arc::new(InFlight::default());
         receiver.allow(limit).await?;
         info!(entity = %self.origin.path, limit, "attached");
+        self.origin.shared.locks.tell_connection(Ok(()));
         // Credit is given again once more than this many deliveries are settled, not for each.
         let settled_unsaid = limit / 8;
         let mut taken: u32 = 0;

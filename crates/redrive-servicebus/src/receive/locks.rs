@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use redrive_core::{Signal, Signals};
+use redrive_core::{Signal, Signals, TransportError};
 use redrive_transport::LossSignal;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -90,6 +90,16 @@ impl Locks {
     pub(crate) fn tell(&self, signals: Signals) {
         // A transport is opened once.
         let _ = self.signals.set(signals);
+    }
+
+    /// Tells whether deliveries can be taken. Of several intakes the last word counts: each tries again until it succeeds.
+    pub(crate) fn tell_connection(&self, connection: Result<(), TransportError>) {
+        if let Some(signals) = self.signals.get() {
+            signals.send(match connection {
+                Ok(()) => Signal::Connected,
+                Err(error) => Signal::Disconnected(error),
+            });
+        }
     }
 
     /// Tells that deliveries in flight were lost, and come again. They have numbers of the broker: nobody needs to know which of

@@ -73,6 +73,11 @@ impl SessionIntake {
                 }
                 Some(Err(error)) if !is_lasting(&error) => {
                     warn!(entity = %self.origin.path, %error, "a session was interrupted, or none accepted; trying again");
+                    if error.refusal != Refusal::NoSession {
+                        let error =
+                            error.into_error(&format!("accepting a session of `{}`", self.origin.path));
+                        self.origin.shared.locks.tell_connection(Err(error));
+                    }
                     true
                 }
                 Some(Err(error)) => {
@@ -111,7 +116,9 @@ impl SessionIntake {
             () = wishes.other_than(limit) => return Ok(()),
             accepted = accepted => accepted,
         };
-        match accepted? {
+        let accepted = accepted?;
+        self.origin.shared.locks.tell_connection(Ok(()));
+        match accepted {
             Some((turn, wire, accepted)) => {
                 self.backoff.reset();
                 self.hold(wire, accepted, turn).await
@@ -167,12 +174,12 @@ impl SessionIntake {
                 biased;
                 wish = self.source.changed() => {
                     match wish {
+                        // Nothing has stopped: a message may be asked for.
                         Wish::Deliveries(_) => {}
-                        Wish::Nothing if !matches!(now, Now::Asking(_)) => {}
+                        Wish::Nothing if !matches!(now, Now::Asking(_)) => self.source.stopped(),
                         // What was asked for is given back with the link, and not counted.
                         Wish::Nothing | Wish::End => return Ok(()),
                     }
-                    self.source.stopped();
                 }
                 () = session.gone() => {
                     return Err(WireError::new(Refusal::SessionLockLost, "the lock of the session is lost"));

@@ -141,15 +141,14 @@ fn hold_back(receipt: Receipt, wait: Duration) {
         tokio::time::sleep(wait).await;
         receipt.locked.shared.locks.leave(&receipt.locked.lock);
         // It keeps its place among the deliveries in flight until it is given back.
-        if !receipt.is_lost()
-            && receipt
-                .locked
-                .shared
-                .completions
-                .abandon(&receipt.locked.entity, receipt.locked.lock)
-                .await
-                .is_ok()
-        {
+        if receipt.is_lost() {
+            return;
+        }
+        fail_point(FailPoint::NackHandedOver);
+        let Locked { shared, entity, lock, .. } = &receipt.locked;
+        let abandoned = shared.completions.abandon(entity, *lock).await;
+        fail_point(FailPoint::NackWritten);
+        if abandoned.is_ok() {
             receipt.settled();
         }
     });

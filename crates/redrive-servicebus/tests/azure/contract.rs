@@ -3,7 +3,7 @@
 use redrive_brokers::report;
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::ServiceBus;
-use redrive_testkit::{Bench, Harness, Verdict, run_all};
+use redrive_testkit::contract::{Bench, Harness, Verdict, run_all};
 
 use crate::namespace::{Place, on_azure};
 

@@ -8,7 +8,7 @@ use redrive_core::{
     Transport,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 use crate::namespace::Place;

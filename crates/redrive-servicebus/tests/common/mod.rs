@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use redrive_brokers::Proxy;
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::{Bench, Harness};
+use redrive_testkit::contract::{Bench, Harness};
 
 /// What kind of entity the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,8 @@ pub(crate) struct Place {
     emulator: Arc<Emulator>,
     name: &'static str,
     publisher: ServiceBus,
+    /// Where connections of transports are cut: not that of the publisher.
+    proxy: Option<Proxy>,
     /// How often a message of this id was published.
     published: Mutex<HashMap<String, usize>>,
 }
@@ -37,7 +40,10 @@ pub(crate) struct Place {
 impl Place {
     async fn new(kind: Kind, emulator: Arc<Emulator>, name: &'static str) -> Result<Self, BoxError> {
         let publisher = options(kind, name).connect(&emulator.connection_string()).await?;
-        Ok(Self { kind, emulator, name, publisher, published: Mutex::default() })
+        let address = ([127, 0, 0, 1], emulator.address().port()).into();
+        let proxy =
+            if name.starts_with("an_interruption") { Some(Proxy::start(address).await?) } else { None };
+        Ok(Self { kind, emulator, name, publisher, proxy, published: Mutex::default() })
     }
 
     fn in_next_session(&self, message: Message) -> Message {
@@ -46,6 +52,18 @@ impl Place {
         let message = in_session(message, *before);
         *before += 1;
         message
+    }
+
+    /// The locks of a connection that has ended; there were this many before.
+    async fn expire_locks_of_the_dead(&self, before: usize) -> Result<(), BoxError> {
+        // Until the broker knows, it may still hand out to the dead.
+        while self.emulator.connections() >= before {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for entity in self.entities() {
+            self.emulator.entity(&entity)?.expire_locks();
+        }
+        Ok(())
     }
 
     /// Everything that is read by the transport.
@@ -169,7 +187,12 @@ impl Bench for Place {
     type Transport = ServiceBus;
 
     async fn transport(&self) -> Result<ServiceBus, BoxError> {
-        Ok(options(self.kind, self.name).connect(&self.emulator.connection_string()).await?)
+        let mut address = self.emulator.connection_string();
+        if let Some(proxy) = &self.proxy {
+            let port = |port: u16| format!(":{port}");
+            address = address.replace(&port(self.emulator.address().port()), &port(proxy.addr().port()));
+        }
+        Ok(options(self.kind, self.name).connect(&address).await?)
     }
 
     async fn publish(&self, message: Message) -> Result<(), BoxError> {
@@ -180,14 +203,18 @@ impl Bench for Place {
     async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
         let before = self.emulator.connections();
         transport.crash().await;
-        // Until the broker knows, it may still hand out to the dead.
-        while self.emulator.connections() >= before {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        for entity in self.entities() {
-            self.emulator.entity(&entity)?.expire_locks();
-        }
-        Ok(())
+        self.expire_locks_of_the_dead(before).await
+    }
+
+    async fn interrupt(&self, _transport: &ServiceBus) -> Result<bool, BoxError> {
+        let Some(proxy) = &self.proxy else { return Ok(false) };
+        let before = self.emulator.connections();
+        // Nobody is back before the locks have ended.
+        proxy.refuse(true);
+        proxy.cut();
+        self.expire_locks_of_the_dead(before).await?;
+        proxy.refuse(false);
+        Ok(true)
     }
 
     async fn lose(&self, _transport: &ServiceBus, delivery: &Delivery) -> Result<bool, BoxError> {

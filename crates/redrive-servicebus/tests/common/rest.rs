@@ -6,7 +6,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::{Backend, Entity, Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::{Bench, Harness};
+use redrive_testkit::contract::{Bench, Harness};
 
 /// What kind of entity the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use redrive_core::{BoxError, Needs, Signals, Transport as _, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use redrive_core::{BoxError, Message, Needs, Received, Settlement};
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Builder, Emulator, Settings};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, Consumer, Delivery, Disposition, Message, Received, Settlement, Shelf, Shelves as _,
+    BoxError, Consumer, Delivery, Disposition, Health, Message, Received, Settlement, Shelf, Shelves as _,
     TransportErrorKind,
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
@@ -169,12 +169,14 @@ async fn a_delivery_count_that_leaves_no_hand_out_for_the_handler_is_refused() -
         }
         let transport = options.connect(&emulator.connection_string()).await?;
         let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
-        let refused = timeout(PATIENCE, runner.run_until(std::future::ready(()))).await?;
+        let refused = timeout(PATIENCE, runner.run_until(std::future::pending())).await?;
         let said = refused.expect_err("innocents would be shelved").to_string();
         assert!(said.contains("MaxDeliveryCount") && said.contains('3'), "{count}: {said}");
     }
     let transport = options(3).connect(&emulator.connection_string()).await?;
     let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
-    timeout(PATIENCE, runner.run_until(std::future::ready(()))).await??;
+    let handle = runner.handle();
+    let started = async move { drop(handle.wait_for_health(Health::is_ready).await) };
+    timeout(PATIENCE, runner.run_until(started)).await??;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
 
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use std::time::Duration;
 
 use redrive_core::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Needs, Transport};
 use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 
 use crate::steps::{
     FAR, QUEUE, complete, complete_is, concurrent, emulator, eventually, in_turns, next, next_is,

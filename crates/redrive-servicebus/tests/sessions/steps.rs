@@ -8,7 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
-use redrive_testkit::Started;
+use redrive_testkit::contract::Started;
 use tokio::time::timeout;
 
 pub(crate) const QUEUE: &str = "orders";

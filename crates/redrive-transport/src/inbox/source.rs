@@ -31,13 +31,17 @@ impl<T: Arrival> Source<T> {
     /// Cancel safe.
     pub async fn wanted(&mut self) -> Option<u32> {
         loop {
-            // Also where a wish for deliveries was taken back before it was seen.
+            // Looked at before `stopped`: a change after this look ends the wait below. The other way round a limit that is
+            // taken back in between would be seen here, and this source would never say that it has stopped.
+            let wish = self.wishes.see();
+            if let Wish::Deliveries(limit) = wish {
+                return Some(limit);
+            }
             self.stopped();
-            match self.wishes.see() {
-                Wish::Deliveries(limit) => return Some(limit),
-                Wish::End => return None,
-                Wish::Nothing => self.wishes.changed().await,
-            };
+            if wish == Wish::End {
+                return None;
+            }
+            self.wishes.changed().await;
         }
     }
 

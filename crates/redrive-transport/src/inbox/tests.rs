@@ -99,6 +99,28 @@ fn a_wish_that_was_taken_back_unseen_does_not_leave_a_source_open() {
     assert_eq!(set_limit(&inbox, 0), Some(Ok(())));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_zero_right_after_another_ends() {
+    // As many as show the race, several times over, between a source that looks and a consumer that changes its mind.
+    const TIMES: usize = 5_000;
+    let inbox = inbox();
+    for mut source in [inbox.source(), inbox.source()] {
+        tokio::spawn(async move {
+            while let Some(limit) = source.wanted().await {
+                source.wishes().other_than(limit).await;
+            }
+        });
+    }
+    let changing = async {
+        for _ in 0..TIMES {
+            inbox.set_limit(1).await.unwrap();
+            inbox.set_limit(0).await.unwrap();
+        }
+    };
+    let changed = tokio::time::timeout(std::time::Duration::from_secs(60), changing).await;
+    assert!(changed.is_ok(), "a source never says that it has stopped");
+}
+
 #[test]
 fn the_limit_that_holds_is_not_said_again_but_to_a_source_that_failed() {
     let inbox = inbox();

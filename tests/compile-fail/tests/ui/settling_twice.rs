@@ -1,5 +1,5 @@
 //! A receipt is moved into its settlement.
-use redrive::{Receiver, Settlement};
+use redrive::transport::{Receiver, Settlement};
 
 async fn settle_twice<R: Receiver>(receiver: R, receipt: R::Receipt) {
     let _ = receiver.settle(receipt, Settlement::Complete).await;

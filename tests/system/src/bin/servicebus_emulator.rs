@@ -22,7 +22,7 @@ async fn main() -> anyhow::Result<()> {
     let mut settings = Setup::settings();
     settings.lock_duration = LOCK;
     let emulator =
-        Setup::builder(settings).listen(listen).state_file(Path::new(state_file)).seed(fastrand::u64(..));
+        Setup::builder(&settings).listen(listen).state_file(Path::new(state_file)).seed(fastrand::u64(..));
     let emulator = emulator.start().await?;
     say(&format!("{} {}", emulator.address(), emulator.connection_string()))?;
     // Nothing else is to be done in this task.
@@ -42,7 +42,7 @@ fn obey(emulator: &Emulator, line: &str) -> anyhow::Result<String> {
         }
         (Some("expire"), Some(most)) => Ok(expire(emulator, most.parse()?)?.to_string()),
         (Some("look"), None) => {
-            let left = look(emulator);
+            let left = look(emulator, Setup::OF_QUEUES[0]);
             Ok(format!("{} {} {} {}", left.work, left.waiting, left.shelf, left.parked))
         }
         _ => anyhow::bail!("no test writes {line:?}"),

@@ -14,9 +14,9 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use redrive::rabbitmq::{QueueType, RabbitMq};
 use redrive::{
-    BoxError, Consumer, ConsumerError, Delivery, Disposition, Event, Failure, MarkError as _, Message,
-    NoRetry, Permanent, Selection, Shelf, Shelves, State, Suspects, Transport, TransportError,
-    TransportErrorKind, millis,
+    BoxError, Consumer, ConsumerError, DeadLetterBackoff, Delivery, Disposition, Event, Failure,
+    MarkError as _, Message, NoRetry, Permanent, Selection, Shelf, Shelves, State, Suspects, Transport,
+    TransportError, TransportErrorKind, millis,
 };
 use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::fleet::FAIL_POINT;
@@ -71,15 +71,13 @@ fn was_not_let_in(error: &anyhow::Error) -> bool {
 #[derive(Clone)]
 enum Broker {
     RabbitMq(Box<redrive::rabbitmq::Options>),
-    ServiceBus(Box<redrive::servicebus::Options>),
+    ServiceBus(Setup),
 }
 
 impl Broker {
     fn of(queue: &str, queue_type: &str, word: &str) -> anyhow::Result<Self> {
         let queue_type = match queue_type {
-            "servicebus" => {
-                return Ok(Self::ServiceBus(Box::new(Setup::of(word).context("a setup")?.options())));
-            }
+            "servicebus" => return Ok(Self::ServiceBus(Setup::of(word).context("a setup")?)),
             "classic" => QueueType::Classic,
             _ => QueueType::Quorum,
         };
@@ -103,15 +101,15 @@ async fn connect(
             if operate(mode, &transport.shelves()).await? {
                 return Ok(());
             }
-            serve((mode, false), transport, path, log, leash).await
+            serve((mode, None), transport, path, log, leash).await
         }
-        Broker::ServiceBus(options) => {
-            let transport = options.connect(url).await?;
+        Broker::ServiceBus(setup) => {
+            let transport = setup.options().connect(url).await?;
             if operate(mode, &transport.shelves()).await? {
                 transport.close().await;
                 return Ok(());
             }
-            serve((mode, true), transport, path, log, leash).await
+            serve((mode, Some(setup)), transport, path, log, leash).await
         }
     }
 }
@@ -136,7 +134,7 @@ async fn operate(mode: &str, shelves: &dyn Shelves) -> anyhow::Result<bool> {
 }
 
 async fn serve<T: Transport>(
-    (mode, on_servicebus): (&str, bool),
+    (mode, on_servicebus): (&str, Option<Setup>),
     transport: T,
     path: &Path,
     log: Arc<LogWriter>,
@@ -153,19 +151,21 @@ async fn serve<T: Transport>(
             consumer
                 .concurrency(16)
                 .prefetch(if mode == "killers" { 100 } else { 200 })
-                .with_dead_letter_backoff_and(NoRetry, |preset| preset.poison_after(POISON_AFTER))
+                .with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry).poison_after(POISON_AFTER))
                 .handler_with((log, innocents_take(mode)), kill)
         }
         "flows" => {
             // Its tests count the requests to the broker: none is for finding suspects.
-            let consumer = if on_servicebus { consumer.suspects(Suspects::none()) } else { consumer };
-            let wait = if on_servicebus { flow::WAIT_ON_SERVICEBUS } else { flow::WAIT };
-            consumer.with_dead_letter_backoff([wait]).handler_with(log, flow)
+            let consumer =
+                if on_servicebus.is_some() { consumer.suspects(Suspects::none()) } else { consumer };
+            let wait = on_servicebus.map_or(flow::WAIT, Setup::wait);
+            // The second for a death that the broker counts as an attempt.
+            consumer.with_dead_letter_backoff([wait, wait]).handler_with(log, flow)
         }
         // Locks are lost on purpose, far more often than processes die.
-        _ if on_servicebus => consumer
+        _ if on_servicebus.is_some() => consumer
             .concurrency(64)
-            .with_dead_letter_backoff_and(fate::policy(), |preset| preset.poison_after(LOCKS_LOST_AT_MOST))
+            .with_dead_letter_backoff(DeadLetterBackoff::new(fate::policy()).poison_after(LOCKS_LOST_AT_MOST))
             .handler_with(log, suffer),
         _ => consumer.concurrency(64).with_dead_letter_backoff(fate::policy()).handler_with(log, suffer),
     };

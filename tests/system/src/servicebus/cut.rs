@@ -7,7 +7,7 @@ use redrive_core::fail_point::FailPoint;
 use redrive_servicebus_emulator::{Effect, Fault, Step};
 
 use super::place::Left;
-use super::setup::Setup;
+use super::setup::{Kind, Setup};
 use crate::flow::Flow;
 
 /// Between which two steps a way is cut.
@@ -35,7 +35,7 @@ impl Cut {
 
     /// Where the message, and its copy, are when the broker has done what it does not answer.
     #[must_use]
-    pub fn done(self, flow: Flow) -> Left {
+    pub fn done(self, flow: Flow, setup: Setup) -> Left {
         let before = match flow.by_hand() {
             true => Left { shelf: 1, ..Left::default() },
             false => Left { work: 1, ..Left::default() },
@@ -43,6 +43,7 @@ impl Cut {
         // Only without transactions is a copy stored by itself.
         let kept = if self == Self::Unanswered(Step::Send) { before } else { Left::default() };
         match flow {
+            Flow::Retry if setup.retries_in_place() => before,
             Flow::Retry => Left { waiting: 1, ..kept },
             Flow::DeadLetter => Left { shelf: 1, ..kept },
             Flow::Park | Flow::ParkByHand => Left { parked: 1, ..kept },
@@ -68,10 +69,15 @@ impl fmt::Display for Cut {
 #[must_use]
 pub fn cuts(flow: Flow, setup: Setup) -> Vec<(Cut, RangeInclusive<usize>)> {
     use FailPoint as P;
-    let parks = matches!(flow, Flow::Park | Flow::ParkByHand);
-    let copies = matches!(flow, Flow::Retry | Flow::Redrive) || (parks && setup.parking_queue);
-    // Where nothing is copied, transactions change nothing; a parking queue changes only what is parked.
-    if (!copies && !setup.transactions) || (!parks && setup.parking_queue) || flow == Flow::Reject {
+    let rest = setup.kind == Kind::Rest;
+    let copies = match flow {
+        Flow::Retry => !setup.retries_in_place(),
+        Flow::Redrive => true,
+        Flow::Park | Flow::ParkByHand => setup.parking_queue || rest,
+        Flow::DeadLetter => rest,
+        Flow::Ack | Flow::Reject | Flow::Release | Flow::Discard => false,
+    };
+    if !is_its_own(flow, setup, copies) {
         return Vec::new();
     }
     let at = |point, left| (Cut::At(point), left);
@@ -81,6 +87,16 @@ pub fn cuts(flow: Flow, setup: Setup) -> Vec<(Cut, RangeInclusive<usize>)> {
         false => vec![at(P::Received, 1..=1), at(P::Decided, 1..=1)],
     };
     let rest = match flow {
+        // It is given back by a request, and the second time as a copy: that also counts.
+        Flow::Release if rest => {
+            vec![at(P::NackHandedOver, 1..=1), at(P::CopyConfirmed, 2..=2), at(P::AckWritten, 1..=1)]
+        }
+        _ if rest => vec![
+            unanswered(Step::Send, 2..=2),
+            at(P::CopyConfirmed, 2..=2),
+            unanswered(Step::Settle, 1..=1),
+            at(P::AckWritten, 1..=1),
+        ],
         _ if copies && setup.transactions => vec![
             at(P::CopyHandedOver, 1..=1),
             at(P::AckHandedOver, 1..=1),
@@ -99,7 +115,26 @@ pub fn cuts(flow: Flow, setup: Setup) -> Vec<(Cut, RangeInclusive<usize>)> {
             vec![at(P::AckHandedOver, 1..=1), unanswered(Step::Request, 0..=0), at(P::AckWritten, 0..=0)]
         }
         Flow::Release => vec![at(P::NackHandedOver, 1..=1)],
+        // Nothing is requested while the lock is held. Given back, the message comes again at once, answered or not.
+        Flow::Retry if setup.kind == Kind::HeldLocks => {
+            vec![at(P::NackHandedOver, 1..=1), at(P::NackWritten, 1..=1)]
+        }
         _ => vec![at(P::NackHandedOver, 1..=1), unanswered(Step::Request, 1..=1), at(P::NackWritten, 1..=1)],
     };
     begin.into_iter().chain(rest).collect()
+}
+
+/// Whether this way goes otherwise in this setup than in those before it.
+fn is_its_own(flow: Flow, setup: Setup, copies: bool) -> bool {
+    let parks = matches!(flow, Flow::Park | Flow::ParkByHand);
+    match setup.kind {
+        // Where nothing is copied, transactions change nothing; a parking queue changes only what is parked.
+        Kind::Queue => {
+            (copies || setup.transactions) && (parks || !setup.parking_queue) && flow != Flow::Reject
+        }
+        Kind::Subscription => matches!(flow, Flow::Retry | Flow::Redrive),
+        Kind::Sessions => matches!(flow, Flow::Ack | Flow::Retry | Flow::DeadLetter | Flow::Park),
+        Kind::HeldLocks => flow == Flow::Retry,
+        Kind::Rest => matches!(flow, Flow::Retry | Flow::DeadLetter | Flow::Release | Flow::Redrive),
+    }
 }

@@ -6,6 +6,6 @@ mod process;
 mod setup;
 
 pub use cut::{Cut, cuts};
-pub use place::{Left, look};
+pub use place::{Left, at_the_neighbour, look};
 pub use process::EmulatorProcess;
-pub use setup::{PARKING_QUEUE, QUEUE, Setup};
+pub use setup::{Kind, PARKING_QUEUE, QUEUE, Setup};

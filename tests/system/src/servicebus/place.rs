@@ -4,7 +4,7 @@ use std::fmt;
 
 use redrive_servicebus_emulator::Emulator;
 
-use super::setup::{PARKING_QUEUE, QUEUE};
+use super::setup::{DEAD_LETTER_QUEUE, NEIGHBOUR, PARKING_QUEUE, Setup};
 
 /// The property that marks parked messages in the dead-letter queue.
 const MARK: &str = "x-servicebus-shelf";
@@ -12,13 +12,13 @@ const MARK: &str = "x-servicebus-shelf";
 /// Where copies of the only message are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// In the queue, to be received or locked.
+    /// In what the consumer reads, to be received or locked.
     pub work: u64,
-    /// In the queue, scheduled.
+    /// There, scheduled.
     pub waiting: u64,
-    /// In the dead-letter queue.
+    /// In its dead-letter queues, or in the queue for them.
     pub shelf: u64,
-    /// In the dead-letter queue with the mark, or in the parking queue.
+    /// There with the mark, or in the parking queue.
     pub parked: u64,
 }
 
@@ -33,19 +33,35 @@ impl Left {
 /// Looks without a client.
 ///
 /// # Panics
-/// When the emulator has not the queues of a [`Setup`](super::Setup).
+/// When the emulator has not the entities of the setup.
 #[must_use]
-pub fn look(emulator: &Emulator) -> Left {
+pub fn look(emulator: &Emulator, setup: Setup) -> Left {
     let view = |path: &str| emulator.entity(path).expect("the entity is there");
-    let work = view(QUEUE).counts();
-    let dead = view(&format!("{QUEUE}/$DeadLetterQueue")).messages();
+    let sources = setup.sources();
+    let dead = sources.iter().map(|source| format!("{source}/$DeadLetterQueue"));
+    let dead: Vec<_> =
+        dead.chain([DEAD_LETTER_QUEUE.to_owned()]).flat_map(|path| view(&path).messages()).collect();
     let marked = dead.iter().filter(|found| found.message.application_properties.get(MARK).is_some()).count();
-    Left {
-        work: work.active + work.locked,
-        waiting: work.scheduled,
+    let mut left = Left {
         shelf: (dead.len() - marked) as u64,
         parked: (marked + view(PARKING_QUEUE).messages().len()) as u64,
+        ..Left::default()
+    };
+    for source in sources {
+        let counts = view(source).counts();
+        left.work += counts.active + counts.locked;
+        left.waiting += counts.scheduled;
     }
+    left
+}
+
+/// How many messages another subscription of the topic has.
+///
+/// # Panics
+/// When the emulator has none.
+#[must_use]
+pub fn at_the_neighbour(emulator: &Emulator) -> usize {
+    emulator.entity(NEIGHBOUR).expect("the subscription is there").messages().len()
 }
 
 impl fmt::Display for Left {

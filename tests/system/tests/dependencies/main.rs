@@ -10,14 +10,18 @@ use serde_json::Value;
 /// Lower knows nothing of higher; transports never know each other.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-core", &[]),
-    ("redrive-testkit", &["redrive-core"]),
+    ("redrive-macros", &[]),
+    ("redrive-testkit", &["redrive-core", "redrive-memory"]),
     ("redrive-transport", &["redrive-core"]),
     ("redrive-memory", &["redrive-core", "redrive-transport"]),
     ("redrive-rabbitmq", &["redrive-core", "redrive-transport"]),
     ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
     // Stands alone: people take it without redrive.
     ("redrive-servicebus-emulator", &[]),
-    ("redrive", &["redrive-core", "redrive-memory", "redrive-rabbitmq", "redrive-servicebus"]),
+    (
+        "redrive",
+        &["redrive-core", "redrive-macros", "redrive-memory", "redrive-rabbitmq", "redrive-servicebus"],
+    ),
 ];
 
 /// What the ground floor may stand on: nothing that knows a broker.

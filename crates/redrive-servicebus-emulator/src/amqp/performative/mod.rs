@@ -1,4 +1,4 @@
-//! What frames say, as plain values; `codec` reads and writes them.
+//! Contents of frames as plain values; `codec` reads and writes them.
 
 mod codec;
 

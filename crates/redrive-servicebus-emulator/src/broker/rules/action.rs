@@ -1,4 +1,4 @@
-//! Actions: what a rule changes in the copy that it makes.
+//! Actions: changes that a rule makes in its copy of a message.
 
 use super::property::Property;
 use super::sql::{Datum, Expression, Parser, SqlError};

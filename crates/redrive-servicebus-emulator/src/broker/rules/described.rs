@@ -1,4 +1,4 @@
-//! Rules as AMQP values: as clients ask for them (`add-rule`), and as they are told them (`enumerate-rules`).
+//! Rules as AMQP values: as clients request them (`add-rule`), and as the broker lists them (`enumerate-rules`).
 
 use thiserror::Error;
 

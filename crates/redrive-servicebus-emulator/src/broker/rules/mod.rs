@@ -1,4 +1,4 @@
-//! Which messages of a topic a subscription takes, and what it changes in them.
+//! Decides which messages of a topic a subscription takes, and changes them.
 
 mod action;
 mod correlation;

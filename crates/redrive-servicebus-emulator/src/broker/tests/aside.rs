@@ -1,4 +1,4 @@
-//! Put aside or not there yet: deferring, scheduling, peeking, expiring.
+//! Deferred, scheduled, peeked and expired messages.
 
 use super::*;
 

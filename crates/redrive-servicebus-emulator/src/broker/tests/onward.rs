@@ -1,4 +1,4 @@
-//! Topics, forwarding, and what cannot be handed on.
+//! Topics, forwarding, and messages that cannot be forwarded.
 
 use super::*;
 use crate::broker::rules::{Filter, Rule, SqlFilter};

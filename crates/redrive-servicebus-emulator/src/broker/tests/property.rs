@@ -1,4 +1,4 @@
-//! Whatever is done in whatever order: no message is lost, none is doubled, and a restart changes nothing but locks.
+//! Any operations in any order lose no message and duplicate none, and a restart changes nothing but locks.
 
 use std::collections::BTreeMap;
 

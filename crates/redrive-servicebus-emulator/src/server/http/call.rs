@@ -1,4 +1,4 @@
-//! One request: may the client, what does it ask, and what does the broker say.
+//! Handles one request: checks the client's rights, calls the broker, and builds the answer.
 
 use std::future::pending;
 use std::sync::Arc;

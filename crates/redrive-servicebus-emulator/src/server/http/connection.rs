@@ -1,4 +1,4 @@
-//! One connection's task: requests in, answers out, one after the other, and word from the rest of the emulator.
+//! One connection's task: handles requests one after the other, and notifications from the rest of the emulator.
 
 use std::sync::Arc;
 

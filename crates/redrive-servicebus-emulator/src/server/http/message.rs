@@ -1,4 +1,4 @@
-//! A message as headers and bytes, both ways.
+//! Converts a message to headers and bytes, and back.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};

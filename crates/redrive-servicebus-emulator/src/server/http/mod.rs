@@ -1,7 +1,7 @@
-//! The same broker by HTTP: the run-time REST API of Service Bus, on a port of its own.
+//! Serves the same broker by HTTP: the run-time REST API of Service Bus, on a port of its own.
 //! <https://learn.microsoft.com/rest/api/servicebus/service-bus-runtime-rest>.
 //!
-//! Read it in the order of a request's way: `server` and `connection`, then `route` (what is asked), `call` (asking the
+//! Read it in the order in which a request passes: `server` and `connection`, then `route` (which operation), `call` (calls the
 //! broker), and `message` with `properties` (messages as headers and bytes).
 
 mod call;

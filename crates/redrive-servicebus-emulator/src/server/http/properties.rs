@@ -1,4 +1,4 @@
-//! `BrokerProperties`: what Service Bus has of its own on a message, as JSON in one header.
+//! `BrokerProperties`: the properties of a message that only Service Bus has, as JSON in one header.
 //! <https://learn.microsoft.com/rest/api/servicebus/message-headers-and-properties>.
 
 use std::time::{Duration, UNIX_EPOCH};

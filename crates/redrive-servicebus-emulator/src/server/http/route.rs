@@ -1,4 +1,4 @@
-//! What a request asks for, by its method and path.
+//! Finds the operation of a request by its method and path.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where HTTP is listened for, if at all, over starts and stops.
+//! Listens for HTTP, if enabled, across starts and stops.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

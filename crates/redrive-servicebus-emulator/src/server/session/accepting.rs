@@ -1,4 +1,4 @@
-//! A link that waits for a session. It is attached once it has one.
+//! A link that waits for a session. It is attached once it has a session.
 
 use std::time::Duration;
 

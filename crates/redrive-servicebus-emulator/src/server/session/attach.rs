@@ -1,4 +1,4 @@
-//! Attaching: which link it is to be, and whether it may be.
+//! Attaches a link: decides its kind, and whether it is allowed.
 
 use super::Link;
 use super::Session;

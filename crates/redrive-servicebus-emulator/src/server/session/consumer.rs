@@ -1,4 +1,4 @@
-//! A link on which a client receives messages, and what it does with them.
+//! A link on which a client receives and settles messages.
 
 use bytes::Bytes;
 use uuid::Uuid;

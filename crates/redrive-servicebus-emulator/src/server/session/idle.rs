@@ -1,5 +1,5 @@
-//! Links by which nothing came or went for too long are detached, as Azure does after ten minutes. Whoever uses them next
-//! attaches again.
+//! Detaches links without traffic for too long, as Azure does after ten minutes. A client that uses such a link attaches it
+//! again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A link on which a client sends: transfers are put together, and what they make is handed to what the link is for.
+//! A link on which a client sends: assembles transfers, and passes the result to the link's purpose.
 
 use bytes::BytesMut;
 

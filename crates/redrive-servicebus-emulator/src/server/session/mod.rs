@@ -1,7 +1,7 @@
 //! One AMQP session: its windows, and its links by handle.
 //!
-//! `attach` makes a link; `incoming`, `consumer`, `replies` and `accepting` are what a link may be for; `outgoing` is what is on its
-//! way to the client; `idle` detaches links that nobody uses.
+//! `attach` creates a link; `incoming`, `consumer`, `replies` and `accepting` are the kinds of links; `outgoing` holds transfers
+//! on their way to the client; `idle` detaches unused links.
 
 mod accepting;
 mod attach;

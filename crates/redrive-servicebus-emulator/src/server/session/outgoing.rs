@@ -1,4 +1,4 @@
-//! Transfers on their way to the client, as its window and the largest frame allow.
+//! Transfers on their way to the client, limited by its window and its maximum frame size.
 
 use bytes::{BufMut as _, Bytes};
 use uuid::Uuid;

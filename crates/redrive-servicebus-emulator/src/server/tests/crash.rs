@@ -1,4 +1,4 @@
-//! The emulator ends as a killed process does, in the middle of a client's messages.
+//! The emulator ends like a killed process, while a client sends messages.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The server without sockets: a client that speaks in performatives.
+//! Tests of the server without sockets: the client sends performatives.
 
 mod crash;
 mod idle;

@@ -1,4 +1,4 @@
-//! A message as headers and bytes, both ways. `docs/transports/servicebus.md` says what becomes of what.
+//! A message as headers and bytes, both ways: [what becomes of what](https://github.com/redrive-rs/redrive/blob/main/docs/transports/servicebus.md#rest).
 
 use std::time::{Duration, SystemTime};
 

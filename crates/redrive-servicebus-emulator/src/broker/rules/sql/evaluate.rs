@@ -1,4 +1,4 @@
-//! The value of an expression for a message, in SQL's logic of three values: true, false, unknown.
+//! Evaluates an expression for a message, in SQL's three-valued logic: true, false, unknown.
 
 use std::cmp::Ordering;
 

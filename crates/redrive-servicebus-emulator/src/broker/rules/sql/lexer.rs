@@ -1,4 +1,4 @@
-//! From text to tokens.
+//! Splits a text into tokens.
 
 use super::SqlError;
 

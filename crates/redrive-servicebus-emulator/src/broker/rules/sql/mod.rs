@@ -1,5 +1,5 @@
-//! The expressions of SQL filters, as far as people use them: comparison, arithmetic, `AND`, `OR`, `NOT`, `IN`, `LIKE`,
-//! `IS NULL`, `EXISTS`, on user and `sys.` properties, with parameters.
+//! Expressions of SQL filters, in the commonly used part of the language: comparison, arithmetic, `AND`, `OR`, `NOT`, `IN`,
+//! `LIKE`, `IS NULL`, `EXISTS`, on user and `sys.` properties, with parameters.
 
 mod datum;
 mod evaluate;

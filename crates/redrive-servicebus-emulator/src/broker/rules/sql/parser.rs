@@ -1,4 +1,4 @@
-//! From tokens to a tree. Total: whatever the text is, it answers a tree or an error, and its depth is bounded.
+//! Parses tokens to a tree. Total: for any text it returns a tree or an error, and its depth is bounded.
 
 use super::lexer::{Token, tokens};
 use super::{Datum, Expression, MAX_TEXT, SqlError};

@@ -1,0 +1,99 @@
+//! How values become bodies, and bodies values.
+
+use bytes::Bytes;
+
+use crate::disposition::BoxError;
+
+/// A format of bodies. [`Decode`] and [`Encode`] say what it can read and write; a format may do only one of them.
+///
+/// ```
+/// use redrive_core::{Body, BoxError, Bytes, Codec, Decode, Encode, Message};
+///
+/// /// Numbers, separated by commas.
+/// struct Csv;
+///
+/// impl Codec for Csv {
+///     const CONTENT_TYPE: &'static str = "text/csv";
+/// }
+///
+/// impl Decode<Vec<u64>> for Csv {
+///     fn decode(body: &Bytes) -> Result<Vec<u64>, BoxError> {
+///         Ok(std::str::from_utf8(body)?.split(',').map(str::parse).collect::<Result<_, _>>()?)
+///     }
+/// }
+///
+/// impl Encode<[u64]> for Csv {
+///     fn encode(values: &[u64]) -> Result<Bytes, BoxError> {
+///         Ok(values.iter().map(u64::to_string).collect::<Vec<_>>().join(",").into())
+///     }
+/// }
+///
+/// async fn add_up(Body(numbers, ..): Body<Vec<u64>, Csv>) {
+///     println!("{}", numbers.iter().sum::<u64>());
+/// }
+/// # fn is_handler<A>(_: impl redrive_core::Handler<A, ()>) {} is_handler(add_up);
+///
+/// let message = Message::encoded::<Csv, _>(&[1, 2, 3][..])?;
+/// assert_eq!(&message.body()[..], b"1,2,3");
+/// assert_eq!(message.properties().content_type.as_deref(), Some("text/csv"));
+/// # Ok::<(), BoxError>(())
+/// ```
+///
+/// Reading does not look at the content type of a message: publishers often leave it out. Where one queue carries several formats,
+/// dispatch on it.
+pub trait Codec: 'static {
+    /// What is written as the content type of a message, for example `application/json`.
+    const CONTENT_TYPE: &'static str;
+}
+
+/// A format that reads values of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot read a `{T}` from a body",
+    note = "for JSON, `{T}` must implement `serde::Deserialize`: `#[derive(serde::Deserialize)]`"
+)]
+pub trait Decode<T>: Codec {
+    /// The value of this body.
+    ///
+    /// # Errors
+    ///
+    /// When the body is not such a value. It becomes the cause of a [`Rejected`](crate::Rejected).
+    fn decode(body: &Bytes) -> Result<T, BoxError>;
+}
+
+/// A format that writes values of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot write a `{T}` into a body",
+    note = "for JSON, `{T}` must implement `serde::Serialize`: `#[derive(serde::Serialize)]`"
+)]
+pub trait Encode<T: ?Sized>: Codec {
+    /// The body for this value.
+    ///
+    /// # Errors
+    ///
+    /// When the value has no form in this format.
+    fn encode(value: &T) -> Result<Bytes, BoxError>;
+}
+
+/// JSON, by `serde_json`.
+#[cfg(feature = "json")]
+#[derive(Clone, Copy, Debug)]
+pub struct JsonCodec;
+
+#[cfg(feature = "json")]
+impl Codec for JsonCodec {
+    const CONTENT_TYPE: &'static str = "application/json";
+}
+
+#[cfg(feature = "json")]
+impl<T: serde::de::DeserializeOwned> Decode<T> for JsonCodec {
+    fn decode(body: &Bytes) -> Result<T, BoxError> {
+        Ok(serde_json::from_slice(body)?)
+    }
+}
+
+#[cfg(feature = "json")]
+impl<T: serde::Serialize + ?Sized> Encode<T> for JsonCodec {
+    fn encode(value: &T) -> Result<Bytes, BoxError> {
+        Ok(serde_json::to_vec(value)?.into())
+    }
+}

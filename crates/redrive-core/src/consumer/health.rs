@@ -1,0 +1,238 @@
+//! Health of a consumer: the value, what changes it, and the answers to probes.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Health of a consumer at one moment; see [`ConsumerHandle::health`](crate::ConsumerHandle::health). Several things may be wrong
+/// at the same time. `Display` lists all of them in one line, for the body of a health page.
+///
+/// | | [`is_live`](Self::is_live): a restart would not help | [`is_ready`](Self::is_ready): takes messages now |
+/// |---|---|---|
+/// | starting | yes | no |
+/// | running | yes | yes |
+/// | paused, by an operator or because copies cannot be stored | yes | no |
+/// | interrupted: the broker cannot be reached | yes | no |
+/// | stopping, or stopped as asked | yes | no |
+/// | ended with an error | no | no |
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// Where the consumer is between its start and its end.
+    pub phase: Phase,
+    /// How long [`ConsumerHandle::pause`](crate::ConsumerHandle::pause) has paused it.
+    pub paused_for: Option<Duration>,
+    /// How long it has taken no messages because copies of failed messages cannot be stored.
+    pub blocked_for: Option<Duration>,
+    /// How long it has been unable to receive. The transport keeps trying.
+    pub interrupted_for: Option<Duration>,
+    /// Why it is interrupted, or why it ended.
+    pub error: Option<String>,
+}
+
+/// Where a consumer is between its start and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// It has not run yet, or it is connecting and preparing its queues.
+    Starting,
+    /// It has started.
+    Running,
+    /// It takes no more messages, and lets handlers finish.
+    Stopping,
+    /// It ended on request.
+    Stopped,
+    /// It ended with an error, which `run_until` returns.
+    Failed,
+}
+
+impl Health {
+    /// Returns false once the consumer has ended with an error, and true otherwise: the answer to a liveness probe. A broker that
+    /// cannot be reached is no reason to restart the process: the transport reconnects by itself.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.phase != Phase::Failed
+    }
+
+    /// Returns true if the consumer takes messages now: the answer to a readiness probe, and the value to alert on.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let nothing_wrong = self.paused_for.or(self.blocked_for).or(self.interrupted_for).is_none();
+        self.phase == Phase::Running && nothing_wrong
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.phase {
+            Phase::Starting => "starting",
+            Phase::Running if self.is_ready() => "running",
+            Phase::Running => "not taking messages",
+            Phase::Stopping => "stopping",
+            Phase::Stopped => "stopped",
+            Phase::Failed => "failed",
+        })?;
+        let whole_seconds = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs()));
+        let reasons = [
+            ("paused", self.paused_for),
+            ("copies cannot be stored", self.blocked_for),
+            ("interrupted", self.interrupted_for),
+        ];
+        for (reason, time) in reasons {
+            if let Some(time) = time {
+                write!(f, ", {reason} for {}", whole_seconds(time))?;
+            }
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A change of a consumer's health.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Started,
+    Paused,
+    Resumed,
+    Blocked,
+    Unblocked,
+    Interrupted(String),
+    Recovered,
+    Stopping,
+    Ended(Option<String>),
+}
+
+/// The health, with the times at which its states began.
+#[derive(Clone, Debug)]
+pub(crate) struct HealthState {
+    phase: Phase,
+    paused: Option<Instant>,
+    blocked: Option<Instant>,
+    interrupted: Option<Instant>,
+    error: Option<String>,
+}
+
+impl HealthState {
+    pub(crate) fn new() -> Self {
+        Self { phase: Phase::Starting, paused: None, blocked: None, interrupted: None, error: None }
+    }
+
+    /// Applies a change. Returns true if the health changed.
+    pub(crate) fn apply(&mut self, change: &Change, now: Instant) -> bool {
+        let begin = |since: &mut Option<Instant>| since.is_none() && since.replace(now).is_none();
+        let end = |since: &mut Option<Instant>| since.take().is_some();
+        if matches!(self.phase, Phase::Stopped | Phase::Failed) {
+            // The transport may still tell how it parts from the broker.
+            return false;
+        }
+        match change {
+            Change::Started => std::mem::replace(&mut self.phase, Phase::Running) != Phase::Running,
+            Change::Paused => begin(&mut self.paused),
+            Change::Resumed => end(&mut self.paused),
+            Change::Blocked => begin(&mut self.blocked),
+            Change::Unblocked => end(&mut self.blocked),
+            Change::Interrupted(error) => {
+                self.error = Some(error.clone());
+                begin(&mut self.interrupted)
+            }
+            Change::Recovered => {
+                let was_interrupted = end(&mut self.interrupted);
+                if was_interrupted {
+                    self.error = None;
+                }
+                was_interrupted
+            }
+            Change::Stopping => std::mem::replace(&mut self.phase, Phase::Stopping) != Phase::Stopping,
+            Change::Ended(error) => {
+                let phase = if error.is_some() { Phase::Failed } else { Phase::Stopped };
+                *self = Self { phase, error: error.clone(), ..Self::new() };
+                true
+            }
+        }
+    }
+
+    /// Returns since when the transport cannot receive.
+    pub(crate) fn interrupted_since(&self) -> Option<Instant> {
+        self.interrupted
+    }
+
+    pub(crate) fn at(&self, now: Instant) -> Health {
+        let elapsed = |since: Option<Instant>| since.map(|since| now.saturating_duration_since(since));
+        Health {
+            phase: self.phase,
+            paused_for: elapsed(self.paused),
+            blocked_for: elapsed(self.blocked),
+            interrupted_for: elapsed(self.interrupted),
+            error: self.error.clone(),
+        }
+    }
+}
+
+/// Applies a change and notifies the handles. Returns true if the health changed.
+pub(crate) fn note(health: &watch::Sender<HealthState>, change: &Change) -> bool {
+    health.send_if_modified(|state| state.apply(change, Instant::now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the health after these changes, one second apart, one second after the last.
+    fn after(changes: &[Change]) -> Health {
+        let (mut state, mut now) = (HealthState::new(), Instant::now());
+        for change in changes {
+            state.apply(change, now);
+            now += Duration::from_secs(1);
+        }
+        state.at(now)
+    }
+
+    fn cut() -> Change {
+        Change::Interrupted("connection reset".to_owned())
+    }
+
+    #[test]
+    fn live_and_ready_are_two_things() {
+        let of = |changes: &[Change]| (after(changes).is_live(), after(changes).is_ready());
+        assert_eq!(of(&[]), (true, false));
+        assert_eq!(of(&[Change::Started]), (true, true));
+        for wrong in [Change::Paused, Change::Blocked, cut()] {
+            assert_eq!(of(&[Change::Started, wrong]), (true, false));
+        }
+        let mended = [Change::Started, Change::Paused, Change::Blocked, cut(), Change::Recovered];
+        assert_eq!(of(&mended), (true, false), "still paused and blocked");
+        assert_eq!(of(&[&mended[..], &[Change::Unblocked, Change::Resumed]].concat()), (true, true));
+        assert_eq!(of(&[Change::Started, Change::Stopping]), (true, false));
+        assert_eq!(of(&[Change::Started, Change::Ended(None)]), (true, false));
+        assert_eq!(of(&[Change::Started, Change::Ended(Some("gone".to_owned()))]), (false, false));
+    }
+
+    #[test]
+    fn a_second_interruption_does_not_restart_the_time() {
+        let twice = after(&[Change::Started, cut(), cut()]);
+        assert_eq!(twice.interrupted_for, Some(Duration::from_secs(2)));
+        let mut state = HealthState::new();
+        assert!(state.apply(&cut(), Instant::now()) && !state.apply(&cut(), Instant::now()), "told once");
+    }
+
+    #[test]
+    fn the_line_says_all_that_is_wrong() {
+        assert_eq!(after(&[Change::Started]).to_string(), "running");
+        let wrong = after(&[Change::Started, Change::Paused, cut()]).to_string();
+        assert_eq!(wrong, "not taking messages, paused for 2s, interrupted for 1s: connection reset");
+        assert_eq!(
+            after(&[cut(), Change::Ended(Some("no queue".to_owned()))]).to_string(),
+            "failed: no queue"
+        );
+    }
+
+    #[test]
+    fn nothing_changes_after_the_end() {
+        let failed = after(&[Change::Started, Change::Ended(Some("no queue".to_owned())), cut()]);
+        assert_eq!(failed.to_string(), "failed: no queue");
+    }
+}

@@ -1,0 +1,258 @@
+//! Not more than so many deliveries in a time.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::delivery::Delivery;
+use crate::disposition::Disposition;
+
+/// Timers are no finer: what is due within this time passes together.
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
+
+/// Clocks end somewhere.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// A layer that limits how many deliveries are handled in a time. They pass evenly spaced, after [`burst`](Self::burst) of them.
+/// Clones share one limit: one value in several consumers limits them together.
+///
+/// It limits readiness: what has to wait stays in the broker, but for what is [prefetched](crate::Consumer::prefetch), and is charged
+/// no attempt. Retries count like first attempts.
+///
+/// ```
+/// use redrive_core::{Consumer, RateLimit, secs};
+///
+/// # async fn ship() {}
+/// # fn example<T: redrive_core::Transport>(transport: T) {
+/// // The carrier allows 100 calls in a second.
+/// let consumer = Consumer::new(transport)
+///     .with_dead_letter_backoff([secs(1), secs(10)])
+///     .layer(RateLimit::new(100, secs(1)))
+///     .handler(ship);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RateLimit {
+    spacing: Arc<Mutex<Spacing>>,
+}
+
+impl RateLimit {
+    /// At most this many deliveries (at least 1) in each such time.
+    #[must_use]
+    pub fn new(deliveries: u32, per: Duration) -> Self {
+        let interval = per.min(LONGEST) / deliveries.max(1);
+        Self { spacing: Arc::new(Mutex::new(Spacing { interval, ahead: TIMER_RESOLUTION, next: None })) }
+    }
+
+    /// Lets this many deliveries (at least 1) pass at once after a time without any. Default: 1.
+    ///
+    /// In the time that is limited, up to this many more than the limit may then be handled.
+    #[must_use]
+    pub fn burst(self, deliveries: u32) -> Self {
+        self.with(|spacing| {
+            let ahead = spacing.interval.saturating_mul(deliveries.saturating_sub(1));
+            spacing.ahead = ahead.max(TIMER_RESOLUTION);
+        });
+        self
+    }
+
+    fn with<R>(&self, change: impl FnOnce(&mut Spacing) -> R) -> R {
+        change(&mut self.spacing.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// When the next delivery may pass (the generic cell rate algorithm). A permit is a moment, an interval after the one before.
+#[derive(Debug)]
+struct Spacing {
+    interval: Duration,
+    /// How long before its moment a permit may be used.
+    ahead: Duration,
+    next: Option<Instant>,
+}
+
+impl Spacing {
+    /// Takes a permit, and answers when its interval is over; or when there is one.
+    fn take(&mut self, now: Instant) -> Result<Instant, Instant> {
+        let next = self.next.map_or(now, |next| next.max(now));
+        if next.duration_since(now) > self.ahead {
+            return Err(next - self.ahead);
+        }
+        let end = next + self.interval;
+        self.next = Some(end);
+        Ok(end)
+    }
+
+    /// A permit that ended at `end` is used. One that was held for longer is worth nothing any more: the delivery counts now.
+    fn use_permit(&mut self, end: Instant, now: Instant) {
+        if now >= end {
+            self.next = Some(self.next.map_or(now, |next| next.max(now)) + self.interval);
+        }
+    }
+
+    /// A permit that ended at `end` is not used.
+    fn give_back(&mut self, end: Instant, now: Instant) {
+        if now < end {
+            self.next = self.next.and_then(|next| next.checked_sub(self.interval));
+        }
+    }
+}
+
+impl<S> Layer<S> for RateLimit {
+    type Service = RateLimited<S>;
+
+    fn layer(&self, inner: S) -> RateLimited<S> {
+        RateLimited { inner, limit: self.clone(), permitted_until: None, waiting: None }
+    }
+}
+
+/// A service with a [`RateLimit`] around it.
+#[derive(Debug)]
+pub struct RateLimited<S> {
+    inner: S,
+    limit: RateLimit,
+    permitted_until: Option<Instant>,
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Clone> Clone for RateLimited<S> {
+    fn clone(&self) -> Self {
+        self.limit.layer(self.inner.clone())
+    }
+}
+
+impl<S> Drop for RateLimited<S> {
+    fn drop(&mut self) {
+        // Ready, and never called.
+        if let Some(end) = self.permitted_until {
+            self.limit.with(|spacing| spacing.give_back(end, Instant::now()));
+        }
+    }
+}
+
+impl<S> Service<Delivery> for RateLimited<S>
+where
+    S: Service<Delivery, Response = Disposition>,
+{
+    type Response = Disposition;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        while self.permitted_until.is_none() {
+            if let Some(waiting) = &mut self.waiting {
+                ready!(waiting.as_mut().poll(cx));
+                self.waiting = None;
+            }
+            match self.limit.with(|spacing| spacing.take(Instant::now())) {
+                Ok(end) => self.permitted_until = Some(end),
+                Err(usable) => self.waiting = Some(Box::pin(sleep_until(usable))),
+            }
+        }
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, delivery: Delivery) -> S::Future {
+        if let Some(end) = self.permitted_until.take() {
+            self.limit.with(|spacing| spacing.use_permit(end, Instant::now()));
+        }
+        self.inner.call(delivery)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{BoxError, Message, millis, secs};
+
+    /// Takes whenever there is a permit, and answers how many there are until `end`.
+    fn taken_until(limit: &RateLimit, begin: Instant, end: Instant) -> Vec<Duration> {
+        let mut taken = Vec::new();
+        let mut now = begin;
+        while now < end {
+            match limit.with(|spacing| spacing.take(now)) {
+                Ok(_) => taken.push(now - begin),
+                Err(usable) => now = usable,
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn permits_are_evenly_spaced() {
+        let begin = Instant::now();
+        let taken = taken_until(&RateLimit::new(10, secs(1)), begin, begin + secs(1));
+        assert_eq!(taken.len(), 11, "the first at once, and then one in each tenth: {taken:?}");
+        assert!(taken.windows(2).skip(1).all(|pair| pair[1] - pair[0] == millis(100)), "{taken:?}");
+    }
+
+    #[test]
+    fn more_than_timers_can_tell_apart_are_not_lost() {
+        let begin = Instant::now();
+        let taken = taken_until(&RateLimit::new(100_000, secs(1)), begin, begin + secs(1));
+        assert!((100_000..=100_101).contains(&taken.len()), "{}", taken.len());
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_comes_back_with_time() {
+        let limit = RateLimit::new(10, secs(1)).burst(5);
+        let begin = Instant::now();
+        let at_once = |begin| taken_until(&limit, begin, begin + Duration::from_nanos(1)).len();
+        assert_eq!(at_once(begin), 5);
+        assert_eq!(at_once(begin + millis(200)), 2);
+        assert_eq!(at_once(begin + secs(60)), 5, "not more, however long nobody came");
+    }
+
+    #[test]
+    fn a_permit_that_is_not_used_is_there_for_the_next() {
+        let limit = RateLimit::new(1, secs(1));
+        let now = Instant::now();
+        let take = || limit.with(|spacing| spacing.take(now));
+        let end = take().expect("the first");
+        assert!(take().is_err());
+        limit.with(|spacing| spacing.give_back(end, now));
+        assert!(take().is_ok() && take().is_err());
+    }
+
+    /// The intake of a consumer holds one while its queue is empty.
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_that_was_held_for_long_is_not_one_more() {
+        let limit = RateLimit::new(1, secs(1));
+        let service =
+            || limit.layer(tower::service_fn(async |_: Delivery| Ok::<_, BoxError>(Disposition::Ack)));
+        let mut idle = service();
+        idle.ready().await.expect("ready");
+        tokio::time::advance(secs(3600)).await;
+        let used = Instant::now();
+        let _ = idle.call(Delivery::new(Message::new(""), "q", UNIX_EPOCH)).await.expect("handled");
+        idle.ready().await.expect("ready");
+        assert!(used.elapsed() >= millis(990), "evenly spaced: {:?}", used.elapsed());
+
+        tokio::time::advance(secs(3600)).await;
+        let mut other = service();
+        other.ready().await.expect("ready");
+        drop(idle);
+        let left = Instant::now();
+        service().ready().await.expect("ready");
+        assert!(left.elapsed() >= millis(990), "nothing was given back: {:?}", left.elapsed());
+    }
+
+    #[test]
+    fn no_limit_panics() {
+        let now = Instant::now();
+        for limit in
+            [RateLimit::new(0, Duration::MAX / 2), RateLimit::new(u32::MAX, Duration::ZERO).burst(u32::MAX)]
+        {
+            let _ = limit.with(|spacing| spacing.take(now));
+            let _ = limit.with(|spacing| spacing.take(now));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a healthy service logs, with the default levels of most programs.
+
+mod common;
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use common::{Scene, complete, message, needs, next, publish, retry, settle, started};
+use redrive_brokers::Version;
+use redrive_core::Transport as _;
+use redrive_rabbitmq::QueueType;
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps each line that is logged.
+struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line).into_owned();
+        LINES.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What was logged since the last call.
+fn logged() -> Vec<String> {
+    std::mem::take(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+mod v3_10 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_healthy_service_logs_one_error_at_its_first_start() {
+        super::a_healthy_service_logs_one_error_at_its_first_start(redrive_brokers::Version::V3_10).await;
+    }
+}
+
+mod v4_3 {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_healthy_service_logs_one_error_at_its_first_start() {
+        super::a_healthy_service_logs_one_error_at_its_first_start(redrive_brokers::Version::V4_3).await;
+    }
+}
+
+async fn a_healthy_service_logs_one_error_at_its_first_start(version: Version) {
+    // The logs are those of the process.
+    static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _one_at_a_time = ONE_AT_A_TIME.lock().await;
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Lines);
+    let _ = subscriber.with_max_level(tracing::Level::INFO).try_init();
+    for queue_type in [QueueType::Classic, QueueType::Quorum] {
+        let scene = Scene::new(&redrive_brokers::broker(version).url, "logs", queue_type).await;
+        let needs = needs(&[100, 1000, 60_000], 5);
+        logged();
+        let mut lines = Vec::new();
+        for _ in ["the first start", "the second start"] {
+            let transport = started(scene.options(), &scene, &needs).await;
+            publish(&transport, message("a")).await;
+            let hand = next(&transport).await;
+            let settlement = retry(&transport, &hand.delivery, Duration::from_millis(70));
+            settle(&transport, hand.receipt, settlement).await;
+            let stored_by = SystemTime::now();
+            let hand = next(&transport).await;
+            complete(&transport, hand.receipt).await;
+            transport.close().await;
+            let now = logged();
+            waits_where_it_says(&now, &scene.rung(100), stored_by);
+            lines.extend(now);
+        }
+        let errors: Vec<_> = lines.iter().filter(|line| line.contains("ERROR")).collect();
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+        assert!(errors[0].contains("NOT_FOUND"), "{errors:?}");
+        let said = lines.iter().filter(|line| line.contains("the client library logs what was missing"));
+        assert_eq!(said.count(), 1, "{lines:#?}");
+        scene.tidy_up(&needs).await;
+    }
+}
+
+/// The wait that was asked for is shorter, and a new queue delays its first copy.
+fn waits_where_it_says(lines: &[String], rung: &str, stored_by: SystemTime) {
+    let line = lines.iter().find(|line| line.contains("the message waits")).expect("said where it waits");
+    assert!(line.contains(&format!("id=\"a\" rests_in=\"{rung}\" held_for=100ms")), "{line}");
+    let due_at =
+        line.trim_end().rsplit("due_at=").next().and_then(|time| humantime::parse_rfc3339(time).ok());
+    let after = due_at.expect("a time").duration_since(stored_by - Duration::from_secs(1)).expect("later");
+    assert!(after <= Duration::from_millis(1100), "{line}, stored by {stored_by:?}");
+}

@@ -1,0 +1,114 @@
+//! Watches a consumer, and keeps what it did.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redrive_core::{Delivery, Disposition, Event, Observer};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::record::AttemptRecord;
+
+/// Watches a consumer. Clones share what was seen.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    began: Instant,
+    started: AtomicBool,
+    attempts: Mutex<Vec<Entry>>,
+    changed: Notify,
+}
+
+/// One delivery.
+struct Entry {
+    /// Of the copy that was delivered: two copies of one message have two numbers.
+    number: Option<u64>,
+    attempt: AttemptRecord,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        let shared = Shared {
+            began: Instant::now(),
+            started: AtomicBool::new(false),
+            attempts: Mutex::default(),
+            changed: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Is told about everything that happens.
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.shared.changed
+    }
+
+    /// True once the transport has accepted the consumer's configuration.
+    pub(crate) fn has_started(&self) -> bool {
+        self.shared.started.load(Ordering::Relaxed)
+    }
+
+    /// How many deliveries there were.
+    pub(crate) fn deliveries(&self) -> usize {
+        self.attempts().len()
+    }
+
+    /// What became of every delivery, in the order of their arrival.
+    pub(crate) fn records(&self) -> Vec<AttemptRecord> {
+        self.attempts().iter().map(|entry| entry.attempt.clone()).collect()
+    }
+
+    fn received(&self, delivery: &Delivery) {
+        let attempt = AttemptRecord::new(delivery, self.shared.began.elapsed());
+        self.attempts().push(Entry { number: delivery.broker_number(), attempt });
+    }
+
+    fn decided(&self, delivery: &Delivery, disposition: &Disposition) {
+        let now = self.shared.began.elapsed();
+        self.update(delivery, |entry| {
+            entry.attempt.disposition = Some(disposition.clone());
+            entry.attempt.took = now.saturating_sub(entry.attempt.at);
+        });
+    }
+
+    fn settled(&self, delivery: &Delivery, disposition: &Disposition) {
+        self.update(delivery, |entry| {
+            // What was carried out can be less than what was decided.
+            entry.attempt.disposition = Some(disposition.clone());
+            entry.attempt.not_settled = None;
+        });
+    }
+
+    fn update(&self, delivery: &Delivery, change: impl FnOnce(&mut Entry)) {
+        let mut attempts = self.attempts();
+        let is_meant = |entry: &&mut Entry| {
+            entry.number == delivery.broker_number() && entry.attempt.id() == delivery.id()
+        };
+        // The last one: what was given back comes again as the same copy.
+        if let Some(entry) = attempts.iter_mut().rev().find(is_meant) {
+            change(entry);
+        }
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.shared.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Recorder {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Started { .. } => self.shared.started.store(true, Ordering::Relaxed),
+            Event::Received { delivery } => self.received(delivery),
+            Event::Decided { delivery, disposition, .. } => self.decided(delivery, disposition),
+            Event::Settled { delivery, disposition } => self.settled(delivery, disposition),
+            Event::NotSettled { delivery, error, .. } => {
+                self.update(delivery, |entry| entry.attempt.not_settled = Some(error.to_string()));
+            }
+            _ => {}
+        }
+        self.shared.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,278 @@
+//! Runs a consumer on the in-process broker and on virtual time.
+
+use std::fmt;
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{
+    ConsumerError, Message, Publisher, Report, Runner, Selection, Shelf, ShelfReport, Shelves,
+};
+use redrive_memory::{Memory, MemoryBroker};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::record::TestRun;
+use crate::recorder::Recorder;
+use crate::snapshot::Snapshot;
+
+/// Runs a consumer on the in-process broker and on virtual time, until every message has ended, and says what happened.
+///
+/// It takes the function that makes the consumer. A service whose function is generic over the transport is tested as it is:
+///
+/// ```
+/// use redrive_core::{BoxError, Consumer, Exponential, Message, Runner, Transport, secs};
+/// use redrive_testkit::TestConsumer;
+///
+/// // In the service: called with `RabbitMq`, for example.
+/// fn consumer<T: Transport>(orders: T) -> Runner<T> {
+///     Consumer::new(orders).with_dead_letter_backoff(Exponential::from(secs(1)).attempts(6)).handler(ship)
+/// }
+///
+/// async fn ship(order: String) -> Result<(), BoxError> {
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let run = TestConsumer::new(consumer).send(Message::new("a lamp").with_id("order-1")).run().await;
+/// run.assert("order-1").attempts(1).acknowledged();
+/// # }
+/// ```
+///
+/// # Time
+///
+/// The first run pauses tokio's clock, which then jumps to the next moment at which something is due. It needs a runtime with one
+/// thread, which `#[tokio::test]` makes by default. What waits for the outside, for example for a socket, does not fit: the clock
+/// goes on meanwhile.
+#[must_use = "nothing is handled until it is run"]
+pub struct TestConsumer {
+    broker: MemoryBroker,
+    publisher: Publisher,
+    limit: Duration,
+    max_deliveries: usize,
+    /// Until the first run.
+    runner: Option<Runner<Memory>>,
+    /// From the first run on.
+    running: Option<Running>,
+    /// Not published yet, each with its wait.
+    pending: Vec<(Duration, Message)>,
+    /// Everything that was sent.
+    sent: Vec<Message>,
+}
+
+struct Running {
+    recorder: Recorder,
+    began: SystemTime,
+    consumer: JoinHandle<Result<Report, ConsumerError>>,
+}
+
+impl TestConsumer {
+    /// The default of [`limit`](Self::limit): 30 days.
+    pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 86_400);
+    /// The default of [`max_deliveries`](Self::max_deliveries).
+    pub const DEFAULT_MAX_DELIVERIES: usize = 10_000;
+
+    /// The consumer that `make` makes, on a queue with the name `test` of a broker of its own.
+    pub fn new(make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
+        Self::with(Memory::new("test"), make)
+    }
+
+    /// The consumer that `make` makes on this transport: for another name of the queue, a broker with
+    /// [limits](redrive_memory::MemoryOptions), or one that is shared.
+    ///
+    /// # Panics
+    ///
+    /// When it consumes something else.
+    pub fn with(transport: Memory, make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
+        let (broker, publisher) = (transport.broker().clone(), transport.publisher());
+        let runner = make(transport);
+        assert_eq!(
+            runner.queue(),
+            publisher.destination(),
+            "the consumer does not consume the transport that it was given"
+        );
+        Self {
+            broker,
+            publisher,
+            limit: Self::DEFAULT_LIMIT,
+            max_deliveries: Self::DEFAULT_MAX_DELIVERIES,
+            runner: Some(runner),
+            running: None,
+            pending: Vec::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    /// For how long a [run](Self::run) may go on, in virtual time. Default: [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
+    pub fn limit(mut self, time: Duration) -> Self {
+        self.limit = time;
+        self
+    }
+
+    /// How many deliveries there may be in all. It ends a handler that has its message come again for ever at once, for which no
+    /// time passes. Default: [`DEFAULT_MAX_DELIVERIES`](Self::DEFAULT_MAX_DELIVERIES).
+    pub fn max_deliveries(mut self, deliveries: usize) -> Self {
+        self.max_deliveries = deliveries;
+        self
+    }
+
+    /// Sends a message when the next run begins. One without an id gets `message-1`, `message-2`, and so on.
+    pub fn send(&mut self, message: Message) -> &mut Self {
+        self.send_after(Duration::ZERO, message)
+    }
+
+    /// Sends messages when the next run begins, in this order.
+    pub fn send_all(&mut self, messages: impl IntoIterator<Item = Message>) -> &mut Self {
+        for message in messages {
+            self.send(message);
+        }
+        self
+    }
+
+    /// Sends a message that is delivered after this long.
+    pub fn send_after(&mut self, wait: Duration, mut message: Message) -> &mut Self {
+        if message.id().is_none() {
+            message = message.with_id(format!("message-{}", self.sent.len() + 1));
+        }
+        self.sent.push(message.clone());
+        self.pending.push((wait, message));
+        self
+    }
+
+    /// The broker: to look at, and to break.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+
+    /// Runs until no message waits and none is in flight. The consumer stays there for another run, with what was sent or
+    /// [redriven](Self::redrive) in between; it ends when this is dropped.
+    ///
+    /// # Panics
+    ///
+    /// When the consumer does not start or ends, when the run goes on beyond its [limit](Self::limit) or has more deliveries than
+    /// [allowed](Self::max_deliveries), and on a runtime with several threads.
+    pub async fn run(&mut self) -> TestRun {
+        if !self.proceed(self.limit).await {
+            let (limit, run) = (humantime::format_duration(self.limit), self.record());
+            panic!(
+                "the run has not ended within {limit} of virtual time: stop it earlier with `run_for`, or raise \
+                 `TestConsumer::limit`\n\n{run}"
+            );
+        }
+        self.record()
+    }
+
+    /// Runs as [`run`](Self::run), but for this long at most, in virtual time. Messages may still wait then.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run), without the limit.
+    pub async fn run_for(&mut self, time: Duration) -> TestRun {
+        self.proceed(time).await;
+        self.record()
+    }
+
+    /// Sends the message of this id from its shelf back to the consumer, as an operator does; the next run handles it.
+    ///
+    /// # Panics
+    ///
+    /// When it is on no shelf.
+    pub async fn redrive(&mut self, id: &str) -> &mut Self {
+        let shelves = self.broker.shelves(self.publisher.destination());
+        for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+            let page = shelves.browse(shelf, None, usize::MAX).await.expect("it is in memory");
+            let of_id = page.entries.into_iter().filter(|entry| entry.message.id() == Some(id));
+            let handles: Vec<_> = of_id.map(|entry| entry.handle).collect();
+            if !handles.is_empty() {
+                let redriven = shelves.redrive(shelf, &Selection::handles(handles)).await;
+                let redriven = redriven.and_then(ShelfReport::into_result);
+                redriven.unwrap_or_else(|error| panic!("{id}: not redriven: {error}"));
+                return self;
+            }
+        }
+        panic!("{id}: on no shelf, so it cannot be redriven\n\n{}", self.record());
+    }
+
+    /// True when all messages have ended, false when the time was over first.
+    async fn proceed(&mut self, time: Duration) -> bool {
+        let went_on = self.go_on(time).await;
+        went_on.unwrap_or_else(|why| panic!("{why}\n\n{}", self.record()))
+    }
+
+    async fn go_on(&mut self, time: Duration) -> Result<bool, String> {
+        self.start();
+        for (wait, message) in self.pending.drain(..) {
+            let id = message.id().unwrap_or_default().to_owned();
+            let published = self.publisher.publish_after(message, wait).await;
+            published.map_err(|error| format!("{id}: not sent: {error}"))?;
+        }
+        let queue = self.publisher.destination();
+        let running = self.running.as_mut().expect("it was started just now");
+        let mut over = pin!(sleep(time));
+        loop {
+            // Listening begins before looking, so that no change falls in between.
+            let mut changed = pin!(running.recorder.changed().notified());
+            changed.as_mut().enable();
+            if running.recorder.has_started() && self.broker.depth(queue) == 0 {
+                return Ok(true);
+            }
+            let deliveries = running.recorder.deliveries();
+            if deliveries > self.max_deliveries {
+                return Err(format!(
+                    "the run has not ended after {} deliveries: does a handler have its message come again for ever? \
+                     More are allowed with `TestConsumer::max_deliveries`",
+                    self.max_deliveries
+                ));
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                ended = &mut running.consumer => return Err(match ended {
+                    Ok(Ok(_)) => "the consumer was stopped, with messages left".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(error) => error.to_string(),
+                }),
+                () = &mut over => return Ok(false),
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        if let Some(runner) = self.runner.take() {
+            pause_time();
+            let recorder = Recorder::new();
+            let consumer = tokio::spawn(runner.observer(recorder.clone()).run());
+            self.running = Some(Running { recorder, began: self.broker.now(), consumer });
+        }
+    }
+
+    fn record(&self) -> TestRun {
+        let Some(Running { recorder, began, .. }) = &self.running else { return TestRun::default() };
+        let snapshot = Snapshot { broker: &self.broker, queue: self.publisher.destination(), began: *began };
+        snapshot.record(&self.sent, recorder.records())
+    }
+}
+
+impl fmt::Debug for TestConsumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestConsumer").field("queue", &self.publisher.destination()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.consumer.abort();
+    }
+}
+
+/// A clock that is paused shows the same time twice; one that runs is paused.
+fn pause_time() {
+    let (virtual_now, real) = (Instant::now(), std::time::Instant::now());
+    while real.elapsed() < Duration::from_micros(10) {
+        std::hint::spin_loop();
+    }
+    if Instant::now() != virtual_now {
+        tokio::time::pause();
+    }
+}

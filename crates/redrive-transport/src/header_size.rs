@@ -1,0 +1,41 @@
+//! How large properties and headers of a message are.
+
+use redrive_core::{Message, Properties};
+
+/// How many bytes properties and headers take as a content header of AMQP 0-9-1 (section 4.2.6.1), at most. The encodings of
+/// other brokers take about as many: a measure for [`HeaderLimit::new`](redrive_core::HeaderLimit::new).
+#[must_use]
+pub fn header_size(message: &Message) -> usize {
+    properties_size(message.properties()) + message.headers().encoded_len()
+}
+
+fn properties_size(properties: &Properties) -> usize {
+    // Class, weight, body size, flags; then delivery mode, priority, timestamp and expiration at their longest.
+    const FIXED: usize = 14 + 1 + 1 + 8 + 21;
+    let texts = [
+        &properties.id,
+        &properties.correlation_id,
+        &properties.content_type,
+        &properties.content_encoding,
+        &properties.reply_to,
+        &properties.kind,
+        &properties.to,
+        &properties.user_id,
+        &properties.app_id,
+        &properties.cluster_id,
+        &properties.session_id,
+    ];
+    FIXED + texts.into_iter().flatten().map(|text| 1 + text.len()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_headers_count_with_their_lengths() {
+        let empty = header_size(&Message::new("any body"));
+        let named = header_size(&Message::new("").with_id("order-1").with_header("a", "bc"));
+        assert_eq!(named - empty, (1 + 7) + (1 + 1) + (1 + 4 + 2));
+    }
+}
