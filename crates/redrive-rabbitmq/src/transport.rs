@@ -289,6 +289,10 @@ impl Transport for RabbitMq {
     }
 
     async fn close(&self) {
+        let Shared { deliveries, connections, .. } = &*self.shared;
+        // Held until the connections are closed: a channel without users closes by itself, and the client library logs an error when
+        // the connection closes before the broker has answered to that.
+        let _held = deliveries.in_use();
         self.inbox.end();
         let intake = self.intake().take();
         if let Some(intake) = intake {
@@ -297,14 +301,14 @@ impl Transport for RabbitMq {
         }
         // Deliveries that nobody received go back.
         drop(self.inbox.close());
-        let Shared { deliveries, connections, .. } = &*self.shared;
-        for channel in deliveries.in_use() {
+        let channels = deliveries.in_use();
+        for channel in &channels {
             channel.settle_down().await;
             channel.end();
             channel.give_back_all().await;
         }
         if connections.close().await == Ownership::Shared {
-            for channel in deliveries.in_use() {
+            for channel in &channels {
                 channel.close().await;
             }
         }
