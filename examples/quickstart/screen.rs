@@ -52,7 +52,7 @@ impl Screen {
                 screen.say(delivery.id(), &format!("attempt {}{redriven}", delivery.attempt()));
                 screen.update(delivery.id(), |line| line.attempts += 1);
             }
-            Event::Settled { delivery, disposition } => screen.settled(delivery.id(), disposition),
+            Event::Settled { delivery, disposition, .. } => screen.settled(delivery.id(), disposition),
             Event::NotSettled { delivery, error, .. } => {
                 screen.say(delivery.id(), &format!("not settled: {error}"));
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use redrive::prelude::*;
-use redrive::transport::{DEFAULT_HEADER_BUDGET, Facts, Planning, Settlement};
+use redrive::transport::{Facts, Planning, Settlement};
 use redrive::{FailureHistory, Reason};
 
 criterion_group! {
@@ -85,5 +85,5 @@ fn delivery(message: Message) -> Delivery {
 }
 
 fn planning(facts: &Facts) -> Planning<'_> {
-    Planning { now: SystemTime::UNIX_EPOCH, facts, header_budget: DEFAULT_HEADER_BUDGET }
+    Planning::new(SystemTime::UNIX_EPOCH, facts)
 }

@@ -9,6 +9,7 @@ use crate::headers::{Timestamp, Value};
 use crate::history::FailureHistory;
 use crate::message::Message;
 use crate::publisher::Publisher;
+use crate::trace::TraceParent;
 
 /// One arrival of a message at this consumer. It passes through the layers to the handler. It cannot settle anything: that right
 /// is the transport's receipt, which stays with the consumer.
@@ -318,10 +319,20 @@ impl Delivery {
         self.history.as_deref().unwrap_or(&NONE)
     }
 
-    /// Returns the publisher's W3C Trace Context, if the message carries one.
+    /// Returns how old the message is at this time: since its publisher's `timestamp`, where it has one; else since its first
+    /// failure; else since it came into its queue, or here.
     #[must_use]
-    pub fn traceparent(&self) -> Option<&str> {
-        self.message.headers().get("traceparent").and_then(|value| value.as_str())
+    pub fn age(&self, now: SystemTime) -> Duration {
+        let published = self.message.properties().timestamp.and_then(Timestamp::to_system_time);
+        let since = published.or(self.history().first_failed_at).or(self.enqueued_at);
+        // A clock may be ahead of ours.
+        now.duration_since(since.unwrap_or(self.received_at)).unwrap_or_default()
+    }
+
+    /// Returns the publisher's position in its trace, if the message carries one as W3C Trace Context.
+    #[must_use]
+    pub fn trace_parent(&self) -> Option<TraceParent> {
+        self.message.headers().get("traceparent").and_then(Value::as_str).and_then(TraceParent::parse)
     }
 }
 

@@ -104,6 +104,8 @@ impl fmt::Display for Failure {
 pub enum Reason {
     /// A failure that another attempt may cure.
     RetryableError,
+    /// The same, of something that asks for time: not before the wait that the error names.
+    ThrottledError,
     /// An error that no further attempt can cure.
     NonRetryableError,
     /// Every attempt that the policy allows has failed.
@@ -128,6 +130,7 @@ impl Reason {
     pub fn as_str(&self) -> &str {
         match self {
             Self::RetryableError => "RetryableError",
+            Self::ThrottledError => "ThrottledError",
             Self::NonRetryableError => "NonRetryableError",
             Self::MaxDeliveryCountExceeded => "MaxDeliveryCountExceeded",
             Self::PoisonMessage => "PoisonMessage",
@@ -144,6 +147,7 @@ impl Reason {
     pub fn parse(word: &str) -> Self {
         let known = [
             Self::RetryableError,
+            Self::ThrottledError,
             Self::NonRetryableError,
             Self::MaxDeliveryCountExceeded,
             Self::PoisonMessage,

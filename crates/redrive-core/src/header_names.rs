@@ -50,6 +50,8 @@ pub const WAIT_LEFT: &str = "redrive-wait-left";
 /// When the wait that this copy was stored for ends. It decides nothing; it informs a program or person that moves the copy
 /// elsewhere.
 pub const DUE_AT: &str = "redrive-due-at";
+/// The W3C trace context of the attempt that stored this copy; the publisher's is in `traceparent`.
+pub const TRACE_PARENT: &str = "redrive-traceparent";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 

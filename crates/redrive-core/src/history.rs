@@ -6,6 +6,7 @@ use crate::failure::Reason;
 use crate::header_names as names;
 use crate::headers::{Headers, Timestamp, Value};
 use crate::message::Message;
+use crate::trace::TraceParent;
 
 /// History of a message's failures. Reading never fails and never panics, whatever the headers contain. A count that is present
 /// but cannot be read is [`Count::Unreadable`], never silently zero.
@@ -49,6 +50,8 @@ pub struct FailureHistory {
     pub wait_left: Option<Duration>,
     /// When the wait that this copy was stored for ends.
     pub due_at: Option<SystemTime>,
+    /// The trace context of the attempt that stored this copy, where that attempt had a [`Tracer`](crate::Tracer).
+    pub trace_parent: Option<TraceParent>,
     /// The first failures and the last ones, oldest first.
     pub past: Vec<PastFailure>,
     /// True if the message's id was assigned on arrival, because it had none.
@@ -142,6 +145,10 @@ impl FailureHistory {
             not_before: time(names::NOT_BEFORE),
             wait_left: headers.get(names::WAIT_LEFT).and_then(|value| read_wait_left(value, copy_number)),
             due_at: time(names::DUE_AT),
+            trace_parent: headers
+                .get(names::TRACE_PARENT)
+                .and_then(Value::as_str)
+                .and_then(TraceParent::parse),
             past: headers.get(names::HISTORY).and_then(Value::as_list).map(read_history).unwrap_or_default(),
             id_assigned: false,
             read_without: None,

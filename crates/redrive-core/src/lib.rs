@@ -29,6 +29,7 @@ mod service;
 mod settlement;
 pub mod stage;
 mod text;
+mod trace;
 mod transport;
 
 pub use bytes::Bytes;
@@ -43,7 +44,7 @@ pub use codec::{Codec, Decode, Encode};
 pub use consumer::shutdown_signal;
 pub use consumer::{
     Consumer, ConsumerError, ConsumerHandle, Consumers, ConsumersError, ConsumersHandle, Event, Health,
-    LayerOfHandlers, Observer, Phase, Report, Runner, Suspects,
+    LayerOfHandlers, Observer, Phase, Report, Runner, Suspects, Tracer,
 };
 pub use delivery::{Delivery, Origin};
 pub use disposition::{BoxError, Disposition, Outcome, Shelf};
@@ -77,6 +78,7 @@ pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPol
 pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
+pub use trace::TraceParent;
 pub use transport::{
     Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver,
     SettleError, Signal, Signals, Transport, TransportError, TransportErrorKind,

@@ -25,7 +25,7 @@ async fn a_ladder_of_hours_runs_in_no_time() {
     for hours in [1, 4, 24] {
         let received = orders.receive().await.unwrap().unwrap();
         let facts = orders.facts();
-        let planning = Planning { now: orders.now(), facts: &facts, header_budget: 4096 };
+        let planning = Planning::new(orders.now(), &facts);
         let failure = Failure::new(Reason::RetryableError, "not yet");
         let disposition = Disposition::Retry(Duration::from_secs(hours * 3600), failure);
         let settlement = Settlement::plan(&received.delivery, disposition, &planning);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, Consumer, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Message, Needs, Planning,
-    Received, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
+    BoxError, Consumer, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Settlement,
+    Shelf, Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
@@ -52,7 +52,7 @@ fn retry(transport: &Started<ServiceBus>, delivery: &Delivery) -> Settlement {
 
 fn plan(transport: &Started<ServiceBus>, delivery: &Delivery, disposition: Disposition) -> Settlement {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, DEFAULT_HEADER_BUDGET, Disposition, Failure, Message, Needs, Planning, Received, Selection,
-    Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind,
+    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Selection, Settlement, Shelf,
+    Shelves, Signals, Transport, TransportErrorKind,
 };
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
@@ -49,7 +49,7 @@ fn plan(
     disposition: Disposition,
 ) -> Settlement {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(&received.delivery, disposition, &planning)
 }
 

@@ -103,7 +103,7 @@ impl Observer for Recorder {
             Event::Started { .. } => self.shared.started.store(true, Ordering::Relaxed),
             Event::Received { delivery } => self.received(delivery),
             Event::Decided { delivery, disposition, .. } => self.decided(delivery, disposition),
-            Event::Settled { delivery, disposition } => self.settled(delivery, disposition),
+            Event::Settled { delivery, disposition, .. } => self.settled(delivery, disposition),
             Event::NotSettled { delivery, error, .. } => {
                 self.update(delivery, |entry| entry.attempt.not_settled = Some(error.to_string()));
             }

@@ -90,7 +90,7 @@ pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
         .stage(OwnTenants)
         .with_dead_letter_backoff(DeadLetterBackoff::new([secs(1), secs(10)]).classifier(ByStatus))
         .observer(|event: &Event<'_>| {
-            if let Event::Settled { delivery, disposition } = event {
+            if let Event::Settled { delivery, disposition, .. } = event {
                 let why = disposition.failure().map(Failure::to_string).unwrap_or_default();
                 println!("{}: {} {why}", delivery.id(), disposition.name());
             }

@@ -79,7 +79,7 @@ impl Diary {
         let diary = self.clone();
         move |event: &Event<'_>| {
             let (delivery, disposition) = match event {
-                Event::Settled { delivery, disposition } => (*delivery, Some((*disposition).clone())),
+                Event::Settled { delivery, disposition, .. } => (*delivery, Some((*disposition).clone())),
                 Event::Deduplicated { delivery } => (*delivery, None),
                 _ => return,
             };

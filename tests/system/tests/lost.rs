@@ -59,7 +59,7 @@ async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
     let consumer = Consumer::new(transport)
         .observer(diary.observer())
         .observer(move |event: &Event<'_>| {
-            if let Event::Lost { delivery } = event {
+            if let Event::Lost { delivery, .. } = event {
                 assert_eq!(delivery.id(), "0");
                 counted.fetch_add(1, Ordering::SeqCst);
             }

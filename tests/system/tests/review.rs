@@ -128,7 +128,7 @@ fn what_is_not_due_is_not_due_either_when_it_was_given_back() {
     let mut facts = Facts::new("test");
     facts.counting.releases = true;
     let now = std::time::UNIX_EPOCH + secs(1_700_000_000);
-    let planning = Planning { now, facts: &facts, header_budget: 4096 };
+    let planning = Planning::new(now, &facts);
     let message =
         Message::new("x").with_id("m").with_header(header_names::NOT_BEFORE, "2030-01-01T00:00:00.000Z");
     let delivery = Delivery::new(message, QUEUE, now).with_broker_delivery_count(2);

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
-use redrive::transport::{DEFAULT_HEADER_BUDGET, Planning, Settlement};
+use redrive::transport::{Planning, Settlement};
 use redrive::{Disposition, Failure, Message, Needs, Transport};
 use redrive_brokers::report;
 use redrive_core::fail_point::FailPoint;
@@ -187,8 +187,7 @@ impl Scene {
             let transport = Started::open(transport, &Needs::none()).await.unwrap();
             let received = transport.receive().await.unwrap().expect("it is there");
             let facts = transport.facts();
-            let planning =
-                Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+            let planning = Planning::new(transport.now(), &facts);
             let dead = Disposition::DeadLetter(Failure::custom("Broken", "it does not work"));
             let settlement = Settlement::plan(&received.delivery, dead, &planning);
             transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error).unwrap();

@@ -18,10 +18,7 @@ async fn fail() -> Result<(), BoxError> {
 async fn every_delivery_has_a_span_with_the_attributes_that_dashboards_know() {
     let recorded = Recorded::default();
     let _guard = tracing::subscriber::set_default(recorded.clone());
-    let message = Message::new("body")
-        .with_id("order-1")
-        .with_correlation_id("basket-7")
-        .with_header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let message = Message::new("body").with_id("order-1").with_correlation_id("basket-7");
     let (_broker, transport) = memory_with([message]);
     let diary = Diary::new();
     let consumer =
@@ -29,6 +26,9 @@ async fn every_delivery_has_a_span_with_the_attributes_that_dashboards_know() {
     consumer.run_until(diary.ended(1)).await.unwrap();
 
     let spans = recorded.spans.lock().unwrap();
+    let named = |name: &str| spans.iter().filter(|span| span["name"] == name).collect::<Vec<_>>();
+    assert_eq!((named("start").len(), named("settle").len()), (1, 2));
+    let spans = named("process");
     assert_eq!(spans.len(), 2, "one for each attempt");
     for (index, span) in spans.iter().enumerate() {
         let attribute = |name: &str| span.get(name).map_or("", String::as_str);
@@ -39,12 +39,21 @@ async fn every_delivery_has_a_span_with_the_attributes_that_dashboards_know() {
         assert_eq!(attribute("messaging.message.conversation_id"), "basket-7");
         assert_eq!(attribute("messaging.message.body.size"), "4");
         assert_eq!(attribute("queue.name"), "orders");
-        assert_eq!(attribute("delivery.count"), (index + 1).to_string());
-        assert_eq!(attribute("traceparent"), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        assert_eq!(attribute("dlq.error_description"), "postgres://app:***@db: no answer");
+        assert_eq!(attribute("message.id"), "order-1");
+        assert_eq!(attribute("delivery.count"), "1", "each attempt is another copy");
+        assert_eq!(attribute("redrive.attempt"), (index + 1).to_string());
+        assert_eq!(attribute("otel.status_code"), "ERROR");
+        assert_eq!(attribute("error.type"), ["RetryableError", "MaxDeliveryCountExceeded"][index]);
     }
-    assert_eq!(spans[0]["dlq.reason"], "RetryableError");
-    assert_eq!(spans[1]["dlq.reason"], "MaxDeliveryCountExceeded");
+    let (retried, dead) = (spans[0], spans[1]);
+    assert_eq!(
+        (&*retried["redrive.retry.reason"], &*retried["redrive.retry.wait_ms"]),
+        ("RetryableError", "1000")
+    );
+    assert!(!retried.keys().any(|name| name.starts_with("dlq.")), "a retry is no dead letter: {retried:?}");
+    assert_eq!(dead["dlq.reason"], "MaxDeliveryCountExceeded");
+    assert_eq!(dead["dlq.error_description"], "postgres://app:***@db: no answer");
+    assert!(!dead.keys().any(|name| name.starts_with("redrive.retry.")), "{dead:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,10 +68,65 @@ async fn decisions_are_as_loud_as_they_matter_and_tell_no_secret() {
 
     let lines = recorded.lines.lock().unwrap();
     let level_of = |text: &str| lines.iter().find(|(_, line)| line.contains(text)).map(|(level, _)| *level);
-    assert_eq!(level_of("failed: tried again"), Some(Level::WARN));
-    assert_eq!(level_of("failed: goes to the dead-letter shelf"), Some(Level::ERROR));
+    assert_eq!(level_of("failed: tried again"), Some(Level::INFO));
+    assert_eq!(level_of("failed: goes to the dead-letter shelf"), Some(Level::WARN));
     assert_eq!(level_of("the consumer takes messages"), Some(Level::INFO));
     assert!(lines.iter().all(|(_, line)| !line.contains("hunter2")), "{lines:?}");
+}
+
+/// The table of `docs/observability.md`.
+#[tokio::test(start_paused = true)]
+async fn every_decision_is_one_event_with_stable_fields() {
+    async fn decides(Attempt(attempt): Attempt, delivery: Delivery) -> Disposition {
+        let failure = || Failure::custom("OutOfStock", "none left");
+        match delivery.id() {
+            _ if attempt > 1 => Disposition::Ack,
+            "snooze" if delivery.history().snoozes == 0 => Disposition::snooze(secs(3)),
+            "retry" => Disposition::Retry(secs(2), failure()),
+            "dead-letter" => Disposition::DeadLetter(failure()),
+            "park" => Disposition::Park(failure()),
+            "discard" => Disposition::Discard(failure()),
+            _ => Disposition::Ack,
+        }
+    }
+    let recorded = Recorded::default();
+    let _guard = tracing::subscriber::set_default(recorded.clone());
+    let ids = ["ack", "snooze", "retry", "dead-letter", "park", "discard"];
+    let (_broker, transport) = memory_with(ids.map(|id| Message::new("").with_id(id)));
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport).observer(diary.observer()).handler(decides);
+    consumer.run_until(diary.ended(ids.len())).await.unwrap();
+
+    let events = recorded.events.lock().unwrap();
+    for (id, level, more) in [
+        ("ack", Level::DEBUG, ""),
+        ("snooze", Level::DEBUG, "wait_ms=3000"),
+        ("retry", Level::INFO, "error=none left reason=OutOfStock wait_ms=2000"),
+        ("dead-letter", Level::WARN, "error=none left reason=OutOfStock"),
+        ("park", Level::WARN, "error=none left reason=OutOfStock"),
+        ("discard", Level::WARN, "error=none left reason=OutOfStock"),
+    ] {
+        let of = |(_, fields): &&(Level, BTreeMap<String, String>)| {
+            fields.get("disposition").is_some_and(|disposition| disposition == id)
+                && fields.get("message_id").is_some_and(|message| message == id)
+        };
+        let [(found, fields)] = &*events.iter().filter(of).collect::<Vec<_>>() else {
+            panic!("{id} is not one event: {events:#?}")
+        };
+        assert_eq!(*found, level, "{id}");
+        let shown = fields.iter().filter(|(name, _)| *name != "message");
+        let shown: Vec<_> = shown.map(|(name, value)| format!("{name}={value}")).collect();
+        let mut expected = vec!["attempt=1".to_owned(), format!("disposition={id}")];
+        expected.extend((!more.is_empty()).then(|| more.to_owned()));
+        expected.extend([format!("message_id={id}"), "queue=orders".to_owned()]);
+        assert_eq!(sorted(&shown.join(" ")), sorted(&expected.join(" ")), "{id}");
+    }
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut words: Vec<_> = text.split(' ').collect();
+    words.sort_unstable();
+    words
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,6 +156,7 @@ async fn a_panic_is_logged_with_its_message_and_backtrace() {
 struct Recorded {
     spans: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
     lines: Arc<Mutex<Vec<(Level, String)>>>,
+    events: Arc<Mutex<Vec<(Level, BTreeMap<String, String>)>>>,
 }
 
 impl Subscriber for Recorded {
@@ -102,6 +167,7 @@ impl Subscriber for Recorded {
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let mut span = Fields::default();
         attributes.record(&mut span);
+        span.0.insert("name".to_owned(), attributes.metadata().name().to_owned());
         let mut spans = self.spans.lock().unwrap();
         spans.push(span.0);
         Id::from_u64(spans.len() as u64)
@@ -118,6 +184,7 @@ impl Subscriber for Recorded {
         let mut fields = Fields::default();
         event.record(&mut fields);
         self.lines.lock().unwrap().push((*event.metadata().level(), format!("{:?}", fields.0)));
+        self.events.lock().unwrap().push((*event.metadata().level(), fields.0));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}

@@ -4,10 +4,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
+use tracing::Span;
 
 use super::guarded_count::GuardedCount;
 use super::health::{Change, HealthState, note};
 use super::in_flight_log::InFlightLog;
+use super::in_hand::InHand;
 use super::losses::Losses;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
@@ -21,6 +23,7 @@ use crate::handler::panic;
 use crate::publisher::Publisher;
 use crate::service::ErasedService;
 use crate::settlement::Planning;
+use crate::trace::TraceParent;
 use crate::transport::{Facts, Transport};
 
 /// State that all deliveries of one consumer share.
@@ -106,7 +109,9 @@ impl<T: Transport> Context<T> {
     }
 
     pub(super) fn planning<'a>(&self, facts: &'a Facts) -> Planning<'a> {
-        Planning { now: self.transport.now(), facts, header_budget: self.settings.header_budget }
+        let mut planning = Planning::new(self.transport.now(), facts);
+        planning.header_budget = self.settings.header_budget;
+        planning
     }
 
     pub(super) fn redacted(&self, disposition: Disposition) -> Disposition {
@@ -130,19 +135,36 @@ impl<T: Transport> Context<T> {
         self.settings.observers.tell(event);
     }
 
+    /// Joins the span of a delivery to the trace that its message carries.
+    pub(super) fn join(&self, span: &Span, delivery: &Delivery) {
+        if let Some(tracer) = self.settings.tracer.as_ref().filter(|_| !span.is_disabled()) {
+            panic::contained("the tracer", || tracer.join(span, delivery));
+        }
+    }
+
+    /// Returns the position of a span in its trace.
+    pub(super) fn trace_of(&self, span: &Span) -> Option<TraceParent> {
+        let tracer = self.settings.tracer.as_ref().filter(|_| !span.is_disabled())?;
+        panic::contained("the tracer", || tracer.context(span)).flatten()
+    }
+
     /// Applies a change to the consumer's health. Returns true if the health changed.
     pub(super) fn note(&self, change: &Change) -> bool {
         note(&self.health, change)
     }
 
-    pub(super) fn tell_settled(&self, delivery: &Delivery, disposition: &Disposition) {
+    pub(super) fn tell_settled(&self, delivery: &Delivery, in_hand: &mut InHand, disposition: &Disposition) {
         self.counters.settled(disposition);
-        self.tell(&Event::Settled { delivery, disposition });
+        if !self.settings.observers.is_empty() {
+            let handled = std::mem::take(&mut in_hand.handled);
+            self.tell(&Event::Settled { delivery, disposition, at: self.transport.now(), handled });
+        }
     }
 
-    pub(super) fn lost(&self, delivery: &Delivery) {
+    pub(super) fn lost(&self, delivery: &Delivery, in_hand: &mut InHand) {
         self.counters.lost();
-        self.tell(&Event::Lost { delivery });
+        let handled = std::mem::take(&mut in_hand.handled);
+        self.tell(&Event::Lost { delivery, handled });
     }
 
     /// Returns a clone of the stack, not ready for a call; preferably one that has finished a call.

@@ -15,6 +15,8 @@ pub(crate) struct InHand {
     pub(crate) ticket: Option<Ticket>,
     /// True if the delivery is done, and only its acknowledgement was lost.
     pub(super) known: bool,
+    /// True once the delivery has entered the layers, until its end is reported.
+    pub(super) handled: bool,
     /// Present while the delivery is handled alone.
     pub(crate) alone: Alone,
     /// The delivery as the broker knows it, if the consumer handles a copy that could not be stored.

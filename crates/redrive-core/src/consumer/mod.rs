@@ -24,6 +24,7 @@ mod shutdown;
 mod signal_state;
 mod suspects;
 mod telemetry;
+mod tracer;
 mod work;
 mod workers;
 
@@ -45,6 +46,7 @@ pub use report::{ConsumerError, Report};
 #[cfg(feature = "signal")]
 pub use shutdown::shutdown_signal;
 pub use suspects::Suspects;
+pub use tracer::Tracer;
 
 use self::observe::Observers;
 use crate::delivery::Delivery;
@@ -101,6 +103,7 @@ pub(crate) struct Settings {
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) redactor: Option<Arc<Redactor>>,
     pub(crate) observers: Observers,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
@@ -127,6 +130,7 @@ impl<T: Transport> Consumer<T> {
             ledger: None,
             redactor: None,
             observers: Observers::default(),
+            tracer: None,
         };
         Self { transport, layer: Identity::new(), settings }
     }
@@ -220,6 +224,12 @@ impl<T: Transport, L> Consumer<T, L> {
     /// Reports every event of the consumer to this observer. A consumer may have several observers.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.settings.observers.add(observer);
+        self
+    }
+
+    /// Joins the spans of deliveries to the traces that their messages carry.
+    pub fn tracer(mut self, tracer: impl Tracer) -> Self {
+        self.settings.tracer = Some(Arc::new(tracer));
         self
     }
 

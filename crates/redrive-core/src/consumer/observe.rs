@@ -1,7 +1,7 @@
 //! The hook for metrics and for anything else that observes a consumer.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::ConsumerError;
 use crate::delivery::Delivery;
@@ -41,8 +41,11 @@ pub enum Event<'a> {
     Started {
         /// The queue.
         queue: &'a str,
+        /// The name of the broker's system, as OpenTelemetry writes it: for example `rabbitmq`.
+        system: &'static str,
     },
-    /// A delivery enters the layers.
+    /// A delivery enters the layers. One [`Settled`](Self::Settled) or [`Lost`](Self::Lost) follows, unless the process ends or the
+    /// handler blocks its thread for good.
     Received {
         /// The delivery.
         delivery: &'a Delivery,
@@ -62,6 +65,10 @@ pub enum Event<'a> {
         delivery: &'a Delivery,
         /// The decision.
         disposition: &'a Disposition,
+        /// When, by the transport's clock.
+        at: SystemTime,
+        /// True if [`Received`](Self::Received) was reported before; false if the delivery was given back before that.
+        handled: bool,
     },
     /// A delivery was settled without being handled, because it had been settled before.
     Deduplicated {
@@ -83,6 +90,8 @@ pub enum Event<'a> {
     Lost {
         /// The delivery.
         delivery: &'a Delivery,
+        /// True if [`Received`](Self::Received) was reported before.
+        handled: bool,
     },
     /// A delivery arrived that was handed out before without coming to an end: a process may have died of it. From now on
     /// deliveries are handled one at a time, with nothing else in flight.

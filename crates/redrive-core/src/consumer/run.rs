@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -25,7 +25,7 @@ use super::preflight::Preflight;
 use super::signal_state::SignalState;
 use super::suspects::{Rule, Step};
 use super::workers::Workers;
-use super::{ConsumerError, Event, Report, Settings};
+use super::{ConsumerError, Event, Report, Settings, telemetry};
 use crate::service::ErasedService;
 use crate::transport::{Facts, OpenError, ReceiptOf, Received, Receiver, Transport, TransportError};
 
@@ -70,7 +70,9 @@ async fn run_to_end<T: Transport>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Report, ConsumerError> {
     let mut shutdown = pin!(shutdown);
-    let starting = start(Arc::clone(&transport), service, settings, control.health().clone());
+    let start_span = telemetry::start_span(transport.queue());
+    let starting =
+        start(Arc::clone(&transport), service, settings, control.health().clone()).instrument(start_span);
     let asked_to_end = async {
         tokio::select! {
             () = &mut shutdown => {}
@@ -117,7 +119,7 @@ async fn run_started<T: Transport>(
     let queue = context.queue();
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.note(&Change::Started);
-    context.tell(&Event::Started { queue });
+    context.tell(&Event::Started { queue, system: context.system });
     let working = Arc::clone(&context);
     let mut workers =
         Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<ReceiptOf<T>>| {
@@ -203,9 +205,13 @@ fn connection_watch(
     health: watch::Sender<HealthState>,
 ) -> impl Fn(Result<(), TransportError>) + Send + Sync + use<> {
     let (queue, observers) = (queue.to_owned(), observers.clone());
+    let interruption = Mutex::new(None);
+    let set_span = move |span| *interruption.lock().unwrap_or_else(PoisonError::into_inner) = span;
     move |connection| match connection {
         Err(error) => {
             if note(&health, &Change::Interrupted(error.to_string())) {
+                tracing::error!(queue, %error, "cannot receive: the transport tries again until it can");
+                set_span(Some(telemetry::interruption_span(&queue, &error)));
                 observers.tell(&Event::Interrupted { queue: &queue, error: &error });
             }
         }
@@ -213,6 +219,8 @@ fn connection_watch(
             let since = health.borrow().interrupted_since();
             if note(&health, &Change::Recovered) {
                 let after = since.map_or(Duration::ZERO, |since| since.elapsed());
+                tracing::info!(queue, ?after, "can receive again");
+                set_span(None);
                 observers.tell(&Event::Recovered { queue: &queue, after });
             }
         }

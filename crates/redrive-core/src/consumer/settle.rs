@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::context::Context;
 use super::guarded_count::Guard;
 use super::in_hand::InHand;
 use super::settled_cache::SettledCache;
-use super::{Event, backoff};
+use super::{Event, backoff, telemetry};
 use crate::delivery::Delivery;
 use crate::message::Message;
 use crate::settlement::Settlement;
@@ -42,7 +43,7 @@ impl<T: Transport> Context<T> {
         settlement: Settlement,
     ) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &settlement);
-        match self.receiver.settle(receipt, settlement.clone()).await {
+        match self.send(delivery, receipt, &settlement).await {
             Ok(()) => {
                 self.after(in_hand, &settlement);
                 Ended::Settled
@@ -85,11 +86,11 @@ impl<T: Transport> Context<T> {
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
-                        tracing::warn!(%error, id = delivery.id(), "no room for the copy: the handler runs again without a stored copy");
+                        tracing::warn!(%error, message_id = delivery.id(), "no room for the copy: the handler runs again without a stored copy");
                         return Ended::Due { copy, receipt };
                     }
                     if tries == 1 {
-                        tracing::warn!(%error, id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
+                        tracing::warn!(%error, message_id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
@@ -98,7 +99,7 @@ impl<T: Transport> Context<T> {
                     // if it was handled alone. Its handler is done.
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     if tries == 1 {
-                        tracing::error!(%error, id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
+                        tracing::error!(%error, message_id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
@@ -107,11 +108,11 @@ impl<T: Transport> Context<T> {
                 // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
                 if !self.wait_unless_over(wait, word).await {
-                    return self.give_back(in_hand, receipt).await;
+                    return self.give_back(delivery, in_hand, receipt).await;
                 }
                 recovered = Some(self.recovered());
             }
-            failed = match self.receiver.settle(receipt, settlement.clone()).await {
+            failed = match self.send(delivery, receipt, &settlement).await {
                 Ok(()) => {
                     self.after(in_hand, &settlement);
                     return Ended::Settled;
@@ -132,7 +133,7 @@ impl<T: Transport> Context<T> {
     ) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
-            match self.receiver.settle(receipt, settlement.clone()).await {
+            match self.send(delivery, receipt, &settlement).await {
                 Ok(()) => {
                     self.after(in_hand, &settlement);
                     return Ended::Settled;
@@ -143,7 +144,7 @@ impl<T: Transport> Context<T> {
         match held {
             Some(receipt) => {
                 tracing::warn!(%error, "the copy could not be given back: giving back the original, which counts as a delivery");
-                self.give_back(in_hand, receipt).await
+                self.give_back(delivery, in_hand, receipt).await
             }
             None => {
                 tracing::warn!(%error, "not given back: the message comes again by itself");
@@ -156,12 +157,36 @@ impl<T: Transport> Context<T> {
     }
 
     /// Gives a delivery back unchanged. If even that fails, the broker notices by itself that the consumer no longer holds it.
-    async fn give_back(&self, in_hand: &mut InHand, receipt: ReceiptOf<T>) -> Ended<ReceiptOf<T>> {
+    async fn give_back(
+        &self,
+        delivery: &Delivery,
+        in_hand: &mut InHand,
+        receipt: ReceiptOf<T>,
+    ) -> Ended<ReceiptOf<T>> {
         self.before(in_hand, &Settlement::Release);
-        match self.receiver.settle(receipt, Settlement::Release).await {
+        match self.send(delivery, receipt, &Settlement::Release).await {
             Ok(()) => Ended::GivenBack,
             Err(_) => Ended::Lost,
         }
+    }
+
+    /// Has the transport carry a settlement out, within a span.
+    async fn send(
+        &self,
+        delivery: &Delivery,
+        receipt: ReceiptOf<T>,
+        settlement: &Settlement,
+    ) -> Result<(), SettleError<ReceiptOf<T>>> {
+        let sending = self.receiver.settle(receipt, settlement.clone());
+        let span = telemetry::settle_span(delivery, settlement, self.system);
+        if span.is_disabled() {
+            return sending.await;
+        }
+        let sent = Box::pin(sending).instrument(span.clone()).await;
+        if let Err(failed) = &sent {
+            telemetry::failed(&span, &format!("{:?}", failed.error.kind()));
+        }
+        sent
     }
 
     /// Returns the settlement for a message that can never be copied: the broker itself can still move it.

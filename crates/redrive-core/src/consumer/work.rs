@@ -55,7 +55,7 @@ impl<T: Transport> Context<T> {
             };
             if !ready {
                 // The main loop uses the same stack, and ends with its error.
-                self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
+                self.carry_out(&Span::none(), &delivery, in_hand, receipt, Disposition::Release).await;
                 return;
             }
             next = self.work_once(service, delivery, receipt, in_hand).await;
@@ -69,7 +69,8 @@ impl<T: Transport> Context<T> {
         receipt: ReceiptOf<T>,
         in_hand: InHand,
     ) -> Option<Due<ReceiptOf<T>>> {
-        let span = telemetry::span(&delivery, self.system);
+        let span = telemetry::process_span(&delivery, self.system);
+        self.join(&span, &delivery);
         if span.is_disabled() {
             self.work_within(&span, service, delivery, receipt, in_hand).await
         } else {
@@ -99,11 +100,13 @@ impl<T: Transport> Context<T> {
             }
             let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
             if in_hand.uncopied && matches!(ended, Ended::Settled) {
-                self.tell_settled(&delivery, &Disposition::Snooze(Duration::ZERO).without_copy());
+                let disposition = Disposition::Snooze(Duration::ZERO).without_copy();
+                self.tell_settled(&delivery, &mut in_hand, &disposition);
             }
             return self.go_on(&delivery, in_hand, ended);
         }
         self.tell(&Event::Received { delivery: &delivery });
+        in_hand.handled = true;
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let lost = self.receiver.lost(&receipt);
@@ -116,7 +119,7 @@ impl<T: Transport> Context<T> {
             );
             self.leave(&mut in_hand, SettledCache::comes_again);
             drop(receipt);
-            self.lost(&delivery);
+            self.lost(&delivery, &mut in_hand);
             return None;
         };
         let disposition = self.redacted(disposition);
@@ -131,7 +134,7 @@ impl<T: Transport> Context<T> {
         }
         // A poison message stays counted in the ledger until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
-        let due = self.carry_out(&delivery, in_hand, receipt, disposition).await;
+        let due = self.carry_out(span, &delivery, in_hand, receipt, disposition).await;
         drop(begun);
         due
     }
@@ -154,7 +157,7 @@ impl<T: Transport> Context<T> {
         if known {
             return self.settle_duplicate(&delivery, &mut in_hand, receipt).await;
         }
-        self.carry_out(&delivery, in_hand, receipt, Disposition::Release).await;
+        self.carry_out(&Span::none(), &delivery, in_hand, receipt, Disposition::Release).await;
     }
 
     /// Decides what happens to the delivery. Returns `None` if the delivery is lost first; its handler is then dropped.
@@ -201,6 +204,7 @@ impl<T: Transport> Context<T> {
 
     async fn carry_out(
         &self,
+        span: &Span,
         delivery: &Delivery,
         mut in_hand: InHand,
         receipt: ReceiptOf<T>,
@@ -209,7 +213,12 @@ impl<T: Transport> Context<T> {
         let settlement = match disposition {
             // An acknowledgement needs no plan: this keeps the most frequent path short.
             Disposition::Ack => Settlement::Complete,
-            _ => Settlement::planned(delivery, &disposition, &self.planning(&self.told.facts())),
+            _ => {
+                let facts = self.told.facts();
+                let mut planning = self.planning(&facts);
+                planning.trace = self.trace_of(span);
+                Settlement::planned(delivery, &disposition, &planning)
+            }
         };
         if settlement == Settlement::NativeDeadLetter && !self.is_asked_to_reject(&disposition) {
             self.cannot_copy(&mut in_hand, &NO_ROOM);
@@ -224,14 +233,14 @@ impl<T: Transport> Context<T> {
                     self.settled_at_last(delivery, &in_hand);
                 }
                 let disposition = if in_hand.uncopied { disposition.without_copy() } else { disposition };
-                self.tell_settled(delivery, &disposition);
+                self.tell_settled(delivery, &mut in_hand, &disposition);
             }
-            Ended::GivenBack => self.tell_settled(delivery, &Disposition::Release),
+            Ended::GivenBack => self.tell_settled(delivery, &mut in_hand, &Disposition::Release),
             Ended::Lost => {
                 if disposition != Disposition::Release {
                     self.handled_and_lost(in_hand.original.as_ref().unwrap_or(delivery));
                 }
-                self.lost(delivery);
+                self.lost(delivery, &mut in_hand);
             }
         }
         self.go_on(delivery, in_hand, ended)

@@ -80,13 +80,15 @@ impl Backoff {
 
     fn decide(&self, delivery: &Delivery, error: &BoxError) -> Disposition {
         let failure = |reason| Failure::from_error(reason, &**error);
-        let (policy, at_least) = match self.classify(error) {
+        let (policy, at_least, reason) = match self.classify(error) {
             ErrorClass::Permanent => return Disposition::DeadLetter(failure(Reason::NonRetryableError)),
-            ErrorClass::Transient => (&self.policy, Duration::ZERO),
-            ErrorClass::Throttled(wait) => (self.throttled_policy.as_ref().unwrap_or(&self.policy), wait),
+            ErrorClass::Transient => (&self.policy, Duration::ZERO, Reason::RetryableError),
+            ErrorClass::Throttled(wait) => {
+                (self.throttled_policy.as_ref().unwrap_or(&self.policy), wait, Reason::ThrottledError)
+            }
         };
         match policy.next_retry(delivery) {
-            Some(wait) => Disposition::Retry(wait.max(at_least), failure(Reason::RetryableError)),
+            Some(wait) => Disposition::Retry(wait.max(at_least), failure(reason)),
             None => Disposition::DeadLetter(failure(Reason::MaxDeliveryCountExceeded)),
         }
     }

@@ -18,7 +18,10 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
         |headers| shorten(headers, names::ERROR, SHORT_ERROR_BYTES),
         |headers| drop(headers.remove(names::ERROR_TYPE)),
         |headers| drop(headers.remove(names::ERROR)),
-        |headers| drop(headers.remove(names::FINGERPRINT)),
+        |headers| {
+            headers.remove(names::FINGERPRINT);
+            headers.remove(names::TRACE_PARENT);
+        },
         |headers| {
             headers.remove(names::SOURCE_EXCHANGE);
             headers.remove(names::SOURCE_ROUTING_KEY);

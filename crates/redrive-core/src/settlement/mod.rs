@@ -12,6 +12,7 @@ use crate::headers::{Headers, Value};
 use crate::history::{Count, PastFailure, latest_time, write_time, write_wait_left};
 use crate::message::Message;
 use crate::text::cut;
+use crate::trace::TraceParent;
 use crate::transport::{Facts, NativeDeadLetter};
 use budget::into_budget;
 
@@ -50,13 +51,24 @@ pub enum Settlement {
 
 /// Input for planning besides the delivery.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Planning<'a> {
     /// Current time.
     pub now: SystemTime,
     /// Facts of the broker.
     pub facts: &'a Facts,
-    /// Number of bytes that redrive's own headers may take.
+    /// Number of bytes that redrive's own headers may take. Default: 4096.
     pub header_budget: usize,
+    /// The trace context of this attempt, for the copy. Default: none.
+    pub trace: Option<TraceParent>,
+}
+
+impl<'a> Planning<'a> {
+    /// Plans at this time, on a broker with these facts.
+    #[must_use]
+    pub fn new(now: SystemTime, facts: &'a Facts) -> Self {
+        Self { now, facts, header_budget: DEFAULT_HEADER_BUDGET, trace: None }
+    }
 }
 
 /// Default number of bytes that redrive's own headers may take.
@@ -68,7 +80,7 @@ const LAST_KEPT: usize = 6;
 /// Number of bytes kept of a name (queue, exchange, key, id); brokers allow about as much.
 const MAX_NAME_BYTES: usize = 256;
 /// Approximate number of headers written on a copy.
-const MOST_WRITTEN: usize = 15;
+const MOST_WRITTEN: usize = 16;
 const HISTORY_ERROR_BYTES: usize = 160;
 const SHORT_ERROR_BYTES: usize = 128;
 
@@ -87,7 +99,7 @@ impl Settlement {
             Disposition::Release => release(delivery, planning),
             Disposition::Snooze(wait) => {
                 let snoozes = delivery.history().snoozes.saturating_add(1);
-                let mut copy = next_copy(delivery);
+                let mut copy = next_copy(delivery, planning);
                 copy.headers_mut().insert_own(names::SNOOZES, i64::from(snoozes));
                 // The handler came to an end: earlier deliveries are no sign of a message that kills its process.
                 copy.headers_mut().remove(names::HANDED_OUT);
@@ -97,7 +109,7 @@ impl Settlement {
                 Self::RetryInPlace { wait }
             }
             Disposition::Retry(wait, ref failure) => {
-                let mut copy = failed_copy(delivery, failure, Some(wait), planning.now);
+                let mut copy = failed_copy(delivery, failure, Some(wait), planning);
                 copy.headers_mut().remove(names::HANDED_OUT);
                 reschedule(wait, copy, planning)
             }
@@ -123,7 +135,7 @@ impl Settlement {
         if planning.facts.delays.longest.is_some_and(|longest| remaining > longest) {
             return None;
         }
-        (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery), planning))
+        (remaining > CLOCKS_DIFFER).then(|| reschedule(remaining, next_copy(delivery, planning), planning))
     }
 
     /// Plans the rest of a wait, `remaining`, for a waiting message that is moved to another place. Only its due time changes: if
@@ -203,7 +215,7 @@ fn release(delivery: &Delivery, planning: &Planning<'_>) -> Settlement {
     if !(facts.counting.releases && facts.counting.deliveries) || counted_before == 0 {
         return Settlement::Release;
     }
-    let mut copy = next_copy(delivery);
+    let mut copy = next_copy(delivery, planning);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(counted_before));
     // The message may not be due yet: the copy continues to wait.
     if let Some(not_before) = delivery.message().headers().get(names::NOT_BEFORE) {
@@ -245,7 +257,7 @@ fn next_hop(wait: Duration, hops: &[Duration]) -> Duration {
 }
 
 fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Planning<'_>) -> Settlement {
-    let mut copy = failed_copy(delivery, failure, None, planning.now);
+    let mut copy = failed_copy(delivery, failure, None, planning);
     copy.headers_mut().insert_own(names::HANDED_OUT, i64::from(delivery.broker_delivery_count()));
     let fits = into_budget(&mut copy, planning);
     if !fits && planning.facts.dead_letter.is_possible() {
@@ -255,7 +267,7 @@ fn shelve(shelf: Shelf, delivery: &Delivery, failure: &Failure, planning: &Plann
 }
 
 /// Creates the next copy. Every copy differs from the one before, so that no copy is ever taken for its original.
-fn next_copy(delivery: &Delivery) -> Message {
+fn next_copy(delivery: &Delivery, planning: &Planning<'_>) -> Message {
     let mut copy = delivery.message().clone();
     // What is left of the publisher's time to live would end the wait early.
     if let Some(expiration) = copy.properties().expiration {
@@ -278,6 +290,9 @@ fn next_copy(delivery: &Delivery) -> Message {
     {
         headers.insert_own(names::ATTEMPT, i64::from(failures.saturating_add(counted)));
     }
+    if let Some(trace) = planning.trace {
+        headers.insert_own(names::TRACE_PARENT, trace.to_string());
+    }
     write_source(delivery, headers);
     copy
 }
@@ -297,15 +312,20 @@ fn write_source(delivery: &Delivery, headers: &mut Headers) {
     }
 }
 
-fn failed_copy(delivery: &Delivery, failure: &Failure, wait: Option<Duration>, now: SystemTime) -> Message {
+fn failed_copy(
+    delivery: &Delivery,
+    failure: &Failure,
+    wait: Option<Duration>,
+    planning: &Planning<'_>,
+) -> Message {
     let history = delivery.history();
-    let mut copy = next_copy(delivery);
+    let mut copy = next_copy(delivery, planning);
     let headers = copy.headers_mut();
     // An unreadable count stays unchanged, for people to inspect.
     if let Count::Known(_) = history.attempt {
         headers.insert_own(names::ATTEMPT, i64::from(delivery.attempt()));
     }
-    let at = write_time(now);
+    let at = write_time(planning.now);
     headers
         .insert_own(names::FIRST_FAILED_AT, history.first_failed_at.map_or_else(|| at.clone(), write_time));
     headers.insert_own(names::REASON, failure.reason().as_str());

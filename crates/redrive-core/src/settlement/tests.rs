@@ -10,7 +10,7 @@ fn failed(message: Message, in_place: u32) -> Delivery {
 }
 
 fn planned(facts: &Facts, delivery: &Delivery, disposition: Disposition) -> Settlement {
-    let planning = Planning { now: SystemTime::UNIX_EPOCH, facts, header_budget: 4096 };
+    let planning = Planning::new(SystemTime::UNIX_EPOCH, facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 
@@ -81,7 +81,7 @@ fn a_time_that_no_wait_can_reach_is_not_waited_for() {
     const DAY: Duration = Duration::from_secs(86_400);
     let mut facts = Facts::new("test");
     facts.delays.longest = Some(10 * DAY);
-    let planning = Planning { now: SystemTime::UNIX_EPOCH, facts: &facts, header_budget: 4096 };
+    let planning = Planning::new(SystemTime::UNIX_EPOCH, &facts);
     let waits = |until: Value| {
         let message = Message::new("").with_header(names::NOT_BEFORE, until);
         let delivery = Delivery::new(message, "q", planning.now);
@@ -97,7 +97,7 @@ fn hops_of(wait: Duration, ahead: &[i64]) -> Vec<u64> {
     let mut facts = Facts::new("test");
     facts.delays.hop_durations = Some(vec![Duration::from_secs(10), Duration::from_secs(100)]);
     let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let mut planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let mut planning = Planning::new(now, &facts);
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
     let mut settlement = Settlement::plan(&first, Disposition::Retry(wait, failure()), &planning);
     let mut hops = Vec::new();
@@ -135,7 +135,7 @@ fn what_was_left_of_another_wait_ends_none_early() {
     let mut facts = Facts::new("test");
     facts.delays.hop_durations = Some(vec![Duration::from_secs(10)]);
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(now, &facts);
     let first = Delivery::new(Message::new("").with_id("m"), "q", now);
     let retry = Disposition::Retry(Duration::from_secs(12), failure());
     let Settlement::Reschedule { mut copy, .. } = Settlement::plan(&first, retry, &planning) else {

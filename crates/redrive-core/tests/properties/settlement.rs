@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::arbitrary::{message, now};
 use proptest::prelude::*;
 use redrive_core::{
-    Count, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Facts, Failure, FailureHistory, HeaderLimit,
-    Headers, Message, NativeDeadLetter, Planning, Reason, Settlement, Shelf, Value, header_names as names,
-    redriven,
+    Count, Delivery, Disposition, Facts, Failure, FailureHistory, HeaderLimit, Headers, Message,
+    NativeDeadLetter, Planning, Reason, Settlement, Shelf, Value, header_names as names, redriven,
 };
 
 fn durations() -> impl Strategy<Value = Duration> {
@@ -60,7 +59,7 @@ prop_compose! {
 }
 
 fn planning(facts: &Facts) -> Planning<'_> {
-    Planning { now: now(), facts, header_budget: DEFAULT_HEADER_BUDGET }
+    Planning::new(now(), facts)
 }
 
 fn copy_of(settlement: &Settlement) -> Option<&Message> {
@@ -154,7 +153,8 @@ proptest! {
         delivery in delivery(), disposition in disposition(), facts in facts(),
         header_budget in 4096..8192_usize,
     ) {
-        let planning = Planning { header_budget, ..planning(&facts) };
+        let mut planning = planning(&facts);
+        planning.header_budget = header_budget;
         let plan = Settlement::plan(&delivery, disposition, &planning);
         let Some(copy) = copy_of(&plan) else { return Ok(()) };
         prop_assert!(own_bytes(copy.headers()) <= header_budget, "{:?}", copy.headers());

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use lapin::types::AMQPValue;
 use proptest::prelude::*;
 use redrive_core::{
-    DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, FailureHistory, InPlace, Planning, Reason,
-    Settlement, Value,
+    Delivery, Disposition, Failure, FailureHistory, InPlace, Planning, Reason, Settlement, Value,
 };
 
 use super::*;
@@ -59,7 +58,7 @@ fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     facts.delays.longest = Some(LONGEST);
     let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let (mut now, mut hops) = (begun, 0);
-    let planning = |now| Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = |now| Planning::new(now, &facts);
     let failure = Failure::new(Reason::RetryableError, "throttled");
     let mut next = Some(Settlement::plan(
         &Delivery::new(Message::new("").with_id("a"), "orders", now),

@@ -5,10 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use redrive_core::{
-    DEFAULT_HEADER_BUDGET, Message, Outgoing, Planning, Publish, Settlement, TransportError,
-    TransportErrorKind,
-};
+use redrive_core::{Message, Outgoing, Planning, Publish, Settlement, TransportError, TransportErrorKind};
 
 use super::pool::AlarmTime;
 use super::store::{is_missing, stored};
@@ -125,7 +122,7 @@ fn delayed(
     convert::expiration_as_header(&mut message);
     let mut facts = shared.facts.facts();
     facts.delays.hop_durations = Some(strategy.hops());
-    let planning = Planning { now: SystemTime::now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(SystemTime::now(), &facts);
     let Settlement::Reschedule { wait: hop, mut copy } = Settlement::moved(&message, wait, &planning) else {
         let message = "the headers leave no room for the time when the message is due";
         return Err(TransportError::new(TransportErrorKind::TooLarge, message));

@@ -111,7 +111,7 @@ impl Held {
         let due = (SystemTime::now() + self.held_for).max(self.not_before.unwrap_or(SystemTime::UNIX_EPOCH));
         let (due_at, held_for) =
             (humantime::format_rfc3339_millis(due), humantime::format_duration(self.held_for));
-        info!(id = self.id, rests_in = route.target(), %held_for, %due_at, "the message waits");
+        info!(message_id = self.id, rests_in = route.target(), %held_for, %due_at, "the message waits");
     }
 }
 

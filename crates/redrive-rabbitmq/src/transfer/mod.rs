@@ -11,9 +11,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::join_all;
 use lapin::options::BasicGetOptions;
 use redrive_core::fail_point::{FailPoint, fail_point};
-use redrive_core::{
-    DEFAULT_HEADER_BUDGET, Message, Needs, Planning, Settlement, TransportError, TransportErrorKind,
-};
+use redrive_core::{Message, Needs, Planning, Settlement, TransportError, TransportErrorKind};
 use tracing::info;
 
 use crate::connection::while_open;
@@ -276,7 +274,7 @@ impl Transfer {
         // The new mode may not understand what the old one wrote.
         old.arrived(&mut message);
         let facts = self.shared.facts.facts();
-        let planning = Planning { now, facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+        let planning = Planning::new(now, &facts);
         let Settlement::Reschedule { wait, mut copy } =
             Settlement::moved(&message, remaining.wait(), &planning)
         else {

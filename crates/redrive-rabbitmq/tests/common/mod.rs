@@ -252,8 +252,7 @@ pub async fn next<T: Transport<Receiver = RabbitMqReceiver>>(transport: &Started
 /// What the consumer would have done about a failure.
 pub fn planned(transport: &Started<RabbitMq>, delivery: &Delivery, disposition: Disposition) -> Settlement {
     let facts = transport.facts();
-    let planning =
-        Planning { now: transport.now(), facts: &facts, header_budget: redrive_core::DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use redrive_brokers::report;
 use redrive_core::{
-    BoxError, DEFAULT_HEADER_BUDGET, Disposition, Failure, Message, Needs, Planning, Received, Settlement,
-    Transport,
+    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
 };
 use redrive_servicebus::{Receipt, ServiceBus, Sessions};
 use redrive_testkit::contract::Started;
@@ -26,7 +25,7 @@ async fn a_retry_is_written_on_the_message_and_keeps_its_place() -> Result<(), B
         assert_eq!((delivery.id(), delivery.attempt(), delivery.broker_delivery_count()), ("a1", attempt, 1));
         assert_eq!(delivery.history().past.len(), attempt as usize - 1);
         let facts = transport.facts();
-        let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+        let planning = Planning::new(transport.now(), &facts);
         let retry = Disposition::Retry(Duration::from_millis(100), Failure::custom("Broken", "it fails"));
         let settlement = Settlement::plan(delivery, retry, &planning);
         settle(&transport, received.receipt, settlement).await?;

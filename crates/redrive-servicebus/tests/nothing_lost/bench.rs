@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Needs, Planning, Received, Settlement,
-    Transport,
+    BoxError, Delivery, Disposition, Failure, Needs, Planning, Received, Settlement, Transport,
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
@@ -50,7 +49,7 @@ pub(crate) fn plan(
     disposition: Disposition,
 ) -> Settlement {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 

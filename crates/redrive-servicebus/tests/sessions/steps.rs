@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redrive_core::{
-    BoxError, DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Message, Needs, Planning, Received,
-    Settlement, Transport, TransportErrorKind,
+    BoxError, Delivery, Disposition, Failure, Message, Needs, Planning, Received, Settlement, Transport,
+    TransportErrorKind,
 };
 use redrive_servicebus::{Options, Receipt, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, EntityView, Settings};
@@ -144,7 +144,7 @@ pub(crate) fn plan(
     disposition: Disposition,
 ) -> Settlement {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 

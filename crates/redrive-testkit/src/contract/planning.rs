@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{
-    DEFAULT_HEADER_BUDGET, Delivery, Disposition, Failure, Needs, Planning, Reason, Settlement, Shelf,
-    Transport,
-};
+use redrive_core::{Delivery, Disposition, Failure, Needs, Planning, Reason, Settlement, Shelf, Transport};
 
 use crate::contract::started::Started;
 
@@ -33,7 +30,7 @@ pub(crate) fn plan<T: Transport>(
     disposition: Disposition,
 ) -> Settlement {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::plan(delivery, disposition, &planning)
 }
 

@@ -246,11 +246,11 @@ fn observer(log: &Arc<LogWriter>) -> impl Fn(&Event<'_>) + Send + Sync + 'static
     let log = Arc::clone(log);
     move |event| match event {
         Event::Started { .. } => log.write(&Line::Started),
-        Event::Settled { delivery, disposition } => log.write(&Line::Settled {
+        Event::Settled { delivery, disposition, .. } => log.write(&Line::Settled {
             id: delivery.id().to_owned(),
             disposition: disposition.name().to_owned(),
         }),
-        Event::Lost { delivery } => log.write(&Line::Lost { id: delivery.id().to_owned() }),
+        Event::Lost { delivery, .. } => log.write(&Line::Lost { id: delivery.id().to_owned() }),
         Event::Deduplicated { delivery } => {
             log.write(&Line::Settled { id: delivery.id().to_owned(), disposition: "on-sight".to_owned() });
         }

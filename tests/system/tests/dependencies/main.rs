@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-core", &[]),
     ("redrive-macros", &[]),
     ("redrive-testkit", &["redrive-core", "redrive-memory"]),
+    ("redrive-telemetry", &["redrive-core"]),
     ("redrive-transport", &["redrive-core"]),
     ("redrive-memory", &["redrive-core", "redrive-transport"]),
     ("redrive-rabbitmq", &["redrive-core", "redrive-transport"]),
@@ -20,7 +21,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-servicebus-emulator", &[]),
     (
         "redrive",
-        &["redrive-core", "redrive-macros", "redrive-memory", "redrive-rabbitmq", "redrive-servicebus"],
+        &[
+            "redrive-core",
+            "redrive-macros",
+            "redrive-memory",
+            "redrive-rabbitmq",
+            "redrive-servicebus",
+            "redrive-telemetry",
+        ],
     ),
 ];
 

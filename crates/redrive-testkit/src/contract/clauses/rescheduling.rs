@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redrive_core::{DEFAULT_HEADER_BUDGET, Delivery, Disposition, Needs, Planning, Settlement, Transport};
+use redrive_core::{Delivery, Disposition, Needs, Planning, Settlement, Transport};
 use tokio::time::Instant;
 
 use crate::contract::case::Case;
@@ -145,6 +145,6 @@ pub async fn what_waits_survives_its_transport<H: Harness>(case: &Case<H>) {
 
 fn wait_on<H: Harness>(transport: &StartedOf<H>, delivery: &Delivery) -> Option<Settlement> {
     let facts = transport.facts();
-    let planning = Planning { now: transport.now(), facts: &facts, header_budget: DEFAULT_HEADER_BUDGET };
+    let planning = Planning::new(transport.now(), &facts);
     Settlement::wait_on(delivery, &planning)
 }
