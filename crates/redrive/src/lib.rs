@@ -57,6 +57,8 @@
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
 //! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |
+//! | `metrics` (default) | [`telemetry`]: metrics of a consumer, on the `metrics` facade |
+//! | `opentelemetry` | the same on OpenTelemetry, and links between the spans of one message |
 //! | `signal` (default) | `shutdown_signal`: Ctrl-C and SIGTERM |
 //! | `anyhow` | classifiers see through `anyhow::Error` |
 //! | `tower` | `with_dead_letter_backoff` on `tower::ServiceBuilder` |
@@ -74,9 +76,9 @@ pub use redrive_core::{
     ParkingLot, ParseCursorError, ParseHandleError, PastFailure, PerConsumer, Permanent, Phase, Poison,
     Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPolicy, Router,
     RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage,
-    StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, Transport, TransportError,
-    TransportErrorKind, TypedHeader, UnknownKey, Value, WithStage, chain, header_names, into_box_error,
-    millis, mins, redact, secs,
+    StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
+    Transport, TransportError, TransportErrorKind, TypedHeader, UnknownKey, Value, WithStage, chain,
+    header_names, into_box_error, millis, mins, redact, secs,
 };
 #[cfg(feature = "json")]
 pub use redrive_core::{Json, JsonCodec};
@@ -113,6 +115,12 @@ pub mod rabbitmq {
 #[cfg(feature = "servicebus")]
 pub mod servicebus {
     pub use redrive_servicebus::*;
+}
+
+/// Metrics and traces.
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+pub mod telemetry {
+    pub use redrive_telemetry::*;
 }
 
 /// What a service usually needs.

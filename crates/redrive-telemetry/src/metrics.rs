@@ -1,0 +1,198 @@
+//! The adapter for the `metrics` facade.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit};
+use redrive_core::{Event, Observer};
+
+use crate::catalog::{Id, Kind, Metric, catalog};
+use crate::watch::{Instruments, Watch};
+
+/// Counts and measures what one consumer does, on the [`metrics`] facade: the service chooses the exporter.
+///
+/// ```
+/// use redrive_core::Consumer;
+/// use redrive_telemetry::Metrics;
+/// # use redrive_core::{BoxError, Message, Publisher};
+///
+/// # fn build(transport: redrive_memory::Memory) {
+/// # async fn ship(order: String) -> Result<(), BoxError> { Ok(()) }
+/// let consumer = Consumer::new(transport).observer(Metrics::new()).handler(ship);
+/// # }
+/// ```
+///
+/// The recorder is looked up when the consumer starts: install it before. The facade has one recorder for each of its own
+/// versions, and drops what has none: a service whose exporter stands on another version than ours (0.24) would see nothing.
+/// The consumer then logs a warning, and the service can hand over the exporter itself, with
+/// [`with_recorder`](Self::with_recorder).
+///
+/// One for each consumer: a clone watches another consumer.
+#[derive(Default)]
+pub struct Metrics {
+    target: Target,
+    watch: Watch<Handles>,
+}
+
+/// Where the metrics go, and under which names.
+#[derive(Clone, Default)]
+struct Target {
+    /// `None`: the recorder of the process.
+    recorder: Option<Arc<dyn Recorder + Send + Sync>>,
+    prefix: Arc<str>,
+}
+
+impl Metrics {
+    /// Records with the recorder of the process.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records with this recorder, whatever the recorder of the process is.
+    #[must_use]
+    pub fn with_recorder(recorder: impl Recorder + Send + Sync + 'static) -> Self {
+        let target = Target { recorder: Some(Arc::new(recorder)), ..Target::default() };
+        Self { target, watch: Watch::default() }
+    }
+
+    /// Puts this before the name of each metric: for example `redrive_`. Default: nothing.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.target.prefix = prefix.into();
+        self
+    }
+}
+
+/// A clone watches another consumer, in the same way.
+impl Clone for Metrics {
+    fn clone(&self) -> Self {
+        Self { target: self.target.clone(), watch: Watch::default() }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("prefix", &self.target.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, event: &Event<'_>) {
+        self.watch.observe(event, |queue, _| Handles::new(self.target.clone(), queue));
+    }
+}
+
+impl Target {
+    fn with<R>(&self, run: impl FnOnce(&dyn Recorder) -> R) -> R {
+        match &self.recorder {
+            Some(recorder) => run(&**recorder),
+            None => metrics::with_recorder(run),
+        }
+    }
+
+    fn key(&self, metric: &Metric, queue: &str, label: &str) -> Key {
+        let values = [queue, label].map(str::to_owned);
+        let labels = metric.labels.iter().zip(values).map(|(&name, value)| Label::new(name, value));
+        Key::from_parts(self.name(metric), labels.collect::<Vec<_>>())
+    }
+
+    fn name(&self, metric: &Metric) -> String {
+        format!("{}{}", self.prefix, metric.name)
+    }
+
+    fn counter(&self, metric: &Metric, queue: &str, label: &str) -> Counter {
+        self.with(|recorder| recorder.register_counter(&self.key(metric, queue, label), &METADATA))
+    }
+
+    fn describe(&self, metric: &Metric) {
+        let unit = metric.name.ends_with("_seconds").then_some(Unit::Seconds);
+        let (name, help) = (self.name(metric).into(), metric.help.into());
+        self.with(|recorder| match metric.kind {
+            Kind::Counter => recorder.describe_counter(name, unit, help),
+            Kind::Gauge => recorder.describe_gauge(name, unit, help),
+            Kind::Histogram => recorder.describe_histogram(name, unit, help),
+        });
+    }
+
+    /// True if the process has no recorder: then the one that is asked is the empty one of the facade.
+    fn is_nowhere(&self) -> bool {
+        self.recorder.is_none() && self.with(|recorder| size_of_val(recorder) == 0)
+    }
+}
+
+static METADATA: Metadata<'static> = Metadata::new("redrive", Level::INFO, Some("redrive"));
+
+/// The instruments, looked up once: an event costs a few atomic operations.
+struct Handles {
+    target: Target,
+    queue: String,
+    /// In the order of the catalog, as the others.
+    counters: Vec<Family>,
+    histograms: Vec<Histogram>,
+    gauges: Vec<Gauge>,
+}
+
+/// A counter for each value of its label.
+struct Family {
+    /// Those that are there from the start, at 0: who watches a rate must see the first failure.
+    known: Vec<(&'static str, Counter)>,
+    custom: RwLock<HashMap<String, Counter>>,
+}
+
+impl Handles {
+    fn new(target: Target, queue: &str) -> Self {
+        if target.is_nowhere() {
+            tracing::warn!(
+                queue,
+                "no metrics are recorded: this process has no recorder of the `metrics` facade, version 0.24. Install one before \
+                 the consumer starts, or hand it over with `Metrics::with_recorder`"
+            );
+        }
+        catalog().iter().for_each(|metric| target.describe(metric));
+        let of = |kind| catalog().iter().filter(move |metric| metric.kind == kind);
+        let key = |metric| target.key(metric, queue, "");
+        let family = |metric: &Metric| Family {
+            known: metric.known.iter().map(|&label| (label, target.counter(metric, queue, label))).collect(),
+            custom: RwLock::default(),
+        };
+        Self {
+            counters: of(Kind::Counter).map(family).collect(),
+            histograms: of(Kind::Histogram)
+                .map(|metric| target.with(|recorder| recorder.register_histogram(&key(metric), &METADATA)))
+                .collect(),
+            gauges: of(Kind::Gauge)
+                .map(|metric| target.with(|recorder| recorder.register_gauge(&key(metric), &METADATA)))
+                .collect(),
+            queue: queue.to_owned(),
+            target,
+        }
+    }
+}
+
+impl Instruments for Handles {
+    fn count(&self, id: Id, label: &str) {
+        let family = &self.counters[id.of_its_kind()];
+        if let Some((_, counter)) = family.known.iter().find(|(known, _)| *known == label) {
+            return counter.increment(1);
+        }
+        let seen = family.custom.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counter) = seen.get(label) {
+            return counter.increment(1);
+        }
+        drop(seen);
+        let mut custom = family.custom.write().unwrap_or_else(PoisonError::into_inner);
+        let counter = || self.target.counter(id.metric(), &self.queue, label);
+        custom.entry(label.to_owned()).or_insert_with(counter).increment(1);
+    }
+
+    fn record(&self, id: Id, value: f64) {
+        self.histograms[id.of_its_kind()].record(value);
+    }
+
+    fn shift(&self, id: Id, by: i64) {
+        // A gauge counts deliveries or consumers of one process: far fewer than a float tells apart.
+        self.gauges[id.of_its_kind()].increment(by as f64);
+    }
+}

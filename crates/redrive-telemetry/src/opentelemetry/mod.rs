@@ -1,0 +1,7 @@
+//! The adapters for OpenTelemetry.
+
+mod metrics;
+mod tracer;
+
+pub use metrics::OpenTelemetryMetrics;
+pub use tracer::OpenTelemetryTracer;

@@ -1,0 +1,165 @@
+//! What each event of a consumer changes, the same for every adapter.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+
+use redrive_core::{Disposition, Event, Reason};
+
+use crate::catalog::Id;
+use crate::reasons::Reasons;
+
+/// The instruments of one consumer: what an adapter does with a change.
+pub(crate) trait Instruments: Send + Sync {
+    /// Adds one to a counter. `label`: the value of its label besides the queue, if it has one.
+    fn count(&self, id: Id, label: &str);
+    /// Records a value in a histogram.
+    fn record(&self, id: Id, value: f64);
+    /// Changes a gauge.
+    fn shift(&self, id: Id, by: i64);
+    /// Records how long handling a delivery took, and why it failed.
+    fn handled(&self, seconds: f64, reason: Option<&str>) {
+        let _ = reason;
+        self.record(Id::HandlerDuration, seconds);
+    }
+}
+
+/// One consumer, and its instruments.
+pub(crate) struct Watch<I>(OnceLock<Watched<I>>);
+
+struct Watched<I> {
+    instruments: I,
+    reasons: Reasons,
+    in_flight: AtomicI64,
+    paused: AtomicBool,
+    blocked: AtomicBool,
+    interrupted: AtomicBool,
+    isolated: AtomicBool,
+}
+
+impl<I> Default for Watch<I> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<I: Instruments> Watch<I> {
+    /// Changes the instruments by this event. `instruments` makes them for a queue of a system, when the consumer has started.
+    pub(crate) fn observe(&self, event: &Event<'_>, instruments: impl FnOnce(&str, &'static str) -> I) {
+        if let Event::Started { queue, system } = *event {
+            self.0.get_or_init(|| Watched::new(instruments(queue, system)));
+        }
+        if let Some(watched) = self.0.get() {
+            watched.observe(event);
+        }
+    }
+}
+
+impl<I: Instruments> Watched<I> {
+    fn new(instruments: I) -> Self {
+        Self {
+            instruments,
+            reasons: Reasons::default(),
+            in_flight: AtomicI64::new(0),
+            paused: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            isolated: AtomicBool::new(false),
+        }
+    }
+
+    fn observe(&self, event: &Event<'_>) {
+        let instruments = &self.instruments;
+        match *event {
+            Event::Received { .. } => {
+                instruments.count(Id::Received, "");
+                self.in_flight(1);
+            }
+            Event::Decided { disposition, elapsed, .. } => {
+                let reason = disposition.failure().map(|failure| self.reasons.label(failure.reason()));
+                instruments.handled(elapsed.as_secs_f64(), reason);
+            }
+            Event::Settled { delivery, disposition, at, handled, .. } => {
+                instruments.count(Id::Processed, disposition.name());
+                self.decided(disposition);
+                if is_end(disposition) {
+                    instruments.record(Id::Age, delivery.age(at).as_secs_f64());
+                    instruments.record(Id::Attempts, f64::from(delivery.attempt()));
+                }
+                self.in_flight(-i64::from(handled));
+            }
+            Event::Lost { handled, .. } => {
+                instruments.count(Id::Lost, "");
+                self.in_flight(-i64::from(handled));
+            }
+            Event::Deduplicated { .. } => instruments.count(Id::Deduplicated, ""),
+            Event::NotSettled { .. } => instruments.count(Id::SettlementFailures, ""),
+            Event::IsolationBegan { .. } => self.switch(Id::IsolationActive, &self.isolated, true),
+            Event::IsolationEnded { .. } => self.switch(Id::IsolationActive, &self.isolated, false),
+            Event::IntakePaused { .. } => self.pause(&self.blocked, &self.paused, true),
+            Event::IntakeResumed { .. } => self.pause(&self.blocked, &self.paused, false),
+            Event::Paused { .. } => self.pause(&self.paused, &self.blocked, true),
+            Event::Resumed { .. } => self.pause(&self.paused, &self.blocked, false),
+            Event::Interrupted { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, true),
+            Event::Recovered { .. } => self.switch(Id::IntakeInterrupted, &self.interrupted, false),
+            Event::Stopped { .. } => self.stopped(),
+            _ => {}
+        }
+    }
+
+    fn decided(&self, disposition: &Disposition) {
+        let reason = || disposition.failure().map_or("", |failure| self.reasons.label(failure.reason()));
+        match disposition {
+            Disposition::Retry(_, failure) => self.instruments.count(Id::Retried, class(failure.reason())),
+            Disposition::DeadLetter(_) => self.instruments.count(Id::DeadLettered, reason()),
+            Disposition::Park(_) => self.instruments.count(Id::Parked, reason()),
+            Disposition::Release => self.instruments.count(Id::Released, ""),
+            _ => {}
+        }
+    }
+
+    fn in_flight(&self, by: i64) {
+        if by != 0 {
+            self.in_flight.fetch_add(by, Relaxed);
+            self.instruments.shift(Id::InFlight, by);
+        }
+    }
+
+    /// A consumer is paused for one reason, the other, or both.
+    fn pause(&self, reason: &AtomicBool, other: &AtomicBool, on: bool) {
+        if other.load(Relaxed) {
+            reason.store(on, Relaxed);
+        } else {
+            self.switch(Id::IntakePaused, reason, on);
+        }
+    }
+
+    fn switch(&self, id: Id, state: &AtomicBool, on: bool) {
+        let by = i64::from(on) - i64::from(state.swap(on, Relaxed));
+        if by != 0 {
+            self.instruments.shift(id, by);
+        }
+    }
+
+    /// Nothing is true any more of a consumer that has ended.
+    fn stopped(&self) {
+        self.in_flight(-self.in_flight.load(Relaxed));
+        self.pause(&self.blocked, &self.paused, false);
+        self.pause(&self.paused, &self.blocked, false);
+        self.switch(Id::IntakeInterrupted, &self.interrupted, false);
+        self.switch(Id::IsolationActive, &self.isolated, false);
+    }
+}
+
+/// True if the message does not come again to this consumer.
+fn is_end(disposition: &Disposition) -> bool {
+    !matches!(disposition, Disposition::Retry(..) | Disposition::Snooze(_) | Disposition::Release)
+}
+
+/// The value of the label `class`.
+fn class(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::RetryableError => "transient",
+        Reason::ThrottledError => "throttled",
+        _ => "custom",
+    }
+}
