@@ -1,22 +1,28 @@
-//! A web service with two consumers: it takes orders by HTTP, and tells an orchestrator how its consumers are.
+//! A web service with two consumers: it takes orders by HTTP, and tells an orchestrator how its consumers are, and Prometheus
+//! what they do.
 //!
 //! ```console
 //! $ cargo run --package services -- health
 //! $ curl --data 'a lamp' localhost:8080/orders
 //! $ curl --include localhost:8080/ready
+//! $ curl localhost:8080/metrics
 //! ```
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use redrive::ConsumersHandle;
 use redrive::memory::MemoryBroker;
 use redrive::prelude::{BoxError, Consumer, Consumers, Message, Publisher, secs, shutdown_signal};
+use redrive::telemetry::{Metrics, catalog};
 use tokio::net::TcpListener;
 
 pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
-    let consumers = consumers(broker);
-    let pages = pages(consumers.handle(), broker.transport("orders").publisher());
+    let (metrics, exporter) = metrics()?;
+    tokio::spawn(keep_up(exporter.clone()));
+    let consumers = consumers(broker, &metrics);
+    let pages = pages(consumers.handle(), broker.transport("orders").publisher(), exporter);
     let listener = TcpListener::bind("127.0.0.1:8080").await?;
     println!("listening on http://{}", listener.local_addr()?);
     // The pages answer until the process ends, also while the last handlers finish.
@@ -29,9 +35,10 @@ pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
     Ok(())
 }
 
-fn consumers(broker: &MemoryBroker) -> Consumers {
-    let orders = Consumer::new(broker.transport("orders")).with_dead_letter_backoff([secs(1), secs(10)]);
-    let invoices = Consumer::new(broker.transport("invoices")).with_dead_letter_backoff([secs(30)]);
+fn consumers(broker: &MemoryBroker, metrics: &Metrics) -> Consumers {
+    let consumer = |queue| Consumer::new(broker.transport(queue)).observer(metrics.clone());
+    let orders = consumer("orders").with_dead_letter_backoff([secs(1), secs(10)]);
+    let invoices = consumer("invoices").with_dead_letter_backoff([secs(30)]);
     Consumers::new().with(orders.handler(ship)).with(invoices.grace(secs(60)).handler(send))
 }
 
@@ -45,11 +52,31 @@ async fn send(invoice: String) {
     println!("sending the invoice for {invoice}");
 }
 
-fn pages(consumers: ConsumersHandle, orders: Publisher) -> axum::Router {
+/// The metrics of the consumers, and what shows them to Prometheus.
+fn metrics() -> Result<(Metrics, PrometheusHandle), BoxError> {
+    let mut exporter = PrometheusBuilder::new();
+    for metric in catalog().iter().filter(|metric| !metric.buckets.is_empty()) {
+        exporter = exporter.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), metric.buckets)?;
+    }
+    let recorder = exporter.build_recorder();
+    let handle = recorder.handle();
+    Ok((Metrics::with_recorder(recorder), handle))
+}
+
+/// What was measured is put into its buckets when Prometheus asks, and in between, as nobody may ask for long.
+async fn keep_up(exporter: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(secs(5)).await;
+        exporter.run_upkeep();
+    }
+}
+
+fn pages(consumers: ConsumersHandle, orders: Publisher, exporter: PrometheusHandle) -> axum::Router {
     axum::Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
         .with_state(consumers)
+        .route("/metrics", get(move || std::future::ready(exporter.render())))
         .route("/orders", post(accept).with_state(orders))
 }
 
@@ -92,9 +119,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_consumer_is_live_and_not_ready() -> Result<(), BoxError> {
         let broker = MemoryBroker::new();
-        let consumers = consumers(&broker);
+        let (metrics, exporter) = metrics()?;
+        let consumers = consumers(&broker, &metrics);
         let handle = consumers.handle();
-        let pages = pages(handle.clone(), broker.transport("orders").publisher());
+        let pages = pages(handle.clone(), broker.transport("orders").publisher(), exporter.clone());
         let status =
             async |request: Request<Body>| pages.clone().oneshot(request).await.map(|it| it.status());
         let get = async |path: &str| status(Request::get(path).body(Body::empty()).expect("a request")).await;
@@ -123,6 +151,13 @@ mod tests {
         probed?;
         let handled: Vec<_> = reports?.into_iter().map(|(_, report)| report.acknowledged).collect();
         assert_eq!(handled, [1, 1]);
+        for line in [
+            r#"messages_processed_total{queue_name="orders",outcome="ack"} 1"#,
+            r#"messages_deadlettered_total{queue_name="invoices",reason="PoisonMessage"} 0"#,
+            r#"handler_duration_seconds_bucket{queue_name="orders",le="+Inf"} 1"#,
+        ] {
+            assert!(exporter.render().lines().any(|shown| shown == line), "{}", exporter.render());
+        }
         Ok(())
     }
 }

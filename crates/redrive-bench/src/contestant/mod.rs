@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use self::copies::Written;
+use self::redrive::Seen;
 pub(crate) use self::redrive::queue_type as redrive_queue_type;
 use crate::task::{Task, Work};
 pub(crate) use tally::Tally;
@@ -36,6 +37,8 @@ pub(crate) fn variants(work: Work) -> &'static [&'static str] {
     match work {
         Work::Consume | Work::Large => &[
             "redrive",
+            "redrive-metrics",
+            "redrive-traces",
             "lapin-no-acks",
             "lapin-coalesced",
             "lapin-prefix",
@@ -44,6 +47,8 @@ pub(crate) fn variants(work: Work) -> &'static [&'static str] {
         ],
         Work::Retry | Work::DeadLetter | Work::Park => &[
             "redrive",
+            "redrive-metrics",
+            "redrive-traces",
             "lapin-pipelined",
             "lapin-batches",
             "lapin-batches-history",
@@ -62,7 +67,9 @@ pub(crate) async fn run(task: Task) -> Result<()> {
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     }
     match task.variant.as_str() {
-        "redrive" => redrive::run(task).await,
+        "redrive" => redrive::run(task, Seen::Nothing).await,
+        "redrive-metrics" => redrive::run(task, Seen::Metrics).await,
+        "redrive-traces" => redrive::run(task, Seen::Traces).await,
         "lapin-no-acks" => consume::no_acks(task).await,
         "lapin-coalesced" => consume::coalesced(task).await,
         "lapin-prefix" => consume::prefix(task).await,

@@ -1,15 +1,30 @@
-//! redrive, with the whole preset on.
+//! redrive, with the whole preset on; and the same with metrics, and with traces.
 
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::testing::trace::NoopSpanExporter;
+use opentelemetry_sdk::trace::SdkTracerProvider;
 use redrive::prelude::*;
+use redrive::telemetry::{Metrics, OpenTelemetryTracer};
 use redrive::{Event, Reason};
+
+use tracing_subscriber::prelude::*;
 
 use super::{Tally, finish, ready};
 use crate::task::{self, Fate, RETRY_WAIT, Task};
 
-pub(super) async fn run(task: Task) -> Result<()> {
+/// What is seen of the consumer, besides the observer that counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Seen {
+    Nothing,
+    Metrics,
+    Traces,
+}
+
+pub(super) async fn run(task: Task, seen: Seen) -> Result<()> {
+    let tracing = (seen == Seen::Traces).then(trace).transpose()?;
     let transport =
         RabbitMq::options(&task.queue).queue_type(queue_type(task.queue_type)).connect(&task.url).await?;
     let tally = Arc::new(Tally::new(task.count));
@@ -17,7 +32,15 @@ pub(super) async fn run(task: Task) -> Result<()> {
     let (handled, settled, done) = (Arc::clone(&tally), Arc::clone(&tally), Arc::clone(&tally));
     let work = task.work;
     ready().await?;
-    let consumer = Consumer::new(transport)
+    let consumer = match seen {
+        Seen::Nothing => Consumer::new(transport),
+        Seen::Metrics => {
+            let exporter = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+            Consumer::new(transport).observer(Metrics::with_recorder(exporter))
+        }
+        Seen::Traces => Consumer::new(transport).tracer(OpenTelemetryTracer::new()),
+    };
+    let consumer = consumer
         .concurrency(concurrency)
         .prefetch(task.prefetch.into())
         .with_dead_letter_backoff([RETRY_WAIT])
@@ -41,7 +64,20 @@ pub(super) async fn run(task: Task) -> Result<()> {
     if ended != task.count {
         return Err(anyhow!("{ended} messages were settled of {}: {report:?}", task.count));
     }
-    finish(&tally, async { Ok(()) }).await
+    finish(&tally, async { Ok(()) }).await?;
+    if let Some(tracing) = tracing {
+        tracing.shutdown()?;
+    }
+    Ok(())
+}
+
+/// Records every span, and exports them in batches to nowhere.
+fn trace() -> Result<SdkTracerProvider> {
+    let provider = SdkTracerProvider::builder().with_batch_exporter(NoopSpanExporter::new()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("bench"));
+    let spans = tracing_subscriber::filter::LevelFilter::INFO;
+    tracing_subscriber::registry().with(layer.with_filter(spans)).try_init()?;
+    Ok(provider)
 }
 
 fn answer(work: task::Work, number: u64) -> Result<Disposition, BoxError> {
