@@ -156,6 +156,8 @@ mod pages {
     mod getting_started {}
     #[doc = include_str!("../../../docs/handlers.md")]
     mod handlers {}
+    #[doc = include_str!("../../../docs/observability.md")]
+    mod observability {}
     #[doc = include_str!("../../../docs/errors.md")]
     mod errors {}
     #[doc = include_str!("../../../docs/layers.md")]

@@ -74,6 +74,21 @@ async fn decisions_are_as_loud_as_they_matter_and_tell_no_secret() {
     assert!(lines.iter().all(|(_, line)| !line.contains("hunter2")), "{lines:?}");
 }
 
+#[test]
+fn the_page_explains_every_metric_with_its_labels() {
+    let page = include_str!("../../../docs/observability.md");
+    for metric in redrive::telemetry::catalog() {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", metric.name)));
+        let row = row.unwrap_or_else(|| panic!("`{}` is not explained", metric.name));
+        for label in metric.labels.iter().filter(|label| **label != "queue_name") {
+            assert!(row.contains(&format!("`{label}`")), "`{label}` of `{}`", metric.name);
+        }
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `") && line.contains("_total` |")).count();
+    let counters = redrive::telemetry::catalog().iter().filter(|metric| metric.name.ends_with("_total"));
+    assert_eq!(rows, counters.count(), "a row without a metric");
+}
+
 /// The table of `docs/observability.md`.
 #[tokio::test(start_paused = true)]
 async fn every_decision_is_one_event_with_stable_fields() {

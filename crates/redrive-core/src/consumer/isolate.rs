@@ -130,7 +130,7 @@ impl<R: Send + 'static> Isolation<R> {
         if suspect {
             tracing::warn!(
                 queue = context.queue(),
-                id = delivery.id(),
+                message_id = delivery.id(),
                 handed_out = delivery.broker_delivery_count(),
                 "handled alone: it was handed out before and did not come to an end; should the process die now, this \
                  message is the reason"
@@ -280,7 +280,7 @@ impl<R: Send + 'static> Isolation<R> {
 fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     tracing::warn!(
         queue = context.queue(),
-        id = delivery.id(),
+        message_id = delivery.id(),
         handed_out = delivery.broker_delivery_count(),
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
          at a time, until one arrives that nobody had in flight"

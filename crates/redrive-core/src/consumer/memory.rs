@@ -63,7 +63,7 @@ impl<T: Transport> Context<T> {
             let held = self.transport.now().duration_since(delivery.received_at()).unwrap_or_default();
             tracing::error!(
                 queue = self.queue(),
-                id = delivery.id(),
+                message_id = delivery.id(),
                 ?held,
                 "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
                  for holding a message (the consumer timeout of RabbitMQ)? Give the handler a timeout, or raise that limit; the \

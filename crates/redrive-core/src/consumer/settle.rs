@@ -67,7 +67,7 @@ impl<T: Transport> Context<T> {
             let SettleError { error, receipt: held, copy_stored } = failed;
             self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
             let Some(receipt) = held else {
-                tracing::warn!(%error, settlement = settlement.name(), "not settled: the message comes again");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not settled: the message comes again");
                 // An acknowledged message, and one whose copy is stored, is done: only the broker does not know it yet.
                 if copy_stored || settlement == Settlement::Complete {
                     self.after(in_hand, &settlement);
@@ -75,7 +75,7 @@ impl<T: Transport> Context<T> {
                 return Ended::Lost;
             };
             if let Some(instead) = self.instead(&error, &settlement) {
-                self.cannot_copy(in_hand, &error);
+                self.cannot_copy(delivery, in_hand, &error);
                 settlement = instead;
             } else {
                 let mut wait = backoff::wait(tries, fastrand::u64(..));
@@ -86,11 +86,11 @@ impl<T: Transport> Context<T> {
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
-                        tracing::warn!(%error, message_id = delivery.id(), "no room for the copy: the handler runs again without a stored copy");
+                        tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "no room for the copy: the handler runs again without a stored copy");
                         return Ended::Due { copy, receipt };
                     }
                     if tries == 1 {
-                        tracing::warn!(%error, message_id = delivery.id(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
+                        tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), due_in = ?left, "no room for the copy: the message stays in flight until it is due");
                     }
                     wait = wait.min(left);
                     settlement = Settlement::Reschedule { wait: asked, copy };
@@ -99,11 +99,11 @@ impl<T: Transport> Context<T> {
                     // if it was handled alone. Its handler is done.
                     on_hold.get_or_insert_with(|| self.hold(in_hand));
                     if tries == 1 {
-                        tracing::error!(%error, message_id = delivery.id(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
+                        tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
                     }
                 } else {
                     trouble.get_or_insert_with(|| self.trouble.begin());
-                    tracing::error!(%error, settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
+                    tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), retry_in = ?wait, "not settled: the message stays in flight, and no more are taken");
                 }
                 // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
@@ -143,11 +143,11 @@ impl<T: Transport> Context<T> {
         self.tell(&Event::NotSettled { delivery, error: &error, held: held.is_some() });
         match held {
             Some(receipt) => {
-                tracing::warn!(%error, "the copy could not be given back: giving back the original, which counts as a delivery");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "the copy could not be given back: giving back the original, which counts as a delivery");
                 self.give_back(delivery, in_hand, receipt).await
             }
             None => {
-                tracing::warn!(%error, "not given back: the message comes again by itself");
+                tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "not given back: the message comes again by itself");
                 if copy_stored {
                     self.after(in_hand, &settlement);
                 }
@@ -195,8 +195,8 @@ impl<T: Transport> Context<T> {
         (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
     }
 
-    pub(super) fn cannot_copy(&self, in_hand: &mut InHand, why: &dyn Display) {
-        tracing::error!(%why, "the message cannot be copied: it goes to the dead-letter shelf without its history");
+    pub(super) fn cannot_copy(&self, delivery: &Delivery, in_hand: &mut InHand, why: &dyn Display) {
+        tracing::error!(%why, message_id = delivery.id(), queue = self.queue(), "the message cannot be copied: it goes to the dead-letter shelf without its history");
         in_hand.uncopied = true;
     }
 

@@ -96,7 +96,7 @@ impl<T: Transport> Context<T> {
         {
             tracing::debug!("not due yet: waits on");
             if wait_on == Settlement::NativeDeadLetter {
-                self.cannot_copy(&mut in_hand, &NO_ROOM);
+                self.cannot_copy(&delivery, &mut in_hand, &NO_ROOM);
             }
             let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
             if in_hand.uncopied && matches!(ended, Ended::Settled) {
@@ -115,6 +115,8 @@ impl<T: Transport> Context<T> {
                 begun.give_back();
             }
             tracing::warn!(
+                message_id = delivery.id(),
+                queue = self.queue(),
                 "lost while it was handled: the handler was dropped, and the message comes again, uncharged"
             );
             self.leave(&mut in_hand, SettledCache::comes_again);
@@ -140,7 +142,11 @@ impl<T: Transport> Context<T> {
     }
 
     async fn settle_duplicate(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
-        tracing::info!("deduplicated: it was settled before, and only its acknowledgement was lost");
+        tracing::info!(
+            message_id = delivery.id(),
+            queue = self.queue(),
+            "deduplicated: it was settled before, and only its acknowledgement was lost"
+        );
         if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
             self.settled_at_last(delivery, in_hand);
             self.counters.deduplicated();
@@ -221,7 +227,7 @@ impl<T: Transport> Context<T> {
             }
         };
         if settlement == Settlement::NativeDeadLetter && !self.is_asked_to_reject(&disposition) {
-            self.cannot_copy(&mut in_hand, &NO_ROOM);
+            self.cannot_copy(delivery, &mut in_hand, &NO_ROOM);
         }
         let ended = match disposition {
             Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
