@@ -11,6 +11,7 @@ use async_trait::async_trait;
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
 use crate::disposition::Shelf;
+use crate::failure::Reason;
 use crate::header_names;
 use crate::history::FailureHistory;
 use crate::message::Message;
@@ -167,6 +168,13 @@ impl Shelved {
         let shelved_at = history.last_failed_at;
         Self { handle, message, history, shelved_at, broker_reason: None, broker_description: None }
     }
+
+    /// Returns the word for why the message is here: redrive's reason, or [the broker's](Self::broker_reason) for an entry without
+    /// one of redrive. [`Selection::Reason`] selects by it.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.history.reason.as_ref().map(Reason::as_str).or(self.broker_reason.as_deref())
+    }
 }
 
 /// Selects entries of a shelf.
@@ -177,8 +185,7 @@ pub enum Selection {
     All,
     /// Exactly these entries.
     Handles(HashSet<EntryHandle>),
-    /// Entries that failed for this reason, by its word: redrive's reason, or [the broker's](Shelved::broker_reason) for an entry
-    /// without one of redrive.
+    /// Entries that failed for this [reason](Shelved::reason).
     Reason(String),
 }
 
@@ -195,10 +202,7 @@ impl Selection {
         match self {
             Self::All => true,
             Self::Handles(handles) => handles.contains(&entry.handle),
-            Self::Reason(word) => match &entry.history.reason {
-                Some(reason) => reason.as_str() == word,
-                None => entry.broker_reason.as_ref() == Some(word),
-            },
+            Self::Reason(word) => entry.reason() == Some(word),
         }
     }
 }
@@ -226,7 +230,6 @@ pub fn edited(entry: &Message, mut message: Message) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Reason;
     use crate::header_names as names;
     use crate::headers::Value;
 
