@@ -4,6 +4,7 @@ mod handle;
 mod report;
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -63,6 +64,31 @@ pub trait Shelves: Send + Sync {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError>;
+
+    /// Passes each entry of the shelf to `each`, in the order of [`browse`](Self::browse), until it answers
+    /// [`ControlFlow::Break`]. The entries stay on the shelf. Memory for a page is needed, however large the shelf is.
+    ///
+    /// By default it browses the shelf page by page. A transport whose pages read everything before them again implements it in
+    /// one pass.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached; some entries may have been passed on before.
+    async fn scan(
+        &self,
+        shelf: Shelf,
+        each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
+    ) -> Result<(), TransportError> {
+        const PAGE: usize = 250;
+        let mut after = None;
+        loop {
+            let page = self.browse(shelf, after.as_ref(), PAGE).await?;
+            after = page.next;
+            if page.entries.into_iter().try_for_each(&mut *each).is_break() || after.is_none() {
+                return Ok(());
+            }
+        }
+    }
 
     /// Sends messages back to the consumer that failed, and to no other, as a first attempt ([`redriven`](crate::redriven)).
     ///

@@ -12,6 +12,7 @@ mod fingerprint;
 mod numbers;
 mod scan;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -72,7 +73,7 @@ impl RabbitMqShelves {
         Self { shared, taken }
     }
 
-    async fn scan(&self, shelf: Shelf) -> Result<ShelfScan<'_>, TransportError> {
+    async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan<'_>, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
         let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
         Ok(ShelfScan::new(channel, queue, shelf, &self.taken))
@@ -80,7 +81,7 @@ impl RabbitMqShelves {
 
     /// Does the action to every selected entry. All others are given back, also after an error.
     async fn work(&self, shelf: Shelf, which: &Selection, action: &Action) -> Result<Worked, TransportError> {
-        let mut scan = self.scan(shelf).await?;
+        let mut scan = self.begin_scan(shelf).await?;
         let mut worked = Worked::default();
         let stopped = self.work_through(&mut scan, shelf, which, action, &mut worked).await;
         scan.end().await;
@@ -248,7 +249,7 @@ impl Shelves for RabbitMqShelves {
             return ShelfPage::empty(shelf, after);
         }
         let mut shown = Shown::before(shelf, after)?;
-        let mut scan = self.scan(shelf).await?;
+        let mut scan = self.begin_scan(shelf).await?;
         let mut page = Vec::new();
         let mut outcome = Ok(());
         while page.len() < limit {
@@ -270,6 +271,29 @@ impl Shelves for RabbitMqShelves {
         scan.end().await;
         outcome?;
         Ok(ShelfPage::new(page, has_more.then(|| shown.cursor(shelf))))
+    }
+
+    /// Goes along the shelf once. Until the end all entries that were passed on are held, without their messages.
+    async fn scan(
+        &self,
+        shelf: Shelf,
+        each: &mut (dyn FnMut(Shelved) -> ControlFlow<()> + Send),
+    ) -> Result<(), TransportError> {
+        let mut scan = self.begin_scan(shelf).await?;
+        let outcome = loop {
+            match scan.next().await {
+                Ok(Some(found)) => {
+                    scan.keep(&found);
+                    if each(found.shelved).is_break() {
+                        break Ok(());
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        scan.end().await;
+        outcome
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {

@@ -116,6 +116,7 @@ macro_rules! __with_clauses {
             shelves_count
             browsing_leaves_everything
             browsing_keeps_to_its_limit
+            a_scan_passes_on_each_entry_once
             redrive_brings_everything_back
             redrive_by_handle_leaves_the_others
             redrive_by_reason_leaves_the_others

@@ -1,5 +1,7 @@
 //! Operators' actions on shelves.
 
+use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use redrive_core::{
@@ -44,6 +46,28 @@ pub async fn browsing_keeps_to_its_limit<H: Harness>(case: &Case<H>) {
     assert_eq!(browse(&*shelves, Shelf::Parking, 2).await.len(), 2);
     assert_eq!(browse(&*shelves, Shelf::Parking, 0).await.len(), 0);
     counts(case, &*shelves, 0, 3).await;
+}
+
+/// A scan passes on every entry of a shelf once, ends where it is told to, and leaves everything there.
+pub async fn a_scan_passes_on_each_entry_once<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
+    for (wanted, expected) in [(1, 1), (2, 2), (3, 3), (4, 3)] {
+        let mut handles = HashSet::new();
+        let mut passed = 0;
+        let mut each = |entry: Shelved| {
+            handles.insert(entry.handle);
+            passed += 1;
+            if passed == wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let scanned = shelves.scan(Shelf::DeadLetter, &mut each).await;
+        scanned.unwrap_or_else(|error| panic!("scanning the shelf fails: {error}"));
+        assert_eq!((passed, handles.len()), (expected, expected), "{handles:?}");
+        let browsed = browse(&*shelves, Shelf::DeadLetter, 100).await;
+        let browsed: HashSet<_> = browsed.into_iter().map(|entry| entry.handle).collect();
+        assert!(handles.is_subset(&browsed), "{handles:?} of {browsed:?}");
+    }
+    counts(case, &*shelves, 3, 0).await;
 }
 
 /// A redrive of everything sends every message of the shelf back to the consumer, and empties the shelf.
