@@ -55,6 +55,8 @@
 //! | `servicebus-websockets` | the same in WebSockets, for networks that let out port 443 only |
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
+//! | `ops` | for operators: groups of failures, snapshots of shelves |
+//! | `ops-exporter` | the same, and metrics of shelves as text for Prometheus |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
 //! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |
 //! | `metrics` (default) | [`telemetry`]: metrics of a consumer, on the `metrics` facade |
@@ -121,6 +123,12 @@ pub mod servicebus {
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 pub mod telemetry {
     pub use redrive_telemetry::*;
+}
+
+/// For operators: groups of failures, snapshots of shelves, metrics of shelves.
+#[cfg(feature = "ops")]
+pub mod ops {
+    pub use redrive_ops::*;
 }
 
 /// What a service usually needs.

@@ -1,0 +1,234 @@
+//! Metrics of shelves, as text for Prometheus.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`reading`] | shelves are read, each on a task of its own |
+//! | [`values`] | a snapshot becomes values with bounded labels; pure |
+//! | [`rendering`] | values become text; pure |
+
+mod reading;
+mod rendering;
+mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::{Shelf, Shelves};
+use tokio::task::JoinSet;
+
+use self::reading::{Reading, Seen, WatchedShelf};
+use self::rendering::Shown;
+use crate::snapshot::SnapshotOptions;
+
+/// Value of the header `content-type` for the text that [`ShelfMetrics::render`] returns.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Reads the shelves of queues again and again, and shows them as metrics. Any number of queues, on any transports.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redrive_core::BoxError> {
+/// use std::sync::Arc;
+///
+/// use redrive_memory::MemoryBroker;
+/// use redrive_ops::ShelfExporter;
+///
+/// let broker = MemoryBroker::new();
+/// let metrics = ShelfExporter::new()
+///     .watch("orders", Arc::new(broker.shelves("orders")))
+///     .watch("invoices", Arc::new(broker.shelves("invoices")))
+///     .start();
+/// # tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+///
+/// // In the handler of `/metrics`, with `redrive_ops::CONTENT_TYPE`:
+/// let text = metrics.render();
+/// assert!(text.contains(r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 0"#), "{text}");
+/// # Ok(()) }
+/// ```
+///
+/// # Metrics
+///
+/// All are gauges with the labels `queue_name` and `shelf` (`dead_letter` or `parking`).
+///
+/// | metric | is |
+/// |---|---|
+/// | `shelf_messages` | messages on the shelf, by the broker's count |
+/// | `shelf_oldest_age_seconds` | since when the oldest entry is on the shelf; absent if none tells, or for an empty shelf |
+/// | `shelf_messages_by_reason` | entries of each `reason` |
+/// | `shelf_messages_by_group` | entries of each `group` of failures, with its `reason` and `error_type` |
+/// | `shelf_truncated` | 1 if the shelf has more entries than are read: ages, reasons and groups are those of the ones that were read |
+/// | `shelf_readable` | 1 if the last read succeeded, 0 if it failed or none has ended yet |
+/// | `shelf_read_age_seconds` | since when the values of the shelf are; absent before the first read that succeeded |
+///
+/// # Old values
+///
+/// A shelf that cannot be read keeps its last values, so that an alert on them does not end with the broker's connection.
+/// `shelf_readable` is then 0; if a read does not end, `shelf_read_age_seconds` grows. Alert on both. Before the first read that
+/// succeeded, a shelf has no values. A failed read is logged when it is the first one, and so is the first that succeeds again.
+///
+/// # Labels
+///
+/// A label never contains an id or a text of a message. A `reason` or an `error_type` that is no plain word is `other`; an unknown
+/// one is `unknown`. The largest [groups](Self::groups) and reasons have series of their own, the others are added up as `other`.
+#[derive(Clone)]
+#[must_use = "an exporter reads nothing until it is started"]
+pub struct ShelfExporter {
+    queues: BTreeMap<String, Arc<dyn Shelves>>,
+    reading: Reading,
+    prefix: Option<String>,
+    clock: Clock,
+}
+
+type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+impl ShelfExporter {
+    /// Creates an exporter of no shelves.
+    pub fn new() -> Self {
+        let reading = Reading {
+            interval: Duration::from_secs(30),
+            snapshots: Some(SnapshotOptions::new()),
+            groups: 20,
+        };
+        Self { queues: BTreeMap::new(), reading, prefix: None, clock: Arc::new(SystemTime::now) }
+    }
+
+    /// Adds both shelves of a queue. `queue_name` is the label, and names one queue: the later of two with the same name
+    /// replaces the earlier.
+    pub fn watch(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {
+        self.queues.insert(queue_name.into(), shelves);
+        self
+    }
+
+    /// Sets how long a shelf is left alone between two reads. Default: 30 s. After a read that took long, the pause is four
+    /// times as long as that read, if this is longer: a large shelf does not keep its broker busy.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.reading.interval = interval;
+        self
+    }
+
+    /// Sets how much of a shelf is read. Default: [`SnapshotOptions::new`].
+    pub fn snapshots(mut self, options: SnapshotOptions) -> Self {
+        self.reading.snapshots = Some(options);
+        self
+    }
+
+    /// Only counts the messages, and reads no entry: shows `shelf_messages`, `shelf_readable` and `shelf_read_age_seconds`. For
+    /// shelves on which reading counts as a delivery against a limit (RabbitMQ), and for very large ones.
+    pub fn counts_only(mut self) -> Self {
+        self.reading.snapshots = None;
+        self
+    }
+
+    /// Sets how many groups, and how many reasons, of each shelf have a series of their own. Default: 20.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.reading.groups = groups;
+        self
+    }
+
+    /// Sets a prefix for the names of the metrics: `shop` makes `shop_shelf_messages`. Default: none.
+    ///
+    /// # Errors
+    ///
+    /// If no metric may have such a name.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, InvalidPrefix> {
+        let prefix = prefix.into();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        if !prefix.starts_with(|c: char| is_part(c) && !c.is_ascii_digit()) || !prefix.chars().all(is_part) {
+            return Err(InvalidPrefix(prefix));
+        }
+        self.prefix = Some(prefix);
+        Ok(self)
+    }
+
+    /// Sets the clock by which the age of the oldest entry is computed. Default: the system's. For tests on virtual time.
+    pub fn clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.clock = Arc::new(now);
+        self
+    }
+
+    /// Begins to read: each shelf on a task of its own, so that none waits for another.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use = "reading ends when the metrics are dropped"]
+    pub fn start(self) -> ShelfMetrics {
+        let mut tasks = JoinSet::new();
+        let mut shelves = Vec::new();
+        for (queue_name, of_queue) in self.queues {
+            for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+                let watched = Arc::new(WatchedShelf::new(queue_name.clone(), shelf));
+                let (of_queue, reading) = (Arc::clone(&of_queue), self.reading.clone());
+                tasks.spawn(reading::keep_reading(Arc::clone(&watched), of_queue, reading));
+                shelves.push(watched);
+            }
+        }
+        let shared = Shared { shelves, prefix: self.prefix, clock: self.clock, _tasks: tasks };
+        ShelfMetrics { shared: Arc::new(shared) }
+    }
+}
+
+impl Default for ShelfExporter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ShelfExporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShelfExporter")
+            .field("queues", &self.queues.keys())
+            .field("reading", &self.reading)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The prefix cannot begin the name of a metric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` cannot be the prefix of a metric: ASCII letters, digits, `_` and `:` are allowed, and it must not begin with a digit"
+)]
+pub struct InvalidPrefix(String);
+
+/// What a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct ShelfMetrics {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    shelves: Vec<Arc<WatchedShelf>>,
+    prefix: Option<String>,
+    clock: Clock,
+    /// Dropping them ends them.
+    _tasks: JoinSet<()>,
+}
+
+impl ShelfMetrics {
+    /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus. Waits for no
+    /// broker.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let Shared { shelves, prefix, clock, .. } = &*self.shared;
+        let shown = shelves.iter().map(|shelf| {
+            let Seen { succeeded, values } = shelf.seen();
+            let values = values.map(|(began, values)| (began.elapsed(), values));
+            let (queue_name, label) = (shelf.queue_name.clone(), shelf.shelf.to_string().replace('-', "_"));
+            Shown { queue_name, shelf: label, readable: succeeded == Some(true), values }
+        });
+        rendering::render(prefix.as_deref(), clock(), shown.collect())
+    }
+}
+
+impl fmt::Debug for ShelfMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { shelves, prefix, .. } = &*self.shared;
+        f.debug_struct("ShelfMetrics")
+            .field("shelves", shelves)
+            .field("prefix", prefix)
+            .finish_non_exhaustive()
+    }
+}

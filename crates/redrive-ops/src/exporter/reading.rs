@@ -1,0 +1,108 @@
+//! Reads shelves, each on a task of its own.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redrive_core::{Shelf, Shelves, TransportError};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::values::{EntryValues, Values};
+use crate::snapshot::{SnapshotOptions, snapshot};
+
+/// The pause after a read is at least this many times as long as the read took.
+const PAUSE_PER_READ: u32 = 4;
+
+/// How shelves are read.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub(super) interval: Duration,
+    /// `None`: messages are only counted.
+    pub(super) snapshots: Option<SnapshotOptions>,
+    /// How many groups and reasons have series of their own.
+    pub(super) groups: usize,
+}
+
+/// A shelf, and what was read of it last.
+pub(super) struct WatchedShelf {
+    pub(super) queue_name: String,
+    pub(super) shelf: Shelf,
+    seen: Mutex<Seen>,
+}
+
+/// What was read of a shelf so far.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    /// Whether the last read succeeded; `None`: none has ended yet.
+    pub(super) succeeded: Option<bool>,
+    /// The values of the last read that succeeded, and when it began.
+    pub(super) values: Option<(Instant, Arc<Values>)>,
+}
+
+/// Reads the shelf again and again.
+pub(super) async fn keep_reading(watched: Arc<WatchedShelf>, shelves: Arc<dyn Shelves>, reading: Reading) {
+    loop {
+        let began = Instant::now();
+        let values = read(&*shelves, watched.shelf, &reading).await;
+        watched.note(began, values);
+        tokio::time::sleep(reading.interval.max(began.elapsed().saturating_mul(PAUSE_PER_READ))).await;
+    }
+}
+
+async fn read(shelves: &dyn Shelves, shelf: Shelf, reading: &Reading) -> Result<Values, TransportError> {
+    let Some(options) = &reading.snapshots else {
+        return Ok(Values { messages: shelves.count(shelf).await?, entries: None });
+    };
+    let snapshot = snapshot(shelves, shelf, options).await?;
+    let messages = match snapshot.truncated {
+        // The count of a quorum queue may be late for what was looked at just now.
+        true => shelves.count(shelf).await?.max(snapshot.count + 1),
+        // Counting a shelf can cost as much as reading it.
+        false => snapshot.count,
+    };
+    Ok(Values { messages, entries: Some(EntryValues::of(&snapshot, reading.groups)) })
+}
+
+impl WatchedShelf {
+    pub(super) fn new(queue_name: String, shelf: Shelf) -> Self {
+        Self { queue_name, shelf, seen: Mutex::default() }
+    }
+
+    /// What was read so far. Waits for no broker.
+    pub(super) fn seen(&self) -> Seen {
+        self.lock().clone()
+    }
+
+    fn note(&self, began: Instant, values: Result<Values, TransportError>) {
+        let (queue, shelf) = (&self.queue_name, self.shelf);
+        let mut seen = self.lock();
+        let before = seen.succeeded.replace(values.is_ok());
+        match values {
+            Ok(values) => {
+                seen.values = Some((began, Arc::new(values)));
+                if before == Some(false) {
+                    info!(queue, %shelf, "the shelf can be read again: its metrics are current");
+                }
+            }
+            Err(error) if before != Some(false) => {
+                warn!(queue, %shelf, %error, "the shelf cannot be read: its metrics stay as they were");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for WatchedShelf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedShelf")
+            .field("queue_name", &self.queue_name)
+            .field("shelf", &self.shelf)
+            .field("succeeded", &self.seen().succeeded)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! What holds for every text.
+
+use proptest::prelude::*;
+
+use super::mask::mask;
+
+const MAX: usize = 512;
+
+fn masked(text: &str) -> String {
+    mask(text, MAX)
+}
+
+#[test]
+fn each_form_has_its_placeholder() {
+    for (text, expected) in [
+        ("order 17 of 1,234.56", "order <number> of <number>"),
+        ("at -1.5e-7 or x=-3", "at <number> or x=<number>"),
+        ("item17b, v2 and utf8", "item<number>b, v<number> and utf<number>"),
+        ("rows [1, 2, 3] and [4]", "rows [<number>] and [<number>]"),
+        ("line 1, column 2", "line <number>, column <number>"),
+        ("after 30.123s, 250ms, 1h30m or 5µs.", "after <duration>, <duration>, <duration> or <duration>."),
+        ("5 months", "<number> months"),
+        ("2026-01-02T03:04:05.678Z", "<time>"),
+        ("2026-01-02 03:04:05 +0100: bad", "<time>: bad"),
+        ("2026-01-02 03:04:05,123 bad", "<time> bad"),
+        ("on 2026-01-02 or 2026/01/02", "on <time> or <time>"),
+        ("[02/Jan/2026:03:04:05 +0000] x", "[<time>] x"),
+        ("Fri, 2 Jan 2026 03:04:05 GMT", "<time>"),
+        ("Fri Jan  2 03:04:05 2026", "<time>"),
+        ("Jan 2 03:04:05 host", "<time> host"),
+        ("20260102T030405Z", "<time>"),
+        ("03:04:05.678 it broke", "<time> it broke"),
+        ("in May 5 failed", "in May <number> failed"),
+        ("id 67e55044-10b1-426f-9247-bb680e5fe0c8.", "id <uuid>."),
+        ("at 0x7f3a, commit 9fceb02d0ae598e9", "at <hex>, commit <hex>"),
+        ("deadbeef is a word", "deadbeef is a word"),
+        ("request 01HV5Z3K9QW8XJ2M4N6P7R8S9T", "request <id>"),
+        ("10.0.0.7:5432 refused", "<ip>:<number> refused"),
+        ("[fe80::1:2]:5672 refused", "[<ip>]:<number> refused"),
+        ("std::io::Error, add::feed", "std::io::Error, add::feed"),
+        ("mail to ann.b+c@example.org.", "mail to <email>."),
+        (
+            "https://a.example/v1/orders/AB-17/x?page=2&q=a) ok",
+            "https://a.example/v<number>/orders/<id>/x?<query>) ok",
+        ),
+        ("really? yes", "really? yes"),
+        ("missing field `price` at 'x' in \"a b\"", "missing field `<text>` at '<text>' in \"<text>\""),
+        ("one of `a`, `b`, `c`", "one of `<text>`"),
+        (r#"body "{\"id\": \"a\"}" it"#, "body \"<text>\" it"),
+        (r#"{\"id\": \"a\"}"#, r#"{\"<text>\": \"<text>\"}"#),
+        ("can't read the users' data", "can't read the users' data"),
+        ("an \"open quote", "an \"open quote"),
+        ("two\n\t lines\u{1b}[K", "two lines [K"),
+        ("größe 5 für Zoë", "größe <number> für Zoë"),
+        ("", ""),
+    ] {
+        assert_eq!(masked(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_long_text_is_cut_and_stays_so() {
+    let text = "no answer from 17 ".repeat(1000);
+    let once = masked(&text);
+    assert!(once.len() <= MAX && once.ends_with('…'), "{once}");
+    assert_eq!(masked(&once), once);
+}
+
+/// Texts that are made to be looked through again and again. A scan that is not linear takes minutes for these.
+#[test]
+fn the_time_is_linear() {
+    const LENGTH: usize = 1 << 17;
+    for part in [
+        "a-", "a.b@", "\"", "'a", "\\\"", "\\", "1m", "1,", "1, ", "/1", "://?", "a:", "1:", "<", "Jan ",
+        "é", "1e", "<text>'",
+    ] {
+        // Without a limit, so that the whole text is masked.
+        let text = part.repeat(LENGTH / part.len());
+        mask(&text, usize::MAX);
+    }
+}
+
+/// Pieces that forms are made of, so that random texts come close to them.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "[0-9]{1,13}",
+        "[a-fA-F0-9]{1,12}",
+        "[-:./,@?&=+<>()\\[\\]{}\"'`\\\\ _%#…é]",
+        prop::sample::select(vec![
+            "://",
+            "http://",
+            "<number>",
+            "<text>",
+            "<id>",
+            "Jan",
+            "Fri, ",
+            "ms",
+            "s",
+            "T",
+            "Z",
+            " GMT",
+            "::",
+            "0x",
+            "\\\"",
+            "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa",
+            "2026-01-02",
+            "10.0.0.7",
+            "a@b.c",
+            ", ",
+            "can't",
+            "v1",
+            "\n",
+        ])
+        .prop_map(str::to_owned),
+        any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn masking_twice_is_masking_once(text in pieces(), max in 8_usize..200) {
+        for max in [max, usize::MAX] {
+            let once = mask(&text, max);
+            prop_assert!(once.len() <= max);
+            prop_assert_eq!(mask(&once, max), once.clone(), "{:?}", text);
+        }
+    }
+
+    #[test]
+    fn no_digit_is_left(text in pieces()) {
+        prop_assert!(!mask(&text, usize::MAX).bytes().any(|byte| byte.is_ascii_digit()));
+    }
+
+    /// `0x` is a mark, and no number.
+    #[test]
+    fn the_values_of_digits_do_not_count(text in pieces(), seed in any::<u64>()) {
+        let mut seed = seed;
+        let mut other = |c: char| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if matches!(c, '1'..='9') { char::from(b'1' + (seed >> 60) as u8 % 9) } else { c }
+        };
+        let changed: String = text.chars().map(&mut other).collect();
+        prop_assert_eq!(masked(&changed), masked(&text), "{:?} {:?}", text, changed);
+    }
+
+    #[test]
+    fn numbers_never_split_a_group(
+        words in prop::collection::vec("[a-z]{1,9}", 4),
+        between in prop::collection::vec(prop::sample::select(vec![" ", "=", ": ", " (", " [", "#", "_"]), 3),
+        numbers in prop::collection::vec(number(), 6),
+    ) {
+        let text = |numbers: &[String]| {
+            let mut text = words[0].clone();
+            for index in 0..3 {
+                text += &[between[index], &numbers[index], " ", &words[index + 1]].concat();
+            }
+            masked(&text)
+        };
+        prop_assert_eq!(text(&numbers[..3]), text(&numbers[3..]));
+    }
+}
+
+/// A number as programs print it.
+fn number() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<u8>().prop_map(|number| number.to_string()),
+        any::<u64>().prop_map(|number| number.to_string()),
+        any::<u128>().prop_map(|number| number.to_string()),
+        (-1e9..1e9).prop_map(|number: f64| number.abs().to_string()),
+    ]
+}

@@ -1,0 +1,87 @@
+//! Snapshots of a shelf.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`options`] | how much of a shelf is read |
+//! | [`fold`] | entries are folded into a snapshot; pure |
+//! | [`read`] | the shelf is read |
+
+mod fold;
+mod options;
+mod read;
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+pub use fold::SnapshotFold;
+pub use options::SnapshotOptions;
+pub use read::snapshot;
+use redrive_core::{EntryHandle, Shelf};
+
+use crate::group::{GroupId, Template};
+
+/// What is on a shelf, by reason and by group of failures. Made by [`snapshot`], or by a [`SnapshotFold`].
+///
+/// Its size is bounded by the [options](SnapshotOptions), not by the shelf: it contains no message.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ShelfSnapshot {
+    /// The shelf.
+    pub shelf: Shelf,
+    /// Number of entries that were read.
+    pub count: u64,
+    /// Since when the entry that has been on the shelf longest is there, or when it failed, if only that is known. `None`: no
+    /// entry tells.
+    pub oldest: Option<SystemTime>,
+    /// Number of entries of each [reason](redrive_core::Shelved::reason), cut to 128 bytes. The empty reason: entries that tell
+    /// none.
+    pub by_reason: BTreeMap<String, u64>,
+    /// The groups, largest first.
+    pub groups: Vec<GroupSummary>,
+    /// Number of entries that are in no group and under no reason here, because the snapshot has as many groups or reasons as it
+    /// [may](SnapshotOptions::groups).
+    pub left_out: LeftOut,
+    /// True if the shelf has more entries than the [limit](SnapshotOptions::limit). The entries that were read are the first ones:
+    /// the oldest, if the broker keeps an order.
+    pub truncated: bool,
+}
+
+/// Number of entries that were counted and not told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// Entries that are in none of the groups.
+    pub of_groups: u64,
+    /// Entries that are under none of the reasons.
+    pub of_reasons: u64,
+}
+
+/// The entries of a shelf that failed alike.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct GroupSummary {
+    /// Id of the group.
+    pub id: GroupId,
+    /// What its failures have in common.
+    pub template: Template,
+    /// Number of entries.
+    pub count: u64,
+    /// Time of the first failure, as in [`ShelfSnapshot::oldest`]. `None`: no entry of the group tells.
+    pub first_seen: Option<SystemTime>,
+    /// Time of the last failure.
+    pub last_seen: Option<SystemTime>,
+    /// The first entry of the group that was read.
+    pub sample: Sample,
+}
+
+/// One entry of a group, without its message.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Handle of the entry.
+    pub handle: EntryHandle,
+    /// Id of its message, cut to 256 bytes.
+    pub message_id: Option<String>,
+    /// Text of its failure, or the broker's description without secrets, cut to 1024 bytes.
+    pub text: Option<String>,
+}

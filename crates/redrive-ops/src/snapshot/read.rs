@@ -1,0 +1,64 @@
+//! Reads a shelf.
+
+use std::ops::ControlFlow;
+
+use redrive_core::{Shelf, Shelved, Shelves, TransportError};
+
+use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
+
+/// Reads a shelf once, in one [scan](Shelves::scan), into a snapshot. The entries stay where they are.
+///
+/// An entry that comes or goes meanwhile may be counted or not. What a look at a shelf costs, and whether it holds entries for a
+/// moment, is the broker's: see the page of the transport.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redrive_core::BoxError> {
+/// use redrive_core::{Consumer, DeadLetterBackoff, Message, NoRetry, Shelf};
+/// use redrive_memory::MemoryBroker;
+/// use redrive_ops::{SnapshotOptions, snapshot};
+///
+/// let broker = MemoryBroker::new();
+/// for order in 1..=3 {
+///     broker.publish("orders", Message::new(order.to_string()))?;
+/// }
+/// let fails = async |order: String| Err::<(), _>(format!("order {order} has no address"));
+/// # let fails = |order: String| async move { Err::<(), _>(format!("order {order} has no address")) };
+/// let done = async { while broker.depth("orders") > 0 { tokio::task::yield_now().await } };
+/// Consumer::new(broker.transport("orders")).layer(DeadLetterBackoff::new(NoRetry)).handler(fails).run_until(done).await?;
+///
+/// let snapshot = snapshot(&broker.shelves("orders"), Shelf::DeadLetter, &SnapshotOptions::new()).await?;
+/// assert_eq!(snapshot.count, 3);
+/// for group in &snapshot.groups {
+///     println!("{} {} × {}: {}", group.id, group.count, group.template.reason(), group.template.text());
+/// }
+/// assert_eq!(snapshot.groups[0].template.text(), "order <number> has no address");
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// If the broker cannot be reached.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the look at the shelf. Nothing is lost; on RabbitMQ a delivery is counted for each entry that was read.
+pub async fn snapshot(
+    shelves: &dyn Shelves,
+    shelf: Shelf,
+    options: &SnapshotOptions,
+) -> Result<ShelfSnapshot, TransportError> {
+    let mut fold = SnapshotFold::new(shelf, options);
+    let mut truncated = false;
+    let mut each = |entry: Shelved| {
+        // One more than may be read tells whether there is more.
+        truncated = fold.count() == options.limit;
+        if truncated {
+            return ControlFlow::Break(());
+        }
+        fold.add(&entry);
+        ControlFlow::Continue(())
+    };
+    shelves.scan(shelf, &mut each).await?;
+    Ok(fold.finish(truncated))
+}
