@@ -2,6 +2,7 @@
 
 mod by_marker;
 mod chain;
+mod known;
 mod mark;
 mod marker;
 mod pattern;

@@ -65,7 +65,8 @@ impl ByType {
         self.classed(move |error: &E| ErrorClass::Throttled(wait(error)))
     }
 
-    /// Errors of this type are of the class that `class` answers; for types whose values differ in that.
+    /// Errors of this type are of the class that `class` answers; for types whose values differ in that. It may answer an `Option`:
+    /// with `None` this rule says nothing about the error, and the next rule or the next cause is asked.
     ///
     /// ```
     /// use std::io;
@@ -77,11 +78,12 @@ impl ByType {
     /// });
     /// assert_eq!(by_type.classify(&io::Error::from(io::ErrorKind::NotFound)), ErrorClass::Permanent);
     /// ```
-    pub fn classed<E: Error + 'static>(
+    pub fn classed<E: Error + 'static, C: Into<Option<ErrorClass>>>(
         mut self,
-        class: impl Fn(&E) -> ErrorClass + Send + Sync + 'static,
+        class: impl Fn(&E) -> C + Send + Sync + 'static,
     ) -> Self {
-        self.rules.push(Box::new(move |error| error.downcast_ref::<E>().map(&class)));
+        self.rules
+            .push(Box::new(move |error| error.downcast_ref::<E>().and_then(|error| class(error).into())));
         self
     }
 
@@ -133,6 +135,23 @@ mod tests {
         assert_eq!(by_type.classify(&Wrapped(error())), ErrorClass::Transient);
         assert_eq!(by_type.classify(&Wrapped(Wrapped(error()))), ErrorClass::Transient);
         assert_eq!(by_type.classify(&Wrapped(Wrapped(Wrapped(error())))), ErrorClass::Transient);
+    }
+
+    #[test]
+    fn a_rule_that_says_nothing_is_passed_over() {
+        let by_type = ByType::new()
+            .classed(|error: &io::Error| {
+                (error.kind() == io::ErrorKind::NotFound).then_some(ErrorClass::Permanent)
+            })
+            .classed(|error: &io::Error| {
+                (error.kind() == io::ErrorKind::TimedOut).then_some(ErrorClass::Permanent)
+            })
+            .or_else(|_: &(dyn Error + 'static)| ErrorClass::Throttled(Duration::ZERO));
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::TimedOut] {
+            assert_eq!(by_type.classify(&io::Error::from(kind)), ErrorClass::Permanent);
+        }
+        let other = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(by_type.classify(&other), ErrorClass::Throttled(Duration::ZERO));
     }
 
     #[test]
