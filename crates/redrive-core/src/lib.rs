@@ -22,6 +22,8 @@ mod layers;
 mod message;
 mod needs;
 mod operate;
+#[cfg(feature = "config")]
+mod options;
 mod publisher;
 mod redact;
 mod retry;
@@ -72,6 +74,8 @@ pub use operate::{
     EntryHandle, EntryOutcome, EntryResult, ParseCursorError, ParseHandleError, Selection, ShelfCursor,
     ShelfPage, ShelfReport, Shelved, Shelves, edited,
 };
+#[cfg(feature = "config")]
+pub use options::{ConsumerOptions, OptionsError, ShelfQueues};
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};

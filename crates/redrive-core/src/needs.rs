@@ -32,6 +32,9 @@ pub struct Needs {
     pub concurrency: usize,
     /// Maximum time from a delivery to its settlement; `None`: not known.
     pub longest_hold: Option<Duration>,
+    /// Maximum time that one request for messages waits, where the transport [polls](Facts::polls); `None`: what the transport
+    /// chooses.
+    pub max_wait_time: Option<Duration>,
 }
 
 impl Needs {
@@ -56,6 +59,7 @@ impl Needs {
         self.prefetch = self.prefetch.max(other.prefetch);
         self.concurrency = self.concurrency.max(other.concurrency);
         self.longest_hold = self.longest_hold.max(other.longest_hold);
+        self.max_wait_time = self.max_wait_time.max(other.max_wait_time);
         self
     }
 
@@ -181,6 +185,16 @@ impl Needs {
         }
         doubtful
     }
+
+    /// Returns the sentence about a setting that has no effect on this broker. It harms nothing.
+    pub(crate) fn unused(&self, queue: &str, facts: &Facts) -> Option<String> {
+        let wait = self.max_wait_time.filter(|_| !facts.polls)?;
+        Some(format!(
+            "the longest wait of one receive of queue `{queue}`, {} (`MaxWaitTime`), has no effect: {} pushes deliveries, and no              request waits for them; leave the setting out",
+            humantime::format_duration(wait),
+            facts.system,
+        ))
+    }
 }
 
 /// Returns the wanted number of deliveries, kept below the broker's limit.
@@ -218,6 +232,18 @@ mod tests {
         facts.limits.hold = Some(Duration::from_secs(60));
         let said = needs.doubtful("orders", &facts).remove(0);
         assert!(said.contains("orders") && said.contains("1m"), "{said}");
+    }
+
+    #[test]
+    fn a_wait_that_no_request_has_is_named() {
+        let mut facts = Facts::new("test");
+        assert_eq!(Needs::none().unused("orders", &facts), None);
+        let needs = Needs { max_wait_time: Some(Duration::from_secs(5)), ..Needs::none() };
+        let said = needs.and(Needs::none()).unused("orders", &facts).expect("nothing waits");
+        assert!(said.contains("orders") && said.contains("5s") && said.contains("no effect"), "{said}");
+        facts.polls = true;
+        let needs = Needs { max_wait_time: Some(Duration::from_secs(5)), ..Needs::none() };
+        assert_eq!(needs.unused("orders", &facts), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The transport: what a consumer sees of a queue or subscription.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 #[cfg(feature = "entra")]
 use azure_core::credentials::TokenCredential;
@@ -144,10 +145,10 @@ impl ServiceBus {
     }
 
     /// Starts the tasks that take deliveries.
-    fn start_intakes(&self) {
+    fn start_intakes(&self, max_wait_time: Option<Duration>) {
         let mut intakes = self.intakes.lock().unwrap_or_else(PoisonError::into_inner);
         for entity in self.shared.options.sources() {
-            let origin = Origin::new(Arc::clone(&self.shared), entity);
+            let origin = Origin::new(Arc::clone(&self.shared), entity, max_wait_time);
             match self.shared.options.sessions {
                 None => intakes.push(tokio::spawn(Intake::new(origin, self.inbox.source()).run())),
                 Some(sessions) => {
@@ -234,7 +235,7 @@ impl Transport for ServiceBus {
         topology::verify(&self.shared).await?;
         self.shared.locks.tell(signals);
         *opened = true;
-        self.start_intakes();
+        self.start_intakes(needs.max_wait_time);
         let most = self.shared.options.most_in_hand(needs.prefetch);
         Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.shared.options.facts()))
     }

@@ -58,6 +58,7 @@
 //! | `ops` | for operators: groups of failures, snapshots of shelves |
 //! | `ops-exporter` | the same, and metrics of shelves as text for Prometheus |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
+//! | `config` | `ConsumerOptions` and `ShelfQueues`: options from a section of a configuration, by serde |
 //! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |
 //! | `metrics` (default) | [`telemetry`]: metrics of a consumer, on the `metrics` facade |
 //! | `opentelemetry` | the same on OpenTelemetry, and links between the spans of one message |
@@ -82,6 +83,8 @@ pub use redrive_core::{
     Transport, TransportError, TransportErrorKind, TypedHeader, UnknownKey, Value, WithStage, chain,
     header_names, into_box_error, millis, mins, redact, secs,
 };
+#[cfg(feature = "config")]
+pub use redrive_core::{ConsumerOptions, OptionsError, ShelfQueues};
 #[cfg(feature = "json")]
 pub use redrive_core::{Json, JsonCodec};
 #[cfg(feature = "tower")]
@@ -168,6 +171,11 @@ mod pages {
     mod observability {}
     #[doc = include_str!("../../../docs/errors.md")]
     mod errors {}
+    #[doc = include_str!("../../../docs/classifying-errors.md")]
+    mod classifying_errors {}
+    #[cfg(feature = "config")]
+    #[doc = include_str!("../../../docs/configuration.md")]
+    mod configuration {}
     #[doc = include_str!("../../../docs/layers.md")]
     mod layers {}
     #[doc = include_str!("../../../docs/batches.md")]

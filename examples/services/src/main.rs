@@ -8,6 +8,7 @@
 //! `broker.transport("orders")`.
 
 mod batches;
+mod configured;
 mod deciding;
 mod extractors;
 mod health;
@@ -23,13 +24,15 @@ async fn main() -> Result<(), BoxError> {
     let broker = MemoryBroker::new();
     match std::env::args().nth(1).as_deref() {
         Some("batches") => batches::run(&broker).await,
+        Some("configured") => configured::run(&broker).await,
         Some("deciding") => deciding::run(&broker).await,
         Some("extractors") => extractors::run(&broker).await,
         Some("health") => health::run(&broker).await,
         Some("kinds") => kinds::run(&broker).await,
         Some("operator") => operator::run(&broker).await,
         Some("publishing") => publishing::run(&broker).await,
-        _ => Err("which one? batches, deciding, extractors, health, kinds, operator, publishing".into()),
+        _ => Err("which one? batches, configured, deciding, extractors, health, kinds, operator, publishing"
+            .into()),
     }
 }
 

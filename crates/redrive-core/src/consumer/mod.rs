@@ -108,9 +108,12 @@ pub(crate) struct Settings {
 
 pub(crate) type Redactor = dyn Fn(&str) -> String + Send + Sync;
 
+/// Without the type of the transport.
+pub(crate) const DEFAULT_CONCURRENCY: u16 = 16;
+
 impl<T: Transport> Consumer<T> {
     /// Default of [`concurrency`](Consumer::concurrency).
-    pub const DEFAULT_CONCURRENCY: usize = 16;
+    pub const DEFAULT_CONCURRENCY: usize = DEFAULT_CONCURRENCY as usize;
     /// Default of [`grace`](Consumer::grace).
     pub const DEFAULT_GRACE: Duration = Duration::from_secs(30);
     /// Default of [`remember`](Consumer::remember).
@@ -148,6 +151,14 @@ impl<T: Transport, L> Consumer<T, L> {
     /// concurrency.
     pub fn prefetch(mut self, deliveries: u32) -> Self {
         self.settings.prefetch = Some(deliveries.max(1));
+        self
+    }
+
+    /// Sets the longest wait of one request for messages, where the transport asks for them: a request that got none by then is
+    /// followed by the next. A broker that pushes deliveries knows no such wait; the consumer then logs at its start that the setting
+    /// has no effect. Default: what the transport chooses.
+    pub fn max_wait_time(mut self, wait: Duration) -> Self {
+        self.settings.needs.max_wait_time = Some(wait);
         self
     }
 

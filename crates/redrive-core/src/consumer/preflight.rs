@@ -27,7 +27,7 @@ impl Preflight {
         }
     }
 
-    /// Logs what the broker does not honour, or may not honour. A transport refuses to open with unmet needs. If the broker
+    /// Logs what the broker does not honour, may not honour, or has no use for. A transport refuses to open with unmet needs. If the broker
     /// changes later, the consumer goes on: stopping would help nobody.
     pub(super) fn log(&self, facts: &Facts) {
         let queue = &self.queue;
@@ -36,6 +36,9 @@ impl Preflight {
         }
         for doubt in self.doubtful(facts) {
             tracing::warn!(queue, "{doubt}");
+        }
+        if let Some(unused) = self.needs.unused(queue, facts) {
+            tracing::info!(queue, "{unused}");
         }
     }
 

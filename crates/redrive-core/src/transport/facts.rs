@@ -22,6 +22,9 @@ pub struct Facts {
     pub limits: Limits,
     /// Whether it moves messages onto the dead-letter shelf itself. The plan of a settlement acts on it.
     pub dead_letter: NativeDeadLetter,
+    /// Whether the transport asks for messages by requests that wait ([`Needs::max_wait_time`](crate::Needs::max_wait_time)), instead
+    /// of having them pushed.
+    pub polls: bool,
 }
 
 /// How a broker holds messages back.
@@ -92,7 +95,7 @@ pub struct HeaderLimit {
 
 impl Facts {
     /// The facts of a broker without limits: a start to change from. It delays a copy for any time and does not lose it, counts
-    /// deliveries and not releases, and dead-letters nothing by itself.
+    /// deliveries and not releases, dead-letters nothing by itself, and pushes deliveries.
     ///
     /// ```
     /// use redrive_core::Facts;
@@ -108,6 +111,7 @@ impl Facts {
             counting: Counting { deliveries: true, releases: false },
             limits: Limits { deliveries: None, in_flight: None, hold: None, headers: None },
             dead_letter: NativeDeadLetter::No,
+            polls: false,
         }
     }
 }

@@ -121,6 +121,19 @@ mod tests {
         Options::new("orders").argument("x-max-length", 2_i64).check().unwrap();
     }
 
+    #[cfg(feature = "config")]
+    #[test]
+    fn a_configuration_names_the_shelves_that_it_names() {
+        let mut queues = redrive_core::ShelfQueues::default();
+        queues.dead_letter_queue = Some("failed".to_owned());
+        let names = Options::new("orders").shelves(queues).plan().unwrap().names;
+        assert_eq!((&*names.dead_letters, &*names.parking), ("failed", "orders--parking-lot"));
+        let mut queues = redrive_core::ShelfQueues::default();
+        queues.parking_queue = Some("parked".to_owned());
+        let names = Options::new("orders").dead_letter_queue("kept").shelves(queues).plan().unwrap().names;
+        assert_eq!((&*names.dead_letters, &*names.parking), ("kept", "parked"));
+    }
+
     #[test]
     fn dead_letters_go_one_way_and_exchanges_have_names() {
         for options in [

@@ -115,6 +115,19 @@ impl Options {
         self
     }
 
+    /// Sets the names of both shelves' queues that a configuration has: [`dead_letter_queue`](Self::dead_letter_queue) and
+    /// [`parking_queue`](Self::parking_queue).
+    #[cfg(feature = "config")]
+    pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
+        if let Some(name) = queues.dead_letter_queue {
+            self = self.dead_letter_queue(name);
+        }
+        if let Some(name) = queues.parking_queue {
+            self = self.parking_queue(name);
+        }
+        self
+    }
+
     /// Other work queues whose dead letters rest on the same shelves. A redrive sends a message back to the one of them that
     /// its `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone decides
     /// nothing, because any publisher can write it.

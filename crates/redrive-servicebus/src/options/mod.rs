@@ -33,6 +33,7 @@ pub struct Options {
     pub(crate) entity: Entity,
     pub(crate) retry_queue: Option<String>,
     pub(crate) parking_queue: Option<String>,
+    pub(crate) dead_letter_queue: Option<String>,
     pub(crate) prefetch_count: Option<u32>,
     pub(crate) max_delivery_count: u32,
     pub(crate) max_wait_time: Duration,
@@ -102,6 +103,7 @@ impl Options {
             entity: entity.into(),
             retry_queue: None,
             parking_queue: None,
+            dead_letter_queue: None,
             prefetch_count: None,
             max_delivery_count: 10,
             max_wait_time: Duration::from_secs(5),
@@ -129,6 +131,15 @@ impl Options {
     /// The queue that parked messages are moved to. By default they stay in the dead-letter queue, marked.
     pub fn parking_queue(mut self, name: impl Into<String>) -> Self {
         self.parking_queue = Some(name.into());
+        self
+    }
+
+    /// The queues of the shelves, as a configuration names them. By AMQP only the parking shelf has one: dead letters are in the
+    /// entity's own dead-letter queue, and a transport with another name for it does not connect.
+    #[cfg(feature = "config")]
+    pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
+        self.parking_queue = queues.parking_queue.or(self.parking_queue);
+        self.dead_letter_queue = queues.dead_letter_queue.or(self.dead_letter_queue);
         self
     }
 
@@ -240,7 +251,7 @@ impl Options {
     pub(crate) fn dead_letter_target(&self) -> Option<&str> {
         #[cfg(feature = "rest")]
         if self.backend == Backend::Rest {
-            return self.rest.dead_letter_queue.as_deref();
+            return self.dead_letter_queue.as_deref();
         }
         None
     }

@@ -5,7 +5,7 @@ use redrive_core::{
 };
 use redrive_transport::header_size;
 
-use super::{Options, ReceiveMode};
+use super::{Backend, Options, ReceiveMode};
 use crate::entity::Entity;
 
 /// The most bytes that properties and headers of a copy may take: Service Bus allows 64 KiB, written a little longer.
@@ -25,6 +25,12 @@ impl Options {
         let entity = &self.entity;
         #[cfg(feature = "rest")]
         self.check_rest()?;
+        if self.backend == Backend::Amqp && self.dead_letter_queue.is_some() {
+            return Err(refused(format!(
+                "`dead_letter_queue` is for the REST API only: by AMQP dead letters of `{entity}` go to its own dead-letter queue; \
+                 leave it out"
+            )));
+        }
         if self.receive_mode == ReceiveMode::ReceiveAndDelete {
             return Err(refused(format!(
                 "`{entity}` cannot be consumed by `ReceiveAndDelete`: a message would be gone when its handler fails or the \
@@ -172,6 +178,26 @@ mod tests {
         let options = Options::new("orders").receive_mode(ReceiveMode::ReceiveAndDelete);
         let error = options.check(None).expect_err("it loses messages").to_string();
         assert!(error.contains("gone") && error.contains("PeekLock"), "{error}");
+    }
+
+    #[test]
+    fn amqp_needs_no_queue_for_dead_letters() {
+        let mut options = Options::new("orders");
+        options.dead_letter_queue = Some("dead".to_owned());
+        let error = options.check(None).expect_err("it would do nothing").to_string();
+        assert!(error.contains("leave it out"), "{error}");
+    }
+
+    #[cfg(feature = "config")]
+    #[test]
+    fn a_configuration_names_the_shelves_that_have_queues() {
+        let mut queues = redrive_core::ShelfQueues::default();
+        queues.parking_queue = Some("parked".to_owned());
+        let options = Options::new("orders").shelves(queues.clone());
+        assert!(options.check(None).is_ok());
+        assert_eq!(options.parking_queue.as_deref(), Some("parked"));
+        queues.dead_letter_queue = Some("dead".to_owned());
+        assert!(Options::new("orders").shelves(queues).check(None).is_err(), "by AMQP it would do nothing");
     }
 
     #[test]

@@ -14,14 +14,13 @@ const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// The options that only the REST API has.
 #[derive(Clone, Debug)]
 pub(crate) struct RestOptions {
-    pub(crate) dead_letter_queue: Option<String>,
     pub(crate) poll_wait: Duration,
     pub(crate) polls: usize,
 }
 
 impl Default for RestOptions {
     fn default() -> Self {
-        Self { dead_letter_queue: None, poll_wait: Duration::from_secs(10), polls: 8 }
+        Self { poll_wait: Duration::from_secs(10), polls: 8 }
     }
 }
 
@@ -30,11 +29,12 @@ impl Options {
     /// cannot dead-letter, and only with that. It must exist, and nobody may consume it. Give it the largest
     /// `MaxDeliveryCount`, and no time to live: looking at it counts.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
-        self.rest.dead_letter_queue = Some(name.into());
+        self.dead_letter_queue = Some(name.into());
         self
     }
 
-    /// How long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s. Default: 10 s. An empty queue
+    /// How long one request of [`Backend::Rest`] waits for a message, in whole seconds, at least 1 s; less where the consumer asks
+    /// for less ([`Needs::max_wait_time`](redrive_core::Needs::max_wait_time)). Default: 10 s. An empty queue
     /// costs one request in this time. A pause and the close wait for it.
     pub fn poll_wait(mut self, wait: Duration) -> Self {
         self.rest.poll_wait = wait.clamp(Duration::from_secs(1), Duration::from_secs(60));
@@ -56,14 +56,7 @@ impl Options {
                 self.entity
             )));
         }
-        let Some(queue) = &self.rest.dead_letter_queue else { return Ok(()) };
-        if self.backend != Backend::Rest {
-            return Err(refused(format!(
-                "`dead_letter_queue` is for the REST API only: by AMQP dead letters of `{}` go to its own dead-letter queue; \
-                 leave it out",
-                self.entity
-            )));
-        }
+        let Some(queue) = &self.dead_letter_queue else { return Ok(()) };
         let read = self.sources().into_iter().any(|source| source.path().eq_ignore_ascii_case(queue));
         if read || self.parking_queue.as_ref().is_some_and(|parking| parking.eq_ignore_ascii_case(queue)) {
             return Err(refused(format!(
@@ -76,7 +69,7 @@ impl Options {
 
     /// What the REST API cannot do for a consumer: one sentence each, with what to do.
     pub(crate) fn unmet_by_rest(&self) -> Option<String> {
-        let missing = self.backend == Backend::Rest && self.rest.dead_letter_queue.is_none();
+        let missing = self.backend == Backend::Rest && self.dead_letter_queue.is_none();
         missing.then(|| {
             format!(
                 "the REST API cannot dead-letter a message of `{}`: name an ordinary queue that dead letters are moved to, \
@@ -90,6 +83,7 @@ impl Options {
         if self.backend == Backend::Rest {
             facts.dead_letter = NativeDeadLetter::No;
             facts.counting.releases = true;
+            facts.polls = true;
             facts.limits.headers = Some(HeaderLimit::new(MAX_HEADER_BYTES, header_size));
         }
     }
@@ -128,17 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn amqp_needs_no_queue_for_dead_letters() {
-        let error =
-            check(&Options::new("orders").dead_letter_queue("dead")).expect_err("it would do nothing");
-        assert!(error.to_string().contains("leave it out"), "{error}");
-    }
-
-    #[test]
     fn what_it_can_do_is_declared() {
         let options = Options::new("orders");
         let (amqp, rest) = (options.facts(), options.backend(Backend::Rest).facts());
         assert_eq!((amqp.dead_letter.is_possible(), rest.dead_letter.is_possible()), (true, false));
         assert_eq!((amqp.counting.releases, rest.counting.releases), (false, true));
+        assert_eq!((amqp.polls, rest.polls), (false, true));
     }
 }

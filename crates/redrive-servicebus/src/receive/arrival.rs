@@ -1,7 +1,7 @@
 //! What every intake does with a message that arrives.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use redrive_core::{Delivery, Received};
 use redrive_transport::LossSignal;
@@ -27,6 +27,8 @@ pub(crate) struct Origin {
     pub(crate) shared: Arc<Shared>,
     pub(crate) entity: Entity,
     pub(crate) path: Arc<str>,
+    /// The longest wait of one request for messages, as the consumer asks for it.
+    pub(crate) max_wait_time: Option<Duration>,
 }
 
 /// What an intake knows of a message that it took.
@@ -48,9 +50,9 @@ pub(crate) struct Counts {
 }
 
 impl Origin {
-    pub(crate) fn new(shared: Arc<Shared>, entity: Entity) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, entity: Entity, max_wait_time: Option<Duration>) -> Self {
         let path = entity.path().into();
-        Self { shared, entity, path }
+        Self { shared, entity, path, max_wait_time }
     }
 
     /// Hands a message on to the consumer.

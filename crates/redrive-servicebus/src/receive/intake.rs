@@ -91,6 +91,9 @@ impl Intake {
         };
         let mut receiver = wire.receiver(&self.origin.path).await?;
         let in_flight = Arc::new(InFlight::default());
+        if let Some(longest) = self.origin.max_wait_time {
+            receiver.wait_at_most(longest);
+        }
         receiver.allow(limit).await?;
         info!(entity = %self.origin.path, limit, "attached");
         self.origin.shared.locks.tell_connection(Ok(()));

@@ -113,6 +113,11 @@ pub(crate) trait WireReceiver: Debug + Send + Sync {
     /// client library takes what then is too much for a fault of the broker.
     async fn allow(&mut self, more: u32) -> Result<(), WireError>;
 
+    /// Lets a request for messages wait no longer than this. Where messages are pushed, no request waits.
+    fn wait_at_most(&mut self, longest: Duration) {
+        let _ = longest;
+    }
+
     /// Asks the broker to hand out what it is about to, and then no more.
     async fn drain(&mut self) -> Result<(), WireError>;
 

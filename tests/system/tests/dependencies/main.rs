@@ -46,6 +46,7 @@ const CORE_STANDS_ON: &[&str] = &[
     "pin-project-lite",
     "serde",
     "serde_json",
+    "serde_path_to_error",
     "thiserror",
     "tokio",
     "tower",

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
-use super::{Arrived, Handle, Inner, WireError, WireReceiver, lock};
+use super::{Arrived, Handle, Inner, SHORTEST_WAIT, WireError, WireReceiver, lock};
 
 /// How much longer than it should a waiting request may take before a pause goes on without it.
 const LATE: Duration = Duration::from_secs(10);
@@ -42,6 +42,8 @@ struct Room {
     arrived: u32,
     /// No more requests.
     ending: bool,
+    /// The longest wait of a request, where the consumer asks for less than the options.
+    longest_wait: Option<Duration>,
 }
 
 impl RestReceiver {
@@ -98,6 +100,10 @@ impl WireReceiver for RestReceiver {
         Ok(())
     }
 
+    fn wait_at_most(&mut self, longest: Duration) {
+        lock(&self.shared.room).longest_wait = Some(longest.max(SHORTEST_WAIT));
+    }
+
     async fn drain(&mut self) -> Result<(), WireError> {
         self.end();
         // What comes even later is kept for the next receiver, or given back at the close.
@@ -146,12 +152,11 @@ impl Feed {
             match self.missing(polls.len()) {
                 None if polls.is_empty() => return,
                 Some(missing) if !rests => {
+                    let wait = self.poll_wait();
                     for _ in 0..missing.min(width.saturating_sub(polls.len())) {
                         let (inner, source) = (Arc::clone(&self.inner), Arc::clone(&self.source));
                         let asked_at = Instant::now();
-                        polls.spawn(
-                            async move { (asked_at, inner.peek_lock(&source, inner.poll_wait).await) },
-                        );
+                        polls.spawn(async move { (asked_at, inner.peek_lock(&source, wait).await) });
                     }
                 }
                 _ => {}
@@ -165,7 +170,7 @@ impl Feed {
                     Ok((asked_at, Ok(None))) => {
                         width = 1;
                         // One that did not wait as long as it was asked to must not be asked again and again.
-                        not_before = asked_at + self.inner.poll_wait;
+                        not_before = asked_at + self.poll_wait();
                     }
                     Ok((_, Err(error))) => {
                         // The intake makes another receiver. Messages of requests that are still waiting are kept for that one.
@@ -187,6 +192,11 @@ impl Feed {
         let room = lock(&self.shared.room);
         let wanted = usize::try_from(room.allowed.saturating_sub(room.arrived)).unwrap_or(usize::MAX);
         (!room.ending).then(|| wanted.saturating_sub(under_way))
+    }
+
+    fn poll_wait(&self) -> Duration {
+        let longest = lock(&self.shared.room).longest_wait;
+        longest.map_or(self.inner.poll_wait, |longest| longest.min(self.inner.poll_wait))
     }
 
     fn hand_on(&self, arrived: Arrived) {

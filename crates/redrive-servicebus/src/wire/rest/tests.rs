@@ -111,6 +111,24 @@ async fn empty_answers_are_not_asked_for_again_and_again() {
     assert!((5..=9).contains(&asked), "asked {asked} times in a minute");
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_wait_no_longer_than_the_consumer_asks() {
+    for (longest, asked_in_a_minute, timeout) in [(5, 11..=14, "timeout=5"), (30, 5..=9, "timeout=10")] {
+        let script = Script::new(Vec::new(), status(204));
+        let mut receiver = rest(&script).receiver("q").await.expect("it may be read");
+        receiver.wait_at_most(Duration::from_secs(longest));
+        receiver.allow(1).await.expect("there is room");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let asked = script.asked();
+        assert!(
+            asked_in_a_minute.contains(&asked.len()),
+            "{longest} s: asked {} times in a minute",
+            asked.len()
+        );
+        assert!(asked.last().is_some_and(|request| request.ends_with(timeout)), "{asked:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_is_no_text_arrives_and_its_message_can_be_settled() {
     let script = Script::new(vec![usual()], status(200));

@@ -1,0 +1,26 @@
+//! Why a section of a configuration is refused.
+
+/// A section of a configuration that is refused.
+///
+/// ```
+/// use redrive_core::ConsumerOptions;
+///
+/// let section = serde_json::json!({ "MaxDeliveryCount": 0 });
+/// let error = ConsumerOptions::from_deserializer(section).unwrap_err();
+/// assert!(error.to_string().starts_with("MaxDeliveryCount: 0 attempts would handle no message"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}{}{reason}", if path.is_empty() { "" } else { ": " })]
+#[non_exhaustive]
+pub struct OptionsError {
+    /// Where in the section, such as `Retry.Cap`; empty: the section itself.
+    pub path: String,
+    /// What is wrong there, and what to do.
+    pub reason: String,
+}
+
+impl OptionsError {
+    pub(super) fn at(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { path: path.into(), reason: reason.into() }
+    }
+}

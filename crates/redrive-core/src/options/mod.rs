@@ -1,0 +1,219 @@
+//! The options of a consumer as a section of a configuration, by the names that they have in other clients.
+
+mod error;
+mod retry;
+mod section;
+mod shelf_queues;
+mod values;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use tower_layer::Stack;
+
+pub use error::OptionsError;
+pub use shelf_queues::ShelfQueues;
+
+use self::retry::Retry;
+use self::section::section;
+use self::values::{Count, Flag, Wait};
+use crate::classify::ByPattern;
+use crate::consumer::{Consumer, DEFAULT_CONCURRENCY};
+use crate::layers::DeadLetterBackoff;
+use crate::service::StageLayer;
+use crate::transport::Transport;
+
+/// The options of a consumer, read by `serde` from a section of a configuration. [`Consumer::configured`] takes them.
+///
+/// | key | sets | default |
+/// |---|---|---|
+/// | `MaxConcurrentCalls` | [`Consumer::concurrency`] | 16 |
+/// | `MaxDeliveryCount` | the attempts of the retry policy, the first one included | 6 |
+/// | `MaxWaitTime` | [`Consumer::max_wait_time`] | none |
+/// | `PrefetchCount` | [`Consumer::prefetch`]; 0: nothing is fetched ahead | twice the concurrency |
+/// | `AutoComplete` | nothing: `false` is the only value | `false` |
+/// | `Retry` | the retry policy: `Policy`, `Base`, `Factor`, `Step`, `Cap`, `Deadline`, `Jitter`, or `Waits` | `Exponential`, from 50 ms to 1 min |
+/// | `PermanentPatterns` | the words of [`ByPattern`] | none |
+///
+/// Names are read in any case, with or without `_` and `-`: `MaxWaitTime`, `max_wait_time`, `MAX_WAIT_TIME`. Times are seconds as a
+/// number, or a text such as `30s`. Numbers may be text, as in environment variables. An unknown key is refused, and so is a
+/// section that contradicts itself.
+///
+/// ```
+/// use redrive_core::{Consumer, ConsumerOptions};
+///
+/// # async fn ship() {}
+/// # fn example<T: redrive_core::Transport>(transport: T) -> Result<(), redrive_core::BoxError> {
+/// let section = r#"{
+///     "MaxConcurrentCalls": 5,
+///     "MaxDeliveryCount": 3,
+///     "Retry": { "Policy": "Exponential", "Base": 1, "Cap": "1m" },
+///     "PermanentPatterns": ["invalid format", "no such item"]
+/// }"#;
+/// let options: ConsumerOptions = serde_json::from_str(section)?;
+/// let consumer = Consumer::new(transport).configured(options).handler(ship);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Section")]
+#[non_exhaustive]
+pub struct ConsumerOptions {
+    /// `MaxConcurrentCalls`: how many deliveries are handled at the same time; at least 1.
+    pub concurrency: usize,
+    /// `PrefetchCount`: how many deliveries may be in flight, those being handled included; `None`: twice the concurrency.
+    pub prefetch: Option<u32>,
+    /// `MaxWaitTime`: the longest wait of one request for messages.
+    pub max_wait_time: Option<Duration>,
+    /// `Retry`, `MaxDeliveryCount` and `PermanentPatterns` as the preset. What no key sets can be set here.
+    ///
+    /// ```
+    /// # use redrive_core::ConsumerOptions;
+    /// # fn example(mut options: ConsumerOptions) {
+    /// options.preset = options.preset.poison_after(5).park_exhausted();
+    /// # }
+    /// ```
+    pub preset: DeadLetterBackoff,
+    /// `PermanentPatterns`, which are the preset's classifier. A classifier that replaces it can continue with these patterns.
+    ///
+    /// ```
+    /// use redrive_core::{ByType, ConsumerOptions};
+    ///
+    /// # fn example(mut options: ConsumerOptions) {
+    /// let by_type = ByType::new().permanent::<std::num::ParseIntError>().or_else(options.patterns.clone());
+    /// options.preset = options.preset.classifier(by_type);
+    /// # }
+    /// ```
+    pub patterns: ByPattern,
+}
+
+section! {
+    /// The section as it was read.
+    Section {
+        max_concurrent_calls: Count = "MaxConcurrentCalls",
+        max_delivery_count: Count = "MaxDeliveryCount",
+        max_wait_time: Wait = "MaxWaitTime",
+        prefetch_count: Count = "PrefetchCount",
+        auto_complete: Flag = "AutoComplete",
+        retry: Retry = "Retry",
+        permanent_patterns: Vec<String> = "PermanentPatterns",
+    }
+}
+
+impl ConsumerOptions {
+    /// Reads the options from any format of `serde`, with the path of what is wrong. The same as `Deserialize`, whose errors name a
+    /// path only where the format does.
+    ///
+    /// ```
+    /// use redrive_core::ConsumerOptions;
+    ///
+    /// let section = r#"{ "Retry": { "Policy": "Fixed", "Base": "soon" } }"#;
+    /// let error = ConsumerOptions::from_deserializer(&mut serde_json::Deserializer::from_str(section)).unwrap_err();
+    /// assert_eq!(error.path, "Retry.Base");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a key is unknown or there twice, a value is of a wrong type or out of its range, or two keys contradict each other.
+    pub fn from_deserializer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, OptionsError> {
+        section::read::<Section, Self, D>(deserializer)
+    }
+}
+
+impl TryFrom<Section> for ConsumerOptions {
+    type Error = OptionsError;
+
+    fn try_from(section: Section) -> Result<Self, OptionsError> {
+        if let Some(Flag(true)) = section.auto_complete {
+            return Err(OptionsError::at(
+                "AutoComplete",
+                "only `false` is possible: redrive completes a message itself, once its handler has acknowledged it or a copy \
+                 of it is stored; leave the key out",
+            ));
+        }
+        let concurrency = concurrency(section.max_concurrent_calls)?;
+        let attempts = section.max_delivery_count.map(|Count(attempts)| attempts);
+        if attempts == Some(0) {
+            return Err(OptionsError::at(
+                "MaxDeliveryCount",
+                "0 attempts would handle no message: it counts the first one too; give 1 for no retry",
+            ));
+        }
+        let patterns = patterns(section.permanent_patterns.unwrap_or_default())?;
+        let policy = section.retry.unwrap_or_default().policy(attempts)?;
+        Ok(Self {
+            concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+            prefetch: prefetch(section.prefetch_count, concurrency)?,
+            max_wait_time: max_wait_time(section.max_wait_time)?,
+            preset: DeadLetterBackoff::new(policy).classifier(patterns.clone()),
+            patterns,
+        })
+    }
+}
+
+fn concurrency(calls: Option<Count>) -> Result<u32, OptionsError> {
+    match calls {
+        Some(Count(0)) => {
+            Err(OptionsError::at("MaxConcurrentCalls", "0 calls would handle no message: give at least 1"))
+        }
+        Some(Count(calls)) => Ok(calls),
+        None => Ok(DEFAULT_CONCURRENCY.into()),
+    }
+}
+
+/// `PrefetchCount: 0` is common, and means none ahead. Other numbers below the concurrency are read in two ways: as all
+/// deliveries in flight, and as those that wait.
+fn prefetch(count: Option<Count>, concurrency: u32) -> Result<Option<u32>, OptionsError> {
+    match count {
+        Some(Count(0)) => Ok(Some(concurrency)),
+        Some(Count(count)) if count < concurrency => Err(OptionsError::at(
+            "PrefetchCount",
+            format!(
+                "{count} is less than MaxConcurrentCalls, {concurrency}: it includes the deliveries that are being handled, and \
+                 some calls would never get one; give at least {concurrency}, or 0 to fetch nothing ahead"
+            ),
+        )),
+        other => Ok(other.map(|Count(count)| count)),
+    }
+}
+
+fn max_wait_time(wait: Option<Wait>) -> Result<Option<Duration>, OptionsError> {
+    match wait {
+        Some(Wait(Duration::ZERO)) => Err(OptionsError::at(
+            "MaxWaitTime",
+            "requests that do not wait would be sent without a pause: give at least 1 second, or leave the key out",
+        )),
+        other => Ok(other.map(|Wait(wait)| wait)),
+    }
+}
+
+fn patterns(patterns: Vec<String>) -> Result<ByPattern, OptionsError> {
+    match patterns.iter().position(|pattern| pattern.trim().is_empty()) {
+        Some(index) => Err(OptionsError::at(
+            format!("PermanentPatterns[{index}]"),
+            "an empty pattern would make every error permanent: remove it",
+        )),
+        None => Ok(ByPattern::of(patterns)),
+    }
+}
+
+impl<T: Transport, L> Consumer<T, L> {
+    /// Applies options that were read from a configuration: concurrency, prefetch and the longest wait, and, as
+    /// [`with_dead_letter_backoff`](Self::with_dead_letter_backoff) does, the preset inside the existing layers. A setting that is
+    /// called later wins.
+    pub fn configured(
+        self,
+        options: ConsumerOptions,
+    ) -> Consumer<T, Stack<StageLayer<DeadLetterBackoff>, L>> {
+        let mut consumer = self.concurrency(options.concurrency);
+        if let Some(deliveries) = options.prefetch {
+            consumer = consumer.prefetch(deliveries);
+        }
+        if let Some(wait) = options.max_wait_time {
+            consumer = consumer.max_wait_time(wait);
+        }
+        consumer.with_dead_letter_backoff(options.preset)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Sections of a configuration: a few known keys, each of them optional.
+
+use serde::de::{Error, MapAccess};
+use serde::{Deserialize, Deserializer};
+
+use super::OptionsError;
+
+/// Declares a section: a struct of optional values, and its `Deserialize`. The derive of `serde` knows each name in one form only;
+/// here every source of a configuration may write it in its own way.
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty = $key:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(super) struct $name {
+            $($field: Option<$value>,)*
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visitor;
+
+                impl<'de> serde::de::Visitor<'de> for Visitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str(concat!("a section with any of the keys" $(, " `", $key, "`")*))
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<$name, A::Error> {
+                        const KEYS: &[&str] = &[$($key),*];
+                        let mut section = $name::default();
+                        while let Some(key) = map.next_key::<String>()? {
+                            match KEYS.iter().copied().find(|known| $crate::options::section::is_same(&key, known)) {
+                                $(Some($key) => $crate::options::section::put(&mut section.$field, $key, &mut map)?,)*
+                                _ => return Err(serde::de::Error::unknown_field(&key, KEYS)),
+                            }
+                        }
+                        Ok(section)
+                    }
+                }
+
+                deserializer.deserialize_map(Visitor)
+            }
+        }
+    };
+}
+pub(super) use section;
+
+/// Whether a name is the known one, whatever its case and its `_` and `-`.
+pub(super) fn is_same(name: &str, known: &str) -> bool {
+    let letters = name.chars().filter(|letter| !matches!(letter, '_' | '-'));
+    letters
+        .map(|letter| letter.to_ascii_lowercase())
+        .eq(known.chars().map(|letter| letter.to_ascii_lowercase()))
+}
+
+/// Reads the value of a key.
+pub(super) fn put<'de, T, A>(slot: &mut Option<T>, key: &str, map: &mut A) -> Result<(), A::Error>
+where
+    T: Deserialize<'de>,
+    A: MapAccess<'de>,
+{
+    // Two sources that write a key differently are merged as two keys, and nothing says which of them is to win.
+    if slot.is_some() {
+        return Err(A::Error::custom(format_args!(
+            "`{key}` is there twice: write it the same way in every source of the configuration"
+        )));
+    }
+    *slot = Some(map.next_value()?);
+    Ok(())
+}
+
+/// Reads a section and checks it, with the path of what is wrong.
+pub(super) fn read<'de, Section, Options, D>(deserializer: D) -> Result<Options, OptionsError>
+where
+    Section: Deserialize<'de>,
+    Options: TryFrom<Section, Error = OptionsError>,
+    D: Deserializer<'de>,
+{
+    let section: Section = serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        // `.` is the section itself.
+        OptionsError::at(if path == "." { String::new() } else { path }, error.inner().to_string())
+    })?;
+    Options::try_from(section)
+}

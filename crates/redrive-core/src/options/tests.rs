@@ -1,0 +1,175 @@
+//! The same section in every source, and each sentence of what is refused.
+
+use std::collections::HashMap;
+
+use serde::de::value::{Error as ValueError, MapDeserializer};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::classify::{ErrorClass, ErrorClassifier};
+use crate::retry::{millis, mins, secs};
+use crate::stage::Stage;
+
+fn read(section: Value) -> Result<ConsumerOptions, OptionsError> {
+    ConsumerOptions::from_deserializer(section)
+}
+
+/// The waits and the attempts of a `Retry` section.
+fn policy(retry: Value) -> (Vec<Duration>, Option<u32>) {
+    let needs = read(json!({ "Retry": retry })).unwrap().preset.needs();
+    (needs.waits.into_iter().collect(), needs.attempts)
+}
+
+fn refused(section: Value) -> (String, String) {
+    let OptionsError { path, reason } = read(section).unwrap_err();
+    (path, reason)
+}
+
+#[test]
+fn a_section_by_the_known_names_is_taken() {
+    let options = read(json!({
+        "MaxConcurrentCalls": 5, "MaxDeliveryCount": 3, "MaxWaitTime": 5, "PrefetchCount": 20, "AutoComplete": false,
+        "Retry": { "Policy": "Linear", "Base": "5s", "Step": 10, "Cap": "12s" },
+        "PermanentPatterns": ["No Such Item"],
+    }))
+    .unwrap();
+    assert_eq!((options.concurrency, options.prefetch, options.max_wait_time), (5, Some(20), Some(secs(5))));
+    let needs = options.preset.needs();
+    assert_eq!((needs.attempts, Vec::from_iter(needs.waits)), (Some(3), vec![secs(5), secs(12)]));
+    let class = options.patterns.classify(&std::io::Error::other("no such item: unicorn"));
+    assert_eq!(class, ErrorClass::Permanent);
+}
+
+#[test]
+fn what_a_section_leaves_out_has_the_defaults_of_redrive() {
+    for empty in [json!({}), json!({ "Retry": {}, "AutoComplete": "false" })] {
+        let options = read(empty).unwrap();
+        assert_eq!((options.concurrency, options.prefetch, options.max_wait_time), (16, None, None));
+        assert_eq!(options.preset.needs(), DeadLetterBackoff::new(crate::Exponential::default()).needs());
+    }
+}
+
+#[test]
+fn names_and_numbers_may_be_written_as_environment_variables_are() {
+    let variables = [
+        ("MAX_CONCURRENT_CALLS", "5"),
+        ("max-delivery-count", "3"),
+        ("MaxWaitTime", "1m 30s"),
+        ("autocomplete", "False"),
+    ];
+    let section = MapDeserializer::<_, ValueError>::new(variables.into_iter());
+    let options = ConsumerOptions::from_deserializer(section).unwrap();
+    assert_eq!((options.concurrency, options.max_wait_time), (5, Some(secs(90))));
+    assert_eq!(options.preset.needs().attempts, Some(3));
+    let section = MapDeserializer::<_, ValueError>::new(HashMap::from([("MaxWaitTime", "2.5")]).into_iter());
+    assert_eq!(ConsumerOptions::deserialize(section).unwrap().max_wait_time, Some(millis(2500)));
+}
+
+#[test]
+fn every_policy_can_be_named() {
+    let four = |retry: Value| {
+        let options = read(json!({ "MaxDeliveryCount": 4, "Retry": retry })).unwrap();
+        Vec::from_iter(options.preset.needs().waits)
+    };
+    assert_eq!(four(json!({ "Base": 1 })), [secs(1), secs(2), secs(4)]);
+    assert_eq!(
+        four(json!({ "Policy": "exponential", "Base": 1, "Factor": "3", "Cap": 5 })),
+        [secs(1), secs(3), secs(5)]
+    );
+    assert_eq!(four(json!({ "Policy": "FIBONACCI", "Base": 1, "Cap": 1 })), [secs(1)]);
+    assert_eq!(four(json!({ "Policy": "Linear", "Base": 1, "Step": 0.5 })), [secs(1), millis(1500), secs(2)]);
+    assert_eq!(four(json!({ "Policy": "Fixed", "Base": "2m" })), [mins(2)]);
+    assert_eq!(four(json!({ "Base": 1, "Deadline": 3 })), [secs(1), secs(2)]);
+    assert!(four(json!({ "Policy": "Fixed", "Base": 4, "Jitter": "Equal" })).contains(&secs(2)));
+    assert_eq!(policy(json!({ "Waits": [1, "10s", 60] })), (vec![secs(1), secs(10), secs(60)], Some(4)));
+    assert_eq!(policy(json!({ "Waits": [] })), (vec![], Some(1)));
+}
+
+#[test]
+fn one_delivery_is_no_retry() {
+    let options = read(json!({ "MaxDeliveryCount": 1, "Retry": { "Base": 1 } })).unwrap();
+    let needs = options.preset.needs();
+    assert_eq!((needs.attempts, needs.waits.len()), (Some(1), 0));
+}
+
+#[test]
+fn nothing_is_fetched_ahead_with_a_prefetch_of_zero() {
+    let prefetch = |section| read(section).unwrap().prefetch;
+    assert_eq!(prefetch(json!({ "PrefetchCount": 0, "MaxConcurrentCalls": 5 })), Some(5));
+    assert_eq!(prefetch(json!({ "PrefetchCount": 0 })), Some(16));
+    assert_eq!(prefetch(json!({ "PrefetchCount": 5, "MaxConcurrentCalls": 5 })), Some(5));
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_at_its_path() {
+    for (section, path, said) in [
+        (json!({ "AutoComplete": true }), "AutoComplete", "only `false`"),
+        (json!({ "MaxConcurrentCalls": 0 }), "MaxConcurrentCalls", "at least 1"),
+        (json!({ "MaxDeliveryCount": 0 }), "MaxDeliveryCount", "1 for no retry"),
+        (json!({ "MaxWaitTime": 0 }), "MaxWaitTime", "without a pause"),
+        (json!({ "PrefetchCount": 4, "MaxConcurrentCalls": 5 }), "PrefetchCount", "at least 5, or 0"),
+        (json!({ "PrefetchCount": 15 }), "PrefetchCount", "at least 16"),
+        (json!({ "PermanentPatterns": ["x", " "] }), "PermanentPatterns[1]", "every error"),
+        (
+            json!({ "Retry": { "Base": "10s", "Cap": 5 } }),
+            "Retry.Cap",
+            "5s is shorter than the first wait, 10s",
+        ),
+        (json!({ "Retry": { "Cap": 0.01 } }), "Retry.Cap", "50ms"),
+        (json!({ "Retry": { "Base": 10, "Deadline": 5 } }), "Retry.Deadline", "shorter than the first wait"),
+        (json!({ "Retry": { "Factor": 0.5 } }), "Retry.Factor", "at least 1"),
+        (json!({ "Retry": { "Policy": "Fixed", "Cap": 5 } }), "Retry.Cap", "`Fixed` has no such setting"),
+        (json!({ "Retry": { "Step": 5 } }), "Retry.Step", "`Exponential` has no such setting"),
+        (
+            json!({ "Retry": { "Policy": "Linear", "Factor": 2 } }),
+            "Retry.Factor",
+            "`Linear` has no such setting",
+        ),
+        (
+            json!({ "Retry": { "Waits": [1], "Jitter": "Full" } }),
+            "Retry.Waits",
+            "`Retry.Jitter` has no meaning",
+        ),
+        (json!({ "MaxDeliveryCount": 3, "Retry": { "Waits": [1] } }), "MaxDeliveryCount", "give it 2"),
+    ] {
+        let (at, reason) = refused(section.clone());
+        assert_eq!(at, path, "{section}");
+        assert!(reason.contains(said), "{section}: {reason}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_at_its_path() {
+    for (section, path, said) in [
+        (json!({ "MaxConcurrentCalls": "many" }), "MaxConcurrentCalls", "`many` is not a whole number"),
+        (json!({ "MaxConcurrentCalls": -1 }), "MaxConcurrentCalls", "`-1` is not a whole number"),
+        (json!({ "MaxConcurrentCalls": 1.5 }), "MaxConcurrentCalls", "`1.5` is not a whole number"),
+        (json!({ "PrefetchCount": 4_294_967_296_u64 }), "PrefetchCount", "from 0 to 4294967295"),
+        (json!({ "MaxWaitTime": "soon" }), "MaxWaitTime", "such as `30s`"),
+        (json!({ "MaxWaitTime": -1 }), "MaxWaitTime", "`-1` is not a time"),
+        (json!({ "MaxWaitTime": "inf" }), "MaxWaitTime", "`inf` is not a time"),
+        (json!({ "AutoComplete": 1 }), "AutoComplete", "`true` or `false`"),
+        (json!({ "PermanentPatterns": "x" }), "PermanentPatterns", "expected a sequence"),
+        (
+            json!({ "Retry": { "Policy": "Random" } }),
+            "Retry.Policy",
+            "one of `Exponential`, `Fibonacci`, `Linear`, `Fixed`",
+        ),
+        (json!({ "Retry": { "Waits": [1, "x"] } }), "Retry.Waits[1]", "`x` is not a time"),
+        (json!({ "retry": { "factor": "x" } }), "retry.factor", "`x` is not a number"),
+        (json!({ "Retry": { "Wait": 1 } }), "Retry", "unknown field `Wait`, expected one of `Policy`"),
+        (json!({ "MaxRetries": 3 }), "", "unknown field `MaxRetries`, expected one of `MaxConcurrentCalls`"),
+        (json!({ "MaxWaitTime": 5, "max_wait_time": 6 }), "", "`MaxWaitTime` is there twice"),
+        (json!(7), "", "a section with any of the keys"),
+    ] {
+        let (at, reason) = refused(section.clone());
+        assert_eq!(at, path, "{section}: {reason}");
+        assert!(reason.contains(said), "{section}: {reason}");
+    }
+}
+
+#[test]
+fn the_error_of_another_format_has_the_path_too() {
+    let error = serde_json::from_value::<ConsumerOptions>(json!({ "Retry": { "Factor": 0.5 } })).unwrap_err();
+    assert!(error.to_string().starts_with("Retry.Factor: with a factor of 0.5"), "{error}");
+}

@@ -1,0 +1,183 @@
+//! The values of a section. Environment variables know only text, so that numbers and `true` may be text too.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::section::is_same;
+
+/// A whole number.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Scalar")]
+pub(super) struct Count(pub(super) u32);
+
+/// A time.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Scalar")]
+pub(super) struct Wait(pub(super) Duration);
+
+/// Any number.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Scalar")]
+pub(super) struct Number(pub(super) f64);
+
+/// `true` or `false`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Scalar")]
+pub(super) struct Flag(pub(super) bool);
+
+/// One of a few named values.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "Scalar", bound = "T: Named")]
+pub(super) struct OneOf<T>(pub(super) T);
+
+/// Values that have names in a configuration.
+pub(super) trait Named: Copy + 'static {
+    /// Each value with its name.
+    const NAMES: &[(&str, Self)];
+}
+
+/// A value as it was read.
+enum Scalar {
+    Flag(bool),
+    Whole(u64),
+    /// Finite, and negative or with a fraction.
+    Number(f64),
+    Text(String),
+}
+
+impl Scalar {
+    fn of_text(text: &str) -> Self {
+        let text = text.trim();
+        if let Ok(whole) = text.parse() {
+            return Self::Whole(whole);
+        }
+        // `inf` and `nan` are no numbers here.
+        if let Some(number) = text.parse().ok().filter(|number: &f64| number.is_finite()) {
+            return Self::Number(number);
+        }
+        match text {
+            _ if text.eq_ignore_ascii_case("true") => Self::Flag(true),
+            _ if text.eq_ignore_ascii_case("false") => Self::Flag(false),
+            _ => Self::Text(text.to_owned()),
+        }
+    }
+
+    fn is_no(&self, expected: &str) -> String {
+        format!("{self} is not {expected}")
+    }
+}
+
+impl TryFrom<Scalar> for Count {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        let count = if let Scalar::Whole(whole) = read { u32::try_from(whole).ok() } else { None };
+        count.map(Self).ok_or_else(|| read.is_no("a whole number from 0 to 4294967295"))
+    }
+}
+
+impl TryFrom<Scalar> for Wait {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        let wait = match &read {
+            Scalar::Whole(seconds) => Some(Duration::from_secs(*seconds)),
+            Scalar::Number(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
+            Scalar::Text(text) => humantime::parse_duration(text).ok(),
+            Scalar::Flag(_) => None,
+        };
+        wait.map(Self).ok_or_else(|| {
+            read.is_no("a time: give seconds as a number, or a text such as `30s` or `1m 30s`")
+        })
+    }
+}
+
+impl TryFrom<Scalar> for Number {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        match read {
+            Scalar::Whole(whole) => Ok(Self(whole as f64)),
+            Scalar::Number(number) => Ok(Self(number)),
+            other => Err(other.is_no("a number")),
+        }
+    }
+}
+
+impl TryFrom<Scalar> for Flag {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        match read {
+            Scalar::Flag(flag) => Ok(Self(flag)),
+            other => Err(other.is_no("`true` or `false`")),
+        }
+    }
+}
+
+impl<T: Named> TryFrom<Scalar> for OneOf<T> {
+    type Error = String;
+
+    fn try_from(read: Scalar) -> Result<Self, String> {
+        let named = |text: &str| T::NAMES.iter().find(|(name, _)| is_same(text, name));
+        let found = if let Scalar::Text(text) = &read { named(text) } else { None };
+        found.map(|(_, value)| Self(*value)).ok_or_else(|| {
+            let names: Vec<_> = T::NAMES.iter().map(|(name, _)| format!("`{name}`")).collect();
+            read.is_no(&format!("one of {}", names.join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "`{flag}`"),
+            Self::Whole(whole) => write!(f, "`{whole}`"),
+            Self::Number(number) => write!(f, "`{number}`"),
+            Self::Text(text) => write!(f, "`{text}`"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+
+        impl Visitor<'_> for ScalarVisitor {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a text, `true` or `false`")
+            }
+
+            fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Flag(flag))
+            }
+
+            fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Whole(whole))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Scalar, E> {
+                Ok(u64::try_from(number).map_or(Scalar::Number(number as f64), Scalar::Whole))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Scalar, E> {
+                if number.is_finite() {
+                    Ok(Scalar::Number(number))
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Float(number), &self))
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar::of_text(text))
+            }
+        }
+
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
