@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Reason};
 
 /// Any error of a handler or layer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -51,6 +51,11 @@ impl Disposition {
     /// Creates a [`Snooze`](Self::Snooze): deliver again after at least `wait`, without charging an attempt.
     pub fn snooze(wait: Duration) -> Self {
         Self::Snooze(wait)
+    }
+
+    /// Decides about an error that no layer decided about: nothing suggests that another attempt would succeed.
+    pub(crate) fn undecided(error: &BoxError) -> Self {
+        Self::DeadLetter(Failure::from_error(Reason::Undecided, &**error))
     }
 
     /// Returns the failure behind the decision, if there is one.

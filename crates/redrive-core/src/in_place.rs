@@ -35,6 +35,14 @@ pub enum InPlace {
 }
 
 impl InPlace {
+    /// Returns how long the broker holds a message for which `wait` is asked, after it counted this many failures.
+    pub(crate) fn held_for(&self, wait: Duration, failures: u32) -> Duration {
+        match self {
+            Self::Any { .. } => wait,
+            Self::Linear { .. } => self.longest_after(failures),
+        }
+    }
+
     /// Returns the longest wait that the broker makes after it counted this many failures, including the last one.
     #[must_use]
     pub fn longest_after(&self, failures: u32) -> Duration {

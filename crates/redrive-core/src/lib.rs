@@ -27,9 +27,11 @@ mod options;
 mod publisher;
 mod redact;
 mod retry;
+mod retry_plan;
 mod service;
 mod settlement;
 pub mod stage;
+mod stages;
 mod text;
 mod trace;
 mod transport;
@@ -79,11 +81,14 @@ pub use options::{ConsumerOptions, OptionsError, ShelfQueues};
 pub use publisher::{Outgoing, Publish, Publisher};
 pub use redact::redact;
 pub use retry::{Exponential, Fibonacci, Fixed, Jitter, Linear, NoRetry, RetryPolicy, millis, mins, secs};
+pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCourses, Span, Step};
 pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
 pub use trace::TraceParent;
+pub use stages::Stages;
 pub use transport::{
-    Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter, OpenError, ReceiptOf, Received, Receiver,
-    SettleError, Signal, Signals, Transport, TransportError, TransportErrorKind,
+    Counting, Delays, Facts, Finding, HeaderLimit, Limits, NativeDeadLetter, NoReceiver, OpenError, Outline,
+    ReceiptOf, Received, Receiver, Rest, SettleError, Severity, Signal, Signals, Transport, TransportError,
+    TransportErrorKind, Unconnected,
 };

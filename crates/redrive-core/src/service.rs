@@ -30,6 +30,11 @@ impl<St: Stage> StageLayer<St> {
         Self { stage: Arc::new(stage) }
     }
 
+    /// The stage, its type erased.
+    pub(crate) fn erased(&self) -> Arc<dyn Stage> {
+        Arc::clone(&self.stage) as Arc<dyn Stage>
+    }
+
     /// The stage.
     #[must_use]
     pub fn stage(&self) -> &St {

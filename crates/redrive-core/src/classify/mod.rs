@@ -6,6 +6,7 @@ mod known;
 mod mark;
 mod marker;
 mod pattern;
+mod simulated;
 mod types;
 
 use std::error::Error;
@@ -17,6 +18,7 @@ pub use chain::chain;
 pub use mark::{MarkError, into_box_error};
 pub use marker::{Permanent, Throttled};
 pub use pattern::ByPattern;
+pub(crate) use simulated::Simulated;
 pub use types::ByType;
 
 /// What another attempt can do about an error.

@@ -3,6 +3,7 @@
 mod backoff;
 mod context;
 mod control;
+mod explain;
 mod give_back;
 mod group;
 mod guarded_count;
@@ -57,6 +58,7 @@ use crate::needs::Needs;
 use crate::service::{ErasedService, StageLayer};
 use crate::settlement::DEFAULT_HEADER_BUDGET;
 use crate::stage::Stage;
+use crate::stages::Stages;
 use crate::transport::Transport;
 
 /// Takes messages from a transport, calls a handler for each, and settles every one.
@@ -97,6 +99,12 @@ pub(crate) struct Settings {
     pub(crate) longest_handling: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) needs: Needs,
+    /// The stages of the builder, outermost first.
+    pub(crate) around: Vec<Arc<dyn Stage>>,
+    /// All stages, those of the handler included.
+    pub(crate) stages: Stages,
+    /// Number of layers that are no stages.
+    pub(crate) other_layers: usize,
     pub(crate) header_budget: usize,
     pub(crate) remembered: usize,
     pub(crate) suspects: Suspects,
@@ -127,6 +135,9 @@ impl<T: Transport> Consumer<T> {
             longest_handling: None,
             grace: Self::DEFAULT_GRACE,
             needs: Needs::none(),
+            around: Vec::new(),
+            stages: Stages::none(),
+            other_layers: 0,
             header_budget: DEFAULT_HEADER_BUDGET,
             remembered: Self::DEFAULT_REMEMBERED,
             suspects: Suspects::default(),
@@ -245,14 +256,21 @@ impl<T: Transport, L> Consumer<T, L> {
     }
 
     /// Adds a tower layer, inside the existing ones.
-    pub fn layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+    pub fn layer<Inner>(mut self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
+        self.settings.other_layers += 1;
+        self.with_layer(layer)
+    }
+
+    fn with_layer<Inner>(self, layer: Inner) -> Consumer<T, Stack<Inner, L>> {
         Consumer { transport: self.transport, layer: Stack::new(layer, self.layer), settings: self.settings }
     }
 
     /// Adds a [`Stage`], inside the existing layers.
-    pub fn stage<St: Stage>(self, stage: St) -> Consumer<T, Stack<StageLayer<St>, L>> {
+    pub fn stage<St: Stage>(mut self, stage: St) -> Consumer<T, Stack<StageLayer<St>, L>> {
         let needs = stage.needs();
-        self.needs(needs).layer(StageLayer::new(stage))
+        let layer = StageLayer::new(stage);
+        self.settings.around.push(layer.erased());
+        self.needs(needs).with_layer(layer)
     }
 
     /// Adds retry with backoff, dead-lettering, poison detection and parking: a [`RetryPolicy`](crate::RetryPolicy), or a
@@ -286,8 +304,8 @@ impl<T: Transport, L> Consumer<T, L> {
     where
         L: LayerOfHandlers<H, Args, S>,
     {
-        let needs = L::needs_of(&handler);
-        let settings = Settings { needs: self.settings.needs.clone().and(needs), ..self.settings };
+        let (needs, stages) = (L::needs_of(&handler), L::stages_of(&handler));
+        let settings = Settings { needs: self.settings.needs.clone().and(needs), stages, ..self.settings };
         Runner::new(self.transport, self.layer.around(handler, state), settings)
     }
 
@@ -311,6 +329,8 @@ pub trait LayerOfHandlers<H, Args, S> {
     #[doc(hidden)]
     fn needs_of(handler: &H) -> Needs;
     #[doc(hidden)]
+    fn stages_of(handler: &H) -> Stages;
+    #[doc(hidden)]
     fn around(&self, handler: H, state: S) -> ErasedService;
 }
 
@@ -326,6 +346,10 @@ where
 {
     fn needs_of(handler: &H) -> Needs {
         handler.needs()
+    }
+
+    fn stages_of(handler: &H) -> Stages {
+        handler.stages()
     }
 
     fn around(&self, handler: H, state: S) -> ErasedService {
@@ -360,6 +384,8 @@ impl<T: Transport> Runner<T> {
         let derived = u32::try_from(settings.concurrency.saturating_mul(2)).unwrap_or(u32::MAX);
         // With a prefetch below the concurrency, some handlers would never get a message.
         settings.needs.prefetch = settings.prefetch.unwrap_or(derived);
+        let around = settings.around.iter().rev();
+        settings.stages = around.fold(settings.stages.clone(), Stages::inside);
         let Settings { needs, concurrency, longest_handling, .. } = &mut settings;
         needs.longest_hold = preflight::longest_hold(*longest_handling, *concurrency, needs.prefetch);
         Self { transport: Arc::new(transport), service, settings, control: control::Control::new() }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Settings;
 use crate::needs::Needs;
-use crate::transport::Facts;
+use crate::transport::{Facts, Finding};
 
 /// The needs of one consumer, and what its doubts depend on.
 pub(super) struct Preflight {
@@ -42,13 +42,24 @@ impl Preflight {
         }
     }
 
+    /// What the broker does not honour, or may not honour.
+    pub(super) fn findings(&self, facts: &Facts) -> Vec<Finding> {
+        let unmet = self.needs.unmet(&self.queue, facts).into_iter().map(Finding::refused);
+        unmet.chain(self.doubtful(facts).into_iter().map(Finding::warning)).collect()
+    }
+
     fn doubtful(&self, facts: &Facts) -> Vec<String> {
         let mut needs = self.needs.clone();
         // The broker need not count deliveries that the ledger counts.
         needs.deliveries = needs.deliveries.filter(|_| !self.has_ledger);
-        let in_hand = facts.limits.in_flight.unwrap_or(0).max(needs.prefetch);
-        needs.longest_hold = longest_hold(self.longest_handling, self.concurrency, in_hand);
+        needs.longest_hold = self.longest_hold(facts);
         needs.doubtful(&self.queue, facts)
+    }
+
+    /// The longest time from a delivery to its settlement.
+    pub(super) fn longest_hold(&self, facts: &Facts) -> Option<Duration> {
+        let in_hand = facts.limits.in_flight.unwrap_or(0).max(self.needs.prefetch);
+        longest_hold(self.longest_handling, self.concurrency, in_hand)
     }
 }
 

@@ -200,11 +200,12 @@ impl<T: Transport> Context<T> {
         if outcome.is_ok() {
             self.stacks().push(service);
         }
-        // If no layer decides about errors, nothing suggests that another attempt would succeed.
         Some(outcome.unwrap_or_else(|error| {
-            let failure = panic::caught(|| Failure::from_error(Reason::Undecided, &*error));
-            let cannot_be_shown = |_| Failure::new(Reason::Undecided, "the error panics when it is shown");
-            Disposition::DeadLetter(failure.unwrap_or_else(cannot_be_shown))
+            let undecided = panic::caught(|| Disposition::undecided(&error));
+            undecided.unwrap_or_else(|_| {
+                let failure = Failure::new(Reason::Undecided, "the error panics when it is shown");
+                Disposition::DeadLetter(failure)
+            })
         }))
     }
 

@@ -31,6 +31,7 @@ use crate::disposition::Outcome;
 use crate::layers::{DeadLetterBackoff, IntoDeadLetterBackoff};
 use crate::needs::Needs;
 use crate::stage::Stage;
+use crate::stages::Stages;
 
 /// An async function that handles deliveries: up to 8 arguments, each of which can be extracted from a delivery
 /// ([`FromDelivery`]), and an answer that says what it came to ([`IntoOutcome`]).
@@ -75,6 +76,11 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
     /// What the handler's own stages will ask of the transport.
     fn needs(&self) -> Needs {
         Needs::none()
+    }
+
+    /// The handler's own stages, for [`Runner::explain`](crate::Runner::explain).
+    fn stages(&self) -> Stages {
+        Stages::none()
     }
 
     /// This handler with a [`Stage`] around it.

@@ -9,6 +9,7 @@ use crate::delivery::Delivery;
 use crate::needs::Needs;
 use crate::service::StageFuture;
 use crate::stage::Stage;
+use crate::stages::Stages;
 
 /// A handler with a [`Stage`] around it; made by [`Handler::with_stage`] and
 /// [`Handler::with_dead_letter_backoff`].
@@ -60,5 +61,9 @@ where
 
     fn needs(&self) -> Needs {
         self.stage.needs().and(self.handler.needs())
+    }
+
+    fn stages(&self) -> Stages {
+        self.handler.stages().inside(&(Arc::clone(&self.stage) as Arc<dyn Stage>))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::classify::{ByMarker, ErrorClass, ErrorClassifier};
+use crate::classify::{ByMarker, ErrorClass, ErrorClassifier, Simulated};
 use crate::delivery::Delivery;
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::failure::{Failure, Reason};
@@ -73,6 +73,8 @@ impl Backoff {
             ErrorClass::Permanent
         } else if error.is::<Panicked>() {
             self.panics
+        } else if let Some(Simulated(class)) = error.downcast_ref() {
+            *class
         } else {
             self.classifier.classify(&**error)
         }

@@ -39,6 +39,15 @@ impl Jitter {
         }
     }
 
+    /// The least or the most that chance makes of a wait.
+    pub(super) fn bound(self, wait: Duration, chance: Chance) -> Duration {
+        match (self, chance) {
+            (Self::Full, Chance::Least) => Duration::ZERO,
+            (Self::Equal, Chance::Least) => wait / 2,
+            (Self::None, _) | (_, Chance::Most) => wait,
+        }
+    }
+
     /// The steps that stand for all waits up to `wait`, the longest of them last; each answer of
     /// [`apply`](Self::apply) is at most a quarter of `wait` shorter than the next step.
     pub(super) fn steps(self, wait: Duration) -> impl Iterator<Item = Duration> {
@@ -50,6 +59,14 @@ impl Jitter {
         quarters
             .map(move |quarter| if quarter == 4 { wait } else { whole_millis(wait / 4 * quarter).min(wait) })
     }
+}
+
+/// One end of what chance can make of a wait. A delivery that carries it, beside the message, has its waits at that end instead of
+/// at random: for a plan that shows both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chance {
+    Least,
+    Most,
 }
 
 /// The part of `wait` that `chance` stands for: none of it at 0, (nearly) all of it at the highest.
@@ -127,6 +144,11 @@ mod tests {
             prop_assert!(Jitter::Full.apply(wait, &id, attempt) <= wait);
             let equal = Jitter::Equal.apply(wait, &id, attempt);
             prop_assert!(wait / 2 <= equal && equal <= wait);
+            for jitter in [Jitter::None, Jitter::Full, Jitter::Equal] {
+                let jittered = jitter.apply(wait, &id, attempt);
+                prop_assert!(jitter.bound(wait, Chance::Least) <= jittered);
+                prop_assert!(jittered <= jitter.bound(wait, Chance::Most));
+            }
         }
 
         #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Jitter;
+use super::{Chance, Jitter};
 use crate::delivery::Delivery;
 
 /// The default base of every policy.
@@ -37,7 +37,10 @@ impl Limits {
         if attempt >= self.attempts {
             return None;
         }
-        let wait = self.jitter.apply(base_wait(attempt), failed.id(), attempt);
+        let wait = match failed.extensions().get::<Chance>() {
+            Some(&chance) => self.jitter.bound(base_wait(attempt), chance),
+            None => self.jitter.apply(base_wait(attempt), failed.id(), attempt),
+        };
         match self.deadline {
             Some(deadline) => (wait <= deadline.checked_sub(failing_for(failed))?).then_some(wait),
             None => Some(wait),

@@ -21,6 +21,7 @@ pub use durations::{millis, mins, secs};
 pub use exponential::Exponential;
 pub use fibonacci::Fibonacci;
 pub use fixed::Fixed;
+pub(crate) use jitter::Chance;
 pub use jitter::Jitter;
 pub use linear::Linear;
 pub use schedule::NoRetry;

@@ -102,7 +102,7 @@ fn shorten(headers: &mut Headers, name: &str, max: usize) {
 }
 
 /// Returns how many bytes redrive's own headers take.
-fn own_bytes(headers: &Headers) -> usize {
+pub(crate) fn own_bytes(headers: &Headers) -> usize {
     let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
     own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
 }

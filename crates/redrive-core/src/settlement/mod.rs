@@ -14,6 +14,8 @@ use crate::message::Message;
 use crate::text::cut;
 use crate::trace::TraceParent;
 use crate::transport::{Facts, NativeDeadLetter};
+pub(crate) use budget::own_bytes;
+
 use budget::into_budget;
 
 /// Complete instruction for the transport about a delivery: nothing is left to decide.

@@ -131,6 +131,12 @@ impl HeaderLimit {
         Self { bytes, measure }
     }
 
+    /// Returns the limit, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether properties and headers of this message keep to the limit.
     #[must_use]
     pub fn has_room_for(&self, message: &Message) -> bool {

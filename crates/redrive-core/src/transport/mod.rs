@@ -2,7 +2,9 @@
 
 mod error;
 mod facts;
+mod outline;
 mod signals;
+mod unconnected;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +18,9 @@ use crate::settlement::Settlement;
 
 pub use error::{OpenError, SettleError, TransportError, TransportErrorKind};
 pub use facts::{Counting, Delays, Facts, HeaderLimit, Limits, NativeDeadLetter};
+pub use outline::{Finding, Outline, Rest, Severity};
 pub use signals::{Signal, Signals};
+pub use unconnected::{NoReceiver, Unconnected};
 
 /// A broker, as the consumer sees it. A transport decides nothing; what must be done arrives complete, in a
 /// [`Settlement`].
@@ -77,6 +81,30 @@ pub trait Transport: Send + Sync + 'static {
     /// [`Receiver::receive`] answers from here on that there is no more. Closing twice, and closing what was never opened,
     /// is harmless.
     fn close(&self) -> impl Future<Output = ()> + Send;
+
+    /// What this transport would do with messages that fail, for a consumer with these needs. Pure: it asks no broker, and
+    /// declares, publishes and receives nothing. What it says is what [`open`](Self::open) and [`Receiver::settle`] then do.
+    ///
+    /// The default knows of no limit.
+    fn outline(&self, needs: &Needs) -> Outline {
+        let _ = needs;
+        Outline::new(Facts::new("a broker"))
+    }
+
+    /// The same, compared with what is at the broker: what [`open`](Self::open) would refuse or warn of, and what cannot be
+    /// found out. It changes nothing at the broker: nothing is declared, published or received.
+    ///
+    /// It may be called any number of times before `open`. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// When the broker cannot be asked.
+    fn preflight(&self, needs: &Needs) -> impl Future<Output = Result<Outline, TransportError>> + Send {
+        let outline = self.outline(needs).with(Finding::unchecked(
+            "this transport does not compare what is needed with what is at the broker",
+        ));
+        async { Ok(outline) }
+    }
 
     /// The time, for everything that is written on messages. A transport on virtual time answers with that.
     fn now(&self) -> SystemTime {
@@ -197,6 +225,14 @@ impl<T: Transport> Transport for Arc<T> {
 
     fn close(&self) -> impl Future<Output = ()> + Send {
         (**self).close()
+    }
+
+    fn outline(&self, needs: &Needs) -> Outline {
+        (**self).outline(needs)
+    }
+
+    fn preflight(&self, needs: &Needs) -> impl Future<Output = Result<Outline, TransportError>> + Send {
+        (**self).preflight(needs)
     }
 
     fn now(&self) -> SystemTime {

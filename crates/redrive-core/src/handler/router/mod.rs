@@ -4,7 +4,7 @@ mod key;
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::future::{Future, ready};
 use std::marker::PhantomData;
@@ -19,6 +19,7 @@ use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
 use crate::failure::{Failure, Reason};
 use crate::needs::Needs;
+use crate::stages::Stages;
 use crate::text::cut;
 
 /// How many bytes of an unknown key are shown: the rest of a failure's text is for the known ones.
@@ -231,6 +232,17 @@ impl<S: 'static> Handler<RouterArgs, S> for Router<S> {
         }
         needs
     }
+
+    fn stages(&self) -> Stages {
+        let Table { by, routes, unknown } = &*self.table;
+        let sorted: BTreeMap<_, _> = routes.iter().collect();
+        let named = sorted.into_iter().map(|(key, route)| (format!("{by} `{key}`"), route.stages()));
+        let fallback = match unknown {
+            Unknown::Handled(fallback) => Some((format!("any other {by}"), fallback.stages())),
+            Unknown::Decided { .. } => None,
+        };
+        Stages::one_of(named.chain(fallback))
+    }
 }
 
 fn decided(unknown: UnknownKey, by: &By, key: Option<&str>, known: &str) -> Disposition {
@@ -259,6 +271,7 @@ type RouteFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 trait Route<S>: Send + Sync {
     fn handle(&self, delivery: Delivery, state: &S) -> RouteFuture;
     fn needs(&self) -> Needs;
+    fn stages(&self) -> Stages;
 }
 
 struct Erased<H, Args> {
@@ -285,6 +298,10 @@ where
 
     fn needs(&self) -> Needs {
         self.handler.needs()
+    }
+
+    fn stages(&self) -> Stages {
+        self.handler.stages()
     }
 }
 

@@ -1,0 +1,85 @@
+//! Explains what a consumer does with messages that fail.
+
+use super::preflight::Preflight;
+use super::{ConsumerError, Runner};
+use crate::message::Message;
+use crate::retry_plan::{RetryPlan, Simulation, limits};
+use crate::transport::{Finding, Outline, Transport};
+
+impl<T: Transport> Runner<T> {
+    /// Returns what this consumer does with a message that fails: each attempt and wait, where the message rests, the ends, the
+    /// limits of the broker and what does not fit them. Asks no broker, and changes nothing: an example message without body and
+    /// headers fails in the consumer's own [stages](crate::Stage).
+    ///
+    /// Layers that are no stages (`tower::timeout`, …) are left out.
+    ///
+    /// ```
+    /// use redrive_core::{Consumer, Facts, Needs, Outline, Unconnected, secs};
+    ///
+    /// # async fn ship() {}
+    /// // In a service: RabbitMq::options("orders").unconnected()?
+    /// let transport = Unconnected::new("orders", |_needs: &Needs| Outline::new(Facts::new("nats")));
+    /// let plan = Consumer::new(transport).with_dead_letter_backoff([secs(1), secs(10)]).handler(ship).explain();
+    ///
+    /// let transient = &plan.routes[0].courses[0];
+    /// assert_eq!((transient.steps.len(), transient.longest()), (3, secs(11)));
+    /// println!("{plan}");
+    /// ```
+    #[must_use]
+    pub fn explain(&self) -> RetryPlan {
+        self.explain_message(&Message::new("").with_id("example"))
+    }
+
+    /// The same for this message: where stages of the service look at its headers or properties.
+    #[must_use]
+    pub fn explain_message(&self, message: &Message) -> RetryPlan {
+        self.plan(message, &self.transport.outline(&self.settings.needs), false)
+    }
+
+    /// Compares what this consumer needs with what is at the broker, and returns its [plan](Self::explain) with all that is
+    /// wrong, doubtful, or could not be found out. Changes nothing at the broker: nothing is declared, published or received.
+    /// The consumer can be run afterwards, and looks at all of it again.
+    ///
+    /// What [starts](RetryPlan::starts) here may still be refused when it is run: somebody may change the broker in between, and
+    /// what a preflight cannot find out is among its findings.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// When the broker cannot be asked. What it would refuse is no error, but a finding.
+    pub async fn preflight(&self) -> Result<RetryPlan, ConsumerError> {
+        let answer = self.transport.preflight(&self.settings.needs).await;
+        let outline =
+            answer.map_err(|error| ConsumerError::Start { queue: self.queue().to_owned(), error })?;
+        Ok(self.plan(&Message::new("").with_id("example"), &outline, true))
+    }
+
+    fn plan(&self, message: &Message, outline: &Outline, asked: bool) -> RetryPlan {
+        let (queue, settings) = (self.queue(), &self.settings);
+        let simulation = Simulation {
+            queue,
+            message,
+            stages: &settings.stages,
+            outline,
+            header_budget: settings.header_budget,
+        };
+        let preflight = Preflight::new(queue, settings, settings.ledger.is_some());
+        let limits = limits(&settings.needs, preflight.longest_hold(&outline.facts), &simulation);
+        let mut findings = preflight.findings(&outline.facts);
+        findings.extend(outline.findings.iter().cloned());
+        findings.extend(unseen(settings.other_layers));
+        RetryPlan::new(&simulation, limits, findings, asked)
+    }
+}
+
+fn unseen(layers: usize) -> Option<Finding> {
+    let are = match layers {
+        0 => return None,
+        1 => "1 layer is no stage, and is",
+        _ => &format!("{layers} layers are no stages, and are"),
+    };
+    Some(Finding::unchecked(format!(
+        "{are} left out of this plan: an error of it goes the way of its class, and what it decides itself (a          `tower::ServiceBuilder` with retries) is not shown; add stages with `stage` or `with_dead_letter_backoff`"
+    )))
+}

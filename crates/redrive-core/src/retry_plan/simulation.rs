@@ -1,0 +1,320 @@
+//! Lets an example message fail in the consumer's own stages and settlements, until it has ended. Pure.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime};
+
+use super::{Case, Course, Resting, RouteCourses, Span, Step};
+use crate::classify::{ErrorClass, Simulated};
+use crate::delivery::Delivery;
+use crate::disposition::{BoxError, Disposition, Outcome};
+use crate::handler::{Panicked, Rejected, panic};
+use crate::header_names as names;
+use crate::message::Message;
+use crate::retry::Chance;
+use crate::settlement::{Planning, Settlement, own_bytes};
+use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
+use crate::stages::{Stages, Way};
+use crate::transport::{Outline, Rest};
+
+/// The most hops of one wait that are looked at; the rest of the wait is then one more.
+const MOST_HOPS: u32 = 100;
+/// The most redrives and deliveries that are tried to find one that ends elsewhere.
+const MOST_COUNTED: u32 = 200;
+
+/// A consumer, as far as a failing message meets it.
+pub(crate) struct Simulation<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) message: &'a Message,
+    pub(crate) stages: &'a Stages,
+    pub(crate) outline: &'a Outline,
+    pub(crate) header_budget: usize,
+}
+
+/// How one message fared, with chance at one end.
+struct Run {
+    steps: Vec<RunStep>,
+    ends: bool,
+}
+
+struct RunStep {
+    attempt: u32,
+    begins_after: Duration,
+    disposition: Disposition,
+    wait: Option<Duration>,
+    rests: Vec<Resting>,
+    operations: Vec<&'static str>,
+}
+
+/// A message on its way, with the counts of its broker.
+struct OnItsWay {
+    message: Message,
+    now: SystemTime,
+    deliveries: u32,
+    failed_in_place: u32,
+}
+
+/// The same moment in every plan: nothing depends on when it is made.
+const BEGIN: SystemTime = SystemTime::UNIX_EPOCH;
+
+impl Simulation<'_> {
+    /// All ways to fail, for each route.
+    pub(super) fn routes(&self) -> Vec<RouteCourses> {
+        let courses =
+            |way: &Way| RouteCourses { route: way.name.clone(), courses: self.courses(&way.stages()) };
+        self.stages.ways().iter().map(courses).collect()
+    }
+
+    /// The most bytes that redrive's own headers take on a copy; `None` where nothing is copied.
+    pub(crate) fn largest_headers(&self) -> Option<usize> {
+        let mut largest = None;
+        for way in self.stages.ways() {
+            let mut note = |copy: &Message| largest = largest.max(Some(own_bytes(copy.headers())));
+            self.run(&way.stages(), (Case::Transient, Chance::Most), Course::MOST_STEPS, &mut note);
+        }
+        largest
+    }
+
+    fn courses(&self, stages: &[&dyn Stage]) -> Vec<Course> {
+        let mut courses: Vec<Course> = Vec::new();
+        let mut add = |case| {
+            let course = self.course(stages, case);
+            match courses.iter_mut().find(|other| (&other.steps, other.ends) == (&course.steps, course.ends))
+            {
+                Some(same) => same.cases.push(case),
+                None => courses.push(course),
+            }
+        };
+        for case in
+            [Case::Transient, Case::Throttled, Case::Panic, Case::Permanent, Case::Rejected, Case::Expired]
+        {
+            add(case);
+        }
+        let end = |case| {
+            let first = self.run(stages, (case, Chance::Most), 1, &mut |_| {}).steps.pop();
+            first.map(|step| step.disposition.name())
+        };
+        let permanent = end(Case::Permanent);
+        let mut redriven = (1..=MOST_COUNTED).map(Case::Redriven);
+        redriven.find(|&case| end(case) != permanent).into_iter().for_each(&mut add);
+        let turned_away = |&case: &Case| {
+            let delivery = self.delivery(&self.begin(case), Chance::Most);
+            panic::caught(|| admit_in_turn(stages, &delivery).is_break()).unwrap_or(true)
+        };
+        // A message that is turned away at its first delivery is turned away for another reason.
+        let poison =
+            (1..=MOST_COUNTED).map(Case::Poison).find(turned_away).filter(|case| *case != Case::Poison(1));
+        poison.into_iter().for_each(&mut add);
+        courses
+    }
+
+    fn course(&self, stages: &[&dyn Stage], case: Case) -> Course {
+        let [least, most] = [Chance::Least, Chance::Most]
+            .map(|chance| self.run(stages, (case, chance), Course::MOST_STEPS, &mut |_| {}));
+        let ends = least.ends && most.ends;
+        let count = least.steps.len().max(most.steps.len());
+        let (mut least, mut most) = (least.steps.into_iter(), most.steps.into_iter());
+        let steps = (0..count).filter_map(|_| Step::between(least.next(), most.next())).collect();
+        Course { cases: vec![case], steps, ends }
+    }
+
+    /// The first attempts, this many at most. `copied` gets every copy that is stored.
+    fn run(
+        &self,
+        stages: &[&dyn Stage],
+        (case, chance): (Case, Chance),
+        most_steps: u32,
+        copied: &mut dyn FnMut(&Message),
+    ) -> Run {
+        let mut steps = Vec::new();
+        let mut on_its_way = self.begin(case);
+        for _ in 0..most_steps {
+            let delivery = self.delivery(&on_its_way, chance);
+            let outcome = outcome(stages, &delivery, case);
+            let disposition = outcome.unwrap_or_else(|error| Disposition::undecided(&error));
+            let settlement = Settlement::planned(&delivery, &disposition, &self.planning(on_its_way.now));
+            if let Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } = &settlement {
+                copied(copy);
+            }
+            let wait = match disposition {
+                Disposition::Retry(wait, _) | Disposition::Snooze(wait) => Some(wait),
+                _ => None,
+            };
+            let begins_after = on_its_way.now.duration_since(BEGIN).unwrap_or_default();
+            let mut step = RunStep {
+                attempt: delivery.attempt(),
+                begins_after,
+                disposition,
+                wait,
+                rests: Vec::new(),
+                operations: Vec::new(),
+            };
+            let next = self.settle(&mut step, on_its_way, settlement, chance);
+            steps.push(step);
+            match next {
+                Some(next) => on_its_way = next,
+                None => return Run { steps, ends: true },
+            }
+        }
+        Run { steps, ends: false }
+    }
+
+    /// What the message is next; `None` where it is delivered no more.
+    fn settle(
+        &self,
+        step: &mut RunStep,
+        at: OnItsWay,
+        settlement: Settlement,
+        chance: Chance,
+    ) -> Option<OnItsWay> {
+        let rest = self.outline.rest(&settlement);
+        match settlement {
+            Settlement::Complete => {
+                step.operations.extend(rest.operations);
+                None
+            }
+            Settlement::Shelve { .. } | Settlement::NativeDeadLetter => {
+                step.rest(rest);
+                None
+            }
+            Settlement::Release => {
+                step.rest(rest);
+                Some(OnItsWay { deliveries: at.deliveries.saturating_add(1), ..at })
+            }
+            Settlement::RetryInPlace { wait } => {
+                step.rest(rest);
+                let failed_in_place = at.failed_in_place.saturating_add(1);
+                let in_place = self.outline.facts.delays.in_place;
+                let held = in_place.map_or(wait, |in_place| in_place.held_for(wait, failed_in_place));
+                let deliveries = at.deliveries.saturating_add(1);
+                Some(OnItsWay { now: at.now.checked_add(held)?, deliveries, failed_in_place, ..at })
+            }
+            Settlement::Reschedule { .. } => self.reschedule(step, at.now, settlement, chance),
+        }
+    }
+
+    /// All hops of a wait.
+    fn reschedule(
+        &self,
+        step: &mut RunStep,
+        mut now: SystemTime,
+        mut settlement: Settlement,
+        chance: Chance,
+    ) -> Option<OnItsWay> {
+        for hop in 0.. {
+            let rest = self.outline.rest(&settlement);
+            let Settlement::Reschedule { wait, copy } = settlement else {
+                // Only where a copy has become too large.
+                step.rest(rest);
+                return None;
+            };
+            now = now.checked_add(rest.held_for.unwrap_or(wait).max(wait))?;
+            step.rest(rest);
+            let next = OnItsWay { message: copy, now, deliveries: 1, failed_in_place: 0 };
+            let delivery = self.delivery(&next, chance);
+            match Settlement::wait_on(&delivery, &self.planning(now)) {
+                None => return Some(next),
+                Some(_) if hop == MOST_HOPS => {
+                    let due = delivery.history().not_before.unwrap_or(now);
+                    return Some(OnItsWay { now: due.max(now), ..next });
+                }
+                Some(on) => settlement = on,
+            }
+        }
+        None
+    }
+
+    fn begin(&self, case: Case) -> OnItsWay {
+        let mut message = self.message.clone();
+        let (mut deliveries, mut failed_in_place) = (1, 0);
+        match case {
+            Case::Expired => message.properties_mut().expiration = Some(Duration::ZERO),
+            Case::Redriven(times) => {
+                message.headers_mut().insert_own(names::REDRIVES, i64::from(times));
+            }
+            Case::Poison(times) => {
+                deliveries = times;
+                // Such a broker takes the death of a process for a failure.
+                if self.outline.facts.delays.in_place.is_some() {
+                    failed_in_place = times - 1;
+                }
+            }
+            _ => {}
+        }
+        OnItsWay { message, now: BEGIN, deliveries, failed_in_place }
+    }
+
+    fn delivery(&self, at: &OnItsWay, chance: Chance) -> Delivery {
+        let mut delivery = Delivery::new(at.message.clone(), self.queue, at.now)
+            .with_delivery_limit(self.outline.facts.limits.deliveries)
+            .with_broker_delivery_count(at.deliveries)
+            .failed_in_place(at.failed_in_place);
+        delivery.extensions_mut().insert(chance);
+        delivery
+    }
+
+    fn planning(&self, now: SystemTime) -> Planning<'_> {
+        Planning { now, facts: &self.outline.facts, header_budget: self.header_budget }
+    }
+}
+
+/// What the stages make of this failure; as they do it around a handler.
+fn outcome(stages: &[&dyn Stage], delivery: &Delivery, case: Case) -> Outcome {
+    panic::caught(|| match admit_in_turn(stages, delivery) {
+        ControlFlow::Break(disposition) => Ok(disposition),
+        ControlFlow::Continue(()) => resolve_in_turn(stages, delivery, Err(error(case))),
+    })?
+}
+
+fn error(case: Case) -> BoxError {
+    let class = match case {
+        Case::Panic => return Box::new(Panicked::new("as the plan wants it")),
+        Case::Rejected => return Box::new(Rejected::new("the body", "as the plan wants it")),
+        Case::Permanent | Case::Redriven(_) => ErrorClass::Permanent,
+        Case::Throttled => ErrorClass::Throttled(Duration::ZERO),
+        Case::Transient | Case::Expired | Case::Poison(_) => ErrorClass::Transient,
+    };
+    Box::new(Simulated(class))
+}
+
+impl Way {
+    fn stages(&self) -> Vec<&dyn Stage> {
+        self.stages.iter().map(|stage| &**stage).collect()
+    }
+}
+
+impl RunStep {
+    fn rest(&mut self, rest: Rest) {
+        self.operations.extend(rest.operations);
+        match self.rests.last_mut() {
+            Some(same) if same.place == rest.place => same.times += 1,
+            _ => self.rests.push(Resting { place: rest.place, times: 1 }),
+        }
+    }
+}
+
+impl Step {
+    /// The step between two ends of chance: that of the most, where both have one.
+    fn between(least: Option<RunStep>, most: Option<RunStep>) -> Option<Self> {
+        let span = |of: fn(&RunStep) -> Option<Duration>| {
+            let (least, most) = (least.as_ref().and_then(of), most.as_ref().and_then(of));
+            Some(Span { least: least.or(most)?, most: most.or(least)? })
+        };
+        let begins_after = span(|step| Some(step.begins_after))?;
+        let wait = span(|step| step.wait);
+        let rests_at_least = match (&least, &most) {
+            (Some(least), Some(most)) if least.rests != most.rests => Some(least.rests.clone()),
+            _ => None,
+        };
+        let step = most.or(least)?;
+        Some(Self {
+            attempt: step.attempt,
+            begins_after,
+            decision: step.disposition.name(),
+            reason: step.disposition.failure().map(|failure| failure.reason().as_str().to_owned()),
+            wait,
+            rests: step.rests,
+            rests_at_least,
+            operations: step.operations,
+        })
+    }
+}
