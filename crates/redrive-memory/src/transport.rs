@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use redrive_core::{
-    Facts, Message, NativeDeadLetter, Needs, OpenError, Publisher, Signal, Signals, Transport, TransportError,
+    Facts, Message, NativeDeadLetter, Needs, OpenError, Outline, Publisher, Rest, Settlement, Signal,
+    Signals, Transport, TransportError,
 };
 
 use tokio::time::Instant;
@@ -149,7 +150,27 @@ impl Transport for Memory {
         self.intake.end(Queue::release);
     }
 
+    fn outline(&self, _needs: &Needs) -> Outline {
+        let queue = Arc::clone(&self.intake.queue);
+        Outline::new(self.facts()).resting(move |settlement| rest(&queue, settlement))
+    }
+
+    /// The broker is in this process: nothing is left to ask.
+    async fn preflight(&self, needs: &Needs) -> Result<Outline, TransportError> {
+        Ok(self.outline(needs))
+    }
+
     fn now(&self) -> SystemTime {
         self.intake.broker.now()
+    }
+}
+
+/// Where a settlement leaves its message.
+fn rest(queue: &str, settlement: &Settlement) -> Rest {
+    match settlement {
+        Settlement::Complete => Rest::at("").by(["remove"]),
+        Settlement::Shelve { shelf, .. } => Rest::at(format!("the {shelf} shelf of `{queue}`")).by(["move"]),
+        Settlement::NativeDeadLetter => Rest::at(format!("the dead-letter shelf of `{queue}`")).by(["move"]),
+        _ => Rest::at(format!("`{queue}`")).by(["replace"]),
     }
 }

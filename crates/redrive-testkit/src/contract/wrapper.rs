@@ -33,6 +33,17 @@ macro_rules! forward_transport {
                 self.inner.close().await;
             }
 
+            fn outline(&self, needs: &redrive_core::Needs) -> redrive_core::Outline {
+                self.inner.outline(needs)
+            }
+
+            async fn preflight(
+                &self,
+                needs: &redrive_core::Needs,
+            ) -> Result<redrive_core::Outline, redrive_core::TransportError> {
+                self.inner.preflight(needs).await
+            }
+
             fn now(&self) -> std::time::SystemTime {
                 self.inner.now()
             }
