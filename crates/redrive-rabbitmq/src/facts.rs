@@ -60,6 +60,13 @@ struct Listener {
     facts: Facts,
 }
 
+impl ActiveNeeds {
+    /// How messages wait.
+    pub(crate) fn strategy(&self) -> Arc<dyn DelayStrategy> {
+        Arc::clone(&self.strategy)
+    }
+}
+
 impl TransportFacts {
     pub(crate) fn new(options: Arc<Options>, plan: Arc<Plan>) -> Self {
         let strategy = options.delay.strategy(&plan, &Needs::none(), &options.more_waits);

@@ -24,6 +24,7 @@ mod frame_sanitizer;
 #[cfg(feature = "management")]
 mod management;
 mod options;
+mod outline;
 mod prepare;
 mod publish;
 mod receipt;

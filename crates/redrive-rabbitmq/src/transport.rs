@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redrive_core::{
-    Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError, TransportErrorKind,
+    Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
+    TransportErrorKind,
 };
 use redrive_transport::{Inbox, Wish, Wishes};
 use tokio::task::JoinHandle;
@@ -11,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::connection::{Connections, Ownership, url_from_env};
 use crate::options::Options;
+use crate::outline::outline;
 use crate::publish::RoutePublisher;
 use crate::receive::{Arrived, RabbitMqReceiver, intake};
 use crate::shared::Shared;
@@ -286,6 +288,11 @@ impl Transport for RabbitMq {
         let intake = intake::run(Arc::clone(&self.shared), self.inbox.source());
         *self.intake() = Some(tokio::spawn(intake));
         Ok((RabbitMqReceiver::new(Arc::clone(&self.shared), self.inbox.clone()), facts))
+    }
+
+    fn outline(&self, needs: &Needs) -> Outline {
+        let Shared { facts, plan, .. } = &*self.shared;
+        outline(facts, plan, &facts.prepared(needs))
     }
 
     async fn close(&self) {
