@@ -19,6 +19,7 @@ mod convert;
 mod entity;
 mod error;
 mod options;
+mod outline;
 mod publish;
 mod receipt;
 mod receive;

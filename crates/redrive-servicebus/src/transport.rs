@@ -6,7 +6,9 @@ use std::time::Duration;
 #[cfg(feature = "entra")]
 use azure_core::credentials::TokenCredential;
 use futures::future::join_all;
-use redrive_core::{Facts, Message, Needs, OpenError, Publisher, Signals, Transport, TransportError};
+use redrive_core::{
+    Facts, Message, Needs, OpenError, Outline, Publisher, Signals, Transport, TransportError,
+};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -15,6 +17,7 @@ use crate::connection::{Namespace, ReconnectingConnection};
 use crate::entity::Entity;
 use crate::error::Refusal;
 use crate::options::Options;
+use crate::outline::outline;
 use crate::publish::EntityPublisher;
 use crate::receive::ServiceBusReceiver;
 use crate::receive::arrival::Origin;
@@ -238,6 +241,10 @@ impl Transport for ServiceBus {
         self.start_intakes(needs.max_wait_time);
         let most = self.shared.options.most_in_hand(needs.prefetch);
         Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.shared.options.facts()))
+    }
+
+    fn outline(&self, needs: &Needs) -> Outline {
+        outline(&self.shared.options, needs)
     }
 
     async fn close(&self) {

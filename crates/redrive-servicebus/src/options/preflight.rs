@@ -78,7 +78,13 @@ impl Options {
     /// Refuses what cannot be done for these needs.
     pub(crate) fn check_needs(&self, needs: &Needs) -> Result<(), OpenError> {
         let mut unmet = needs.unmet(&self.entity.path(), &self.facts());
-        unmet.extend(self.unmet_in_sessions(needs));
+        unmet.extend(self.unmet(needs));
+        if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
+    }
+
+    /// The needs that cannot be met, beside those that the facts tell: one sentence each, with what to do.
+    pub(crate) fn unmet(&self, needs: &Needs) -> Vec<String> {
+        let mut unmet = Vec::from_iter(self.unmet_in_sessions(needs));
         unmet.extend(self.unmet_by_delivery_count(needs));
         let retries = needs.attempts.is_some() || !needs.waits.is_empty();
         let longest_held = self.hold_lock_up_to.unwrap_or_default();
@@ -93,7 +99,7 @@ impl Options {
         }
         #[cfg(feature = "rest")]
         unmet.extend(self.unmet_by_rest());
-        if unmet.is_empty() { Ok(()) } else { Err(OpenError::Refused(unmet)) }
+        unmet
     }
 
     /// In a session each attempt is a delivery of the same message, and one must be left for the death of a process.
