@@ -77,10 +77,10 @@ pub use redrive_core::{
     Headers, Health, InBatches, IntoBatchOutcome, IntoDeadLetterBackoff, IntoOutcome, Jitter, Linear,
     MAX_ERROR_BYTES, MarkError, Message, Needs, NoRetry, Observer, OptionalFromDelivery, Outcome, Panicked,
     ParkingLot, ParseCursorError, ParseHandleError, PastFailure, PerConsumer, Permanent, Phase, Poison,
-    Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPolicy, Router,
+    Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPlan, RetryPolicy, Router,
     RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage,
     StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
-    Transport, TransportError, TransportErrorKind, TypedHeader, UnknownKey, Value, WithStage, chain,
+    Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage, chain,
     header_names, into_box_error, millis, mins, redact, secs,
 };
 #[cfg(feature = "config")]
@@ -98,9 +98,17 @@ pub use redrive_core::fail_point;
 /// The contract between a consumer and its broker. For who writes a transport, or tests without a consumer.
 pub mod transport {
     pub use redrive_core::{
-        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, HeaderLimit, InPlace, Limits, NativeDeadLetter,
-        Needs, OpenError, Origin, Outgoing, Planning, Publish, ReceiptOf, Received, Receiver, SettleError,
-        Settlement, Signal, Signals, Transport, TransportError, TransportErrorKind, edited, redriven,
+        Counting, DEFAULT_HEADER_BUDGET, Delays, Facts, Finding, HeaderLimit, InPlace, Limits,
+        NativeDeadLetter, Needs, OpenError, Origin, Outgoing, Outline, Planning, Publish, ReceiptOf,
+        Received, Receiver, Rest, SettleError, Settlement, Severity, Signal, Signals, Transport,
+        TransportError, TransportErrorKind, edited, redriven,
+    };
+}
+
+/// The parts of a [`RetryPlan`].
+pub mod plan {
+    pub use redrive_core::{
+        Amount, Case, Course, Finding, Limit, Resting, RetryPlan, RouteCourses, Severity, Span, Step,
     };
 }
 
