@@ -21,17 +21,23 @@ impl fmt::Display for RetryPlan {
             if !route.is_empty() {
                 wrapped(f, &format!("\n# Messages with {route}"), 2)?;
             }
-            for (index, course) in courses.iter().enumerate() {
+            let (long, short): (Vec<_>, Vec<_>) = courses.iter().partition(|course| course.has_more());
+            for (index, course) in long.into_iter().enumerate() {
                 course.write(f, index == 0)?;
             }
+            writeln!(f)?;
+            for course in short {
+                let then: String = course.steps.first().map(Step::then).unwrap_or_default();
+                wrapped(f, &format!("On {}: {then}", course.case_names()), 2)?;
+            }
         }
-        writeln!(f, "\n{:24}{:24}allowed", "Limits", "asked")?;
+        writeln!(f, "\n{:26}{:24}allowed", "Limits", "asked")?;
         for limit in &self.limits {
             let or = |amount: Option<super::Amount>, none: &str| {
                 amount.map_or_else(|| none.to_owned(), |amount| amount.to_string())
             };
             let (asked, allowed) = (or(limit.asked, "-"), or(limit.allowed, "no limit known"));
-            writeln!(f, "  {:22}{asked:24}{allowed}", limit.name)?;
+            writeln!(f, "  {:24}{asked:24}{allowed}", limit.name)?;
         }
         if !self.findings.is_empty() {
             writeln!(f, "\nFindings")?;
@@ -59,10 +65,12 @@ impl Course {
                 wrapped(f, &format!("{head}{}", step.then()), STEP_INDENT)?;
             }
         }
-        if self.steps.len() > 1 || !self.ends {
-            writeln!(f, "  {}", self.worst())?;
-        }
-        Ok(())
+        writeln!(f, "  {}", self.worst())
+    }
+
+    /// False if it ends with the first attempt.
+    fn has_more(&self) -> bool {
+        self.steps.len() > 1 || !self.ends
     }
 
     /// The steps that are not shown.

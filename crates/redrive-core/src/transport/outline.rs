@@ -64,6 +64,8 @@ pub enum Severity {
     Warning,
     /// It could not be found out.
     Unchecked,
+    /// Nothing: it is good to know.
+    Note,
 }
 
 impl Outline {
@@ -132,6 +134,12 @@ impl Finding {
     pub fn unchecked(text: impl Into<String>) -> Self {
         Self { severity: Severity::Unchecked, text: text.into() }
     }
+
+    /// Creates a finding that is only good to know.
+    #[must_use]
+    pub fn note(text: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, text: text.into() }
+    }
 }
 
 impl fmt::Display for Severity {
@@ -140,6 +148,7 @@ impl fmt::Display for Severity {
             Self::Refused => "refused",
             Self::Warning => "warning",
             Self::Unchecked => "unchecked",
+            Self::Note => "note",
         })
     }
 }
