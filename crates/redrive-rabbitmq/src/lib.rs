@@ -25,6 +25,7 @@ mod frame_sanitizer;
 mod management;
 mod options;
 mod outline;
+mod preflight;
 mod prepare;
 mod publish;
 mod receipt;

@@ -10,12 +10,13 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::connection::{Connection, ConnectionAccess};
+use crate::delay::DelayStrategy;
 use crate::error;
 #[cfg(feature = "management")]
 use crate::facts::ManagementFacts;
 use crate::facts::TransportFacts;
 #[cfg(feature = "management")]
-use crate::management::{self, Comparison};
+use crate::management::{self, Comparison, Finding};
 use crate::options::Options;
 use crate::topology::{self, Part, Plan, Route, Task, Topology};
 
@@ -157,6 +158,11 @@ impl QueuePreparation {
 
     /// What must be there, in the order in which it is declared.
     fn parts(&self) -> Vec<(Part, Task)> {
+        self.parts_with(&*self.facts.strategy())
+    }
+
+    /// The same for messages that wait in this way.
+    pub(crate) fn parts_with(&self, strategy: &dyn DelayStrategy) -> Vec<(Part, Task)> {
         let topology = self.options.topology;
         let task = |declared| match topology {
             _ if declared => Some(Task::Declare),
@@ -165,7 +171,7 @@ impl QueuePreparation {
         };
         let waiting = task(self.options.delay.is_declared(topology));
         let ours = self.plan.parts().into_iter().map(|part| (task(self.is_declared(&part)), part));
-        let waiting = self.facts.strategy().parts().into_iter().map(|part| (waiting, part));
+        let waiting = strategy.parts().into_iter().map(|part| (waiting, part));
         ours.chain(waiting).filter_map(|(task, part)| Some((part, task?))).collect()
     }
 
@@ -350,9 +356,29 @@ impl QueuePreparation {
     /// Compares the queues, and the policies on them, through the management API.
     #[cfg(feature = "management")]
     async fn compare(&self, parts: &[(Part, Task)]) -> Result<(), TransportError> {
-        let Some(url) = self.options.management_url.as_deref() else { return Ok(()) };
-        if self.options.topology == Topology::Nothing {
+        let mut wrong = Vec::new();
+        for finding in self.compared(parts, None).await?.unwrap_or_default() {
+            match finding {
+                Finding::Wrong(said) => wrong.push(said),
+                Finding::Doubtful(said) | Finding::Unknown(said) => warn!(queue = %self.queue(), "{said}"),
+            }
+        }
+        if wrong.is_empty() {
             return Ok(());
+        }
+        Err(TransportError::new(TransportErrorKind::Topology, wrong.join("; ")))
+    }
+
+    /// The findings of the management API; `None` if it is not asked.
+    #[cfg(feature = "management")]
+    pub(crate) async fn compared(
+        &self,
+        parts: &[(Part, Task)],
+        preflight: Option<&management::Preflight>,
+    ) -> Result<Option<Vec<Finding>>, TransportError> {
+        let Some(url) = self.options.management_url.as_deref() else { return Ok(None) };
+        if self.options.topology == Topology::Nothing {
+            return Ok(Some(Vec::new()));
         }
         let comparison = Comparison {
             url,
@@ -362,12 +388,12 @@ impl QueuePreparation {
             native_dead_letter: self.options.native_dead_letter,
             delivery_limit: self.options.delivery_limit,
         };
-        let work = management::compare(&comparison, parts.iter().map(|(part, _)| part)).await?;
-        if let Some(work) = work {
+        let compared = management::compare(&comparison, parts, preflight).await?;
+        if let Some(work) = compared.work {
             let (delivery_limit, consumer_timeout) = (work.delivery_limit(), work.consumer_timeout());
             self.facts.note_management(ManagementFacts { delivery_limit, consumer_timeout });
         }
-        Ok(())
+        Ok(Some(compared.findings))
     }
 }
 

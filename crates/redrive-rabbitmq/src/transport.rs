@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::connection::{Connections, Ownership, url_from_env};
 use crate::options::Options;
 use crate::outline::outline;
+use crate::preflight::preflight;
 use crate::publish::RoutePublisher;
 use crate::receive::{Arrived, RabbitMqReceiver, intake};
 use crate::shared::Shared;
@@ -293,6 +294,10 @@ impl Transport for RabbitMq {
     fn outline(&self, needs: &Needs) -> Outline {
         let Shared { facts, plan, .. } = &*self.shared;
         outline(facts, plan, &facts.prepared(needs))
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Outline, TransportError> {
+        preflight(&self.shared, needs).await
     }
 
     async fn close(&self) {

@@ -6,7 +6,7 @@ mod common;
 use base64::Engine as _;
 use common::{Scene, needs};
 use redrive_brokers::{Node, Proxy, Version, own_node_with_plugins};
-use redrive_core::{Needs, OpenError, Signals, Transport, TransportErrorKind};
+use redrive_core::{Needs, OpenError, Outline, Severity, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::Started;
 
@@ -37,6 +37,8 @@ async fn queues_and_policies_are_compared_with_what_is_needed(version: Version) 
         case.a_queue_that_is_replaced_later_is_noticed().await;
         case.what_the_plan_says_is_what_redrive_needs().await;
         case.dead_letters_that_lead_nowhere_are_named().await;
+        case.other_arguments_are_found_before_they_are_declared().await;
+        case.permissions_that_are_missing_are_named().await;
     }
     an_api_that_does_not_answer_is_no_reason_not_to_start(&node).await;
 }
@@ -176,6 +178,52 @@ impl Case<'_> {
         assert!(said.contains(&format!("`{queue}` is not bound to the exchange `{dlx}`")), "{said}");
     }
 
+    /// The list of arguments that RabbitMQ compares is redrive's own.
+    async fn other_arguments_are_found_before_they_are_declared(&self) {
+        let scene = Scene::new(&self.node.url(), "arguments", self.queue_type).await;
+        let queue = self.queue("arguments");
+        let name = if self.queue_type == QueueType::Quorum { "quorum" } else { "classic" };
+        let number = lapin::types::AMQPValue::LongInt;
+        for (argument, value) in
+            [("x-max-length", number(7)), ("x-message-ttl", number(9)), ("x-expires", number(90_000))]
+        {
+            scene.declare_raw(&queue, &[("x-queue-type", common::text(name)), (argument, value)]).await;
+            let error = started(self.options(&queue, Topology::Declare), self.node, &waits()).await;
+            let said = error.expect_err("it is another queue").to_string();
+            assert!(said.contains("PRECONDITION_FAILED"), "{said}");
+            let outline =
+                preflight(self.options(&queue, Topology::Declare), &self.node.url(), &waits()).await;
+            assert!(refused(&outline).contains(&format!("`{argument}` is ")), "{outline:?}");
+            scene.delete(&queue).await;
+        }
+    }
+
+    async fn permissions_that_are_missing_are_named(&self) {
+        let queue = self.queue("permissions");
+        ctl(self.node, ["add_user", &queue, "secret"].map(str::to_owned)).await;
+        let url = self.node.url().replace("guest:guest@", &format!("{queue}:secret@"));
+        let guests = self.node.management_url();
+        for (permissions, missing) in [
+            (["^none$", ".*", ".*"], "grant configure on"),
+            ([".*", "^none$", ".*"], "grant write on `amq.default`"),
+            ([".*", ".*", "^none$"], "grant read on"),
+            ([&*format!("^{queue}"), "^amq.default$", &*format!("^{queue}")], ""),
+        ] {
+            let [configure, write, read] = permissions;
+            ctl(self.node, ["set_permissions", &queue, configure, write, read].map(str::to_owned)).await;
+            let options = self.options(&queue, Topology::Declare).management(guests.clone());
+            let outline = preflight(options.clone(), &url, &waits()).await;
+            assert!(refused(&outline).contains(missing), "`{missing}` is not in {outline:?}");
+            assert_eq!(refused(&outline).is_empty(), missing.is_empty(), "{outline:?}");
+            assert!(!format!("{outline:?}").contains("secret"), "{outline:?}");
+            let transport = options.connect(&url).await.expect("connected");
+            let opened = transport.open(&waits(), Signals::ignored()).await.map(drop);
+            assert_eq!(opened.is_ok(), missing.is_empty(), "{opened:?}");
+            transport.close().await;
+        }
+        ctl(self.node, ["delete_user".to_owned(), queue]).await;
+    }
+
     /// Passively declared, it is there as before.
     async fn a_queue_that_is_replaced_later_is_noticed(&self) {
         let queue = self.queue("replaced");
@@ -219,12 +267,29 @@ fn waits() -> Needs {
 }
 
 async fn started(options: Options, node: &Node, needs: &Needs) -> Result<(), OpenError> {
+    let outline = preflight(options.clone(), &node.url(), needs).await;
     let transport = options.connect(&node.url()).await.expect("connected");
     let started = tokio::time::timeout(common::ARRIVAL, transport.open(needs, Signals::ignored()))
         .await
         .expect("an answer");
+    let unmet = needs.unmet(transport.queue(), &outline.facts);
     transport.close().await;
+    let foreseen = refused(&outline).is_empty() && unmet.is_empty();
+    assert_eq!(foreseen, started.is_ok(), "{outline:?}, {unmet:?}, and the start: {:?}", started.err());
     started.map(drop)
+}
+
+/// What is found before the start; each start of these tests must come to the same.
+async fn preflight(options: Options, url: &str, needs: &Needs) -> Outline {
+    let transport = options.connect(url).await.expect("connected");
+    let outline = transport.preflight(needs).await.expect("an answer");
+    transport.close().await;
+    outline
+}
+
+fn refused(outline: &Outline) -> String {
+    let refused = outline.findings.iter().filter(|finding| finding.severity == Severity::Refused);
+    refused.map(|finding| finding.text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 async fn import(node: &Node, definitions: String) {

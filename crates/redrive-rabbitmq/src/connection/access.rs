@@ -65,6 +65,12 @@ impl ConnectionAccess {
         self.connections.consuming().uri()
     }
 
+    /// The user that the connections have at the broker.
+    #[cfg(feature = "management")]
+    pub(crate) fn user(&self) -> String {
+        self.connections.consuming().user().to_string()
+    }
+
     /// Uses no connection from now on, and closes its own. Answers whether others go on using the connections.
     pub(crate) async fn close(&self) -> Ownership {
         self.closed.store(true, Ordering::Release);

@@ -31,6 +31,8 @@ pub(crate) enum Finding {
     Wrong(String),
     /// Acceptable for an operator who knows the consequence.
     Doubtful(String),
+    /// Could not be found out.
+    Unknown(String),
 }
 
 use Finding::{Doubtful, Wrong};
@@ -87,6 +89,15 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
         ))),
         Some(_) => {}
     }
+    if let Some(ttl) = found.lower("message-ttl").filter(|_| !needed.arguments.contains_key("x-message-ttl"))
+    {
+        findings.push(Doubtful(format!(
+            "messages of `{name}` that no consumer gets within {} are dead-lettered by the broker, by {}, without an attempt: \
+             take `message-ttl` out of it, or set it with `argument`",
+            millis(ttl.value),
+            ttl.by
+        )));
+    }
     findings.extend(delayed_retry(needed, found));
     if let (Some(said), Some(found)) = (said.delivery_limit, found.lower("delivery-limit"))
         && found.value < u64::from(said)
@@ -97,6 +108,19 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
         )));
     }
     findings
+}
+
+/// Checks that a declaration of the queue would be accepted, which changes nothing of one that exists.
+pub(crate) fn declaration(needed: &Queue, found: &Found) -> Option<Finding> {
+    let differing = found.differing(needed);
+    (!differing.is_empty()).then(|| {
+        Wrong(format!(
+            "queue `{}` exists with other arguments, and RabbitMQ refuses to declare it with those asked for: {}. Delete the queue \
+             once it is empty, configure the consumer as the queue is, or use Topology::Verify",
+            needed.name,
+            differing.join(", ")
+        ))
+    })
 }
 
 /// Target of a work queue's dead-letter exchange.

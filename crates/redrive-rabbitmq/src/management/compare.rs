@@ -1,15 +1,18 @@
 //! Compares the queues that exist with those that are needed.
 
-use lapin::uri::AMQPUri;
-use redrive_core::{TransportError, TransportErrorKind};
-use tracing::{debug, warn};
+use std::collections::BTreeSet;
 
+use lapin::uri::AMQPUri;
+use redrive_core::TransportError;
+use tracing::debug;
+
+use super::audit::Finding::Unknown;
 use super::audit::{self, Behind, Finding, Role, Said, audit};
 use super::exchange::FoundExchange;
 use super::found::Found;
 use super::policies::Policies;
 use super::{Login, Management};
-use crate::topology::{Names, Part, Queue};
+use crate::topology::{Names, Part, Queue, Task};
 
 /// Input of a comparison.
 pub(crate) struct Comparison<'a> {
@@ -24,29 +27,47 @@ pub(crate) struct Comparison<'a> {
     pub(crate) delivery_limit: Option<u32>,
 }
 
-/// Compares the queues, and the policies on them, with these parts. A failed request is not a finding: the management API may be
-/// unreachable, or refuse this user. Returns the state of the work queue.
+/// What is compared beside the queues before anything is declared.
+pub(crate) struct Preflight {
+    /// The user of the AMQP connection.
+    pub(crate) user: String,
+    /// The exchanges that copies are published to.
+    pub(crate) published_to: BTreeSet<String>,
+}
+
+/// The outcome of a comparison.
+#[derive(Default)]
+pub(crate) struct Compared {
+    /// The state of the work queue.
+    pub(crate) work: Option<Found>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Compares the queues, and the policies on them, with these parts. A failed request is no error: the management API may be
+/// unreachable, or refuse this user.
+///
+/// # Errors
+///
+/// If the URL is malformed.
 pub(crate) async fn compare(
     comparison: &Comparison<'_>,
-    parts: impl Iterator<Item = &Part>,
-) -> Result<Option<Found>, TransportError> {
+    parts: &[(Part, Task)],
+    preflight: Option<&Preflight>,
+) -> Result<Compared, TransportError> {
     let management = Management::at(comparison.url, comparison.certificates)?;
-    let policies = comparison.policies(&management).await;
-    let queue = &comparison.names.work;
-    let (mut work, mut wrong) = (None, Vec::new());
-    let mut note = |finding: Finding| match finding {
-        Finding::Wrong(said) => wrong.push(said),
-        Finding::Doubtful(said) => warn!(%queue, "{said}"),
-    };
-    for part in parts {
+    let mut compared = Compared::default();
+    let policies = comparison.policies(&management, &mut compared).await;
+    for (part, task) in parts {
         let needed = match part {
             Part::Queue(needed) => needed,
+            // A binding that redrive declares needs no look before.
+            Part::Binding(_) if preflight.is_some() && *task == Task::Declare => continue,
             Part::Binding(needed) => {
                 match comparison.exchange(&management, &needed.exchange).await {
-                    Ok(found) => audit::binding(needed, found.as_ref()).into_iter().for_each(&mut note),
-                    Err(error) => {
-                        warn!(%queue, %error, "a binding could not be compared with the one that is needed");
-                    }
+                    Ok(found) => compared.findings.extend(audit::binding(needed, found.as_ref())),
+                    Err(error) => compared.unknown(format!(
+                        "a binding could not be compared with the one that is needed: {error}"
+                    )),
                 }
                 continue;
             }
@@ -57,8 +78,10 @@ pub(crate) async fn compare(
             Ok(Some(found)) => found,
             Ok(None) => continue,
             Err(error) => {
-                warn!(%queue, %error, "the queues could not be compared with those that are needed");
-                break;
+                compared
+                    .unknown(format!("the queues could not be compared with those that are needed: {error}"));
+                // Each further question would be answered alike.
+                return Ok(compared);
             }
         };
         let found = match &policies {
@@ -66,24 +89,43 @@ pub(crate) async fn compare(
             None => found,
         };
         debug!(queue = %needed.name, ?found, "compared with what is needed");
-        comparison.findings(needed, &found).into_iter().for_each(&mut note);
-        if needed.name == *queue {
+        if preflight.is_some() && *task == Task::Declare {
+            compared.findings.extend(audit::declaration(needed, &found));
+        }
+        compared.findings.extend(comparison.findings(needed, &found));
+        if needed.name == comparison.names.work {
             match comparison.behind_dead_letters(&management, &found).await {
+                // In a preflight it may be declared only later.
+                Ok(Some(Behind::Queue(false))) if preflight.is_some() && is_declared(parts, &found) => {}
                 Ok(Some(behind)) => {
-                    audit::dead_letters(needed, comparison.said(), &found, &behind)
-                        .into_iter()
-                        .for_each(&mut note);
+                    compared.findings.extend(audit::dead_letters(needed, comparison.said(), &found, &behind));
                 }
                 Ok(None) => {}
-                Err(error) => warn!(%queue, %error, "the target of dead letters could not be checked"),
+                Err(error) => {
+                    compared.unknown(format!("the target of dead letters could not be checked: {error}"))
+                }
             }
-            work = Some(found);
+            compared.work = Some(found);
         }
     }
-    if wrong.is_empty() {
-        return Ok(work);
+    if let Some(preflight) = preflight {
+        comparison.permissions(&management, parts, preflight, &mut compared).await;
     }
-    Err(TransportError::new(TransportErrorKind::Topology, wrong.join("; ")))
+    Ok(compared)
+}
+
+/// True when the queue that takes the dead letters of the work queue is one of those that are declared.
+fn is_declared(parts: &[(Part, Task)], work: &Found) -> bool {
+    let key = work.argument_first("dead-letter-routing-key");
+    key.is_some_and(|key| {
+        parts.iter().any(|(part, task)| *task == Task::Declare && part.is_queue(&key.value))
+    })
+}
+
+impl Compared {
+    fn unknown(&mut self, what: String) {
+        self.findings.push(Unknown(what));
+    }
 }
 
 impl Comparison<'_> {
@@ -93,23 +135,41 @@ impl Comparison<'_> {
         Login { user: userinfo.username.clone(), password: userinfo.password.clone() }
     }
 
-    async fn policies(&self, management: &Management) -> Option<Policies> {
-        let queue = &self.names.work;
+    async fn policies(&self, management: &Management, compared: &mut Compared) -> Option<Policies> {
         match management.policies(&self.broker.vhost, &self.login()).await {
             Ok(policies) => {
                 let unreadable = policies.unreadable().join("`, `");
                 if !unreadable.is_empty() {
-                    warn!(%queue, "the patterns of policies `{unreadable}` cannot be read: they are not compared");
+                    compared.unknown(format!(
+                        "the patterns of policies `{unreadable}` cannot be read: they are not compared"
+                    ));
                 }
                 Some(policies)
             }
             Err(error) => {
-                warn!(
-                    %queue, %error,
-                    "the policies cannot be read: only those in the queue's statistics are compared"
-                );
+                compared.unknown(format!(
+                    "the policies cannot be read: only those in the queue's statistics are compared: {error}"
+                ));
                 None
             }
+        }
+    }
+
+    async fn permissions(
+        &self,
+        management: &Management,
+        parts: &[(Part, Task)],
+        Preflight { user, published_to }: &Preflight,
+        compared: &mut Compared,
+    ) {
+        match management.permissions(&self.broker.vhost, user, &self.login()).await {
+            Ok(permissions) => {
+                let parts = parts.iter().map(|(part, task)| (part, *task));
+                compared.findings.extend(permissions.findings(user, parts, &self.names.work, published_to));
+            }
+            Err(error) => compared.unknown(format!(
+                "the permissions of user `{user}` were not read, which takes the tag `administrator`: {error}"
+            )),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::policies::{InForce, Policies};
+use crate::topology::{Queue, value_of};
 
 /// A queue, as the management API describes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +51,34 @@ impl Found {
     /// Returns the time after which the broker takes back an unsettled delivery, if an argument or a policy sets one.
     pub(crate) fn consumer_timeout(&self) -> Option<Duration> {
         self.lower("consumer-timeout").map(|timeout| Duration::from_millis(timeout.value))
+    }
+
+    /// Returns the arguments that differ from those of the needed queue, as far as RabbitMQ compares them (measured on 3.10 and
+    /// 4.3): each with both values. The type is another matter.
+    pub(super) fn differing(&self, needed: &Queue) -> Vec<String> {
+        const COMPARED: [&str; 13] = [
+            "x-dead-letter-exchange",
+            "x-dead-letter-routing-key",
+            "x-dead-letter-strategy",
+            "x-delayed-retry-max",
+            "x-delayed-retry-min",
+            "x-delayed-retry-type",
+            "x-delivery-limit",
+            "x-expires",
+            "x-max-length",
+            "x-max-length-bytes",
+            "x-message-ttl",
+            "x-overflow",
+            "x-single-active-consumer",
+        ];
+        let said =
+            |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), |value| format!("{value}"));
+        let differs = |name: &&str| {
+            let (wanted, there) = (needed.arguments.get(*name).map(value_of), self.arguments.get(*name));
+            (wanted.as_ref() != there)
+                .then(|| format!("`{name}` is {} and {} is asked for", said(there), said(wanted.as_ref())))
+        };
+        COMPARED.iter().filter_map(differs).collect()
     }
 
     /// Returns the lower value of argument and policy: RabbitMQ applies it for times to live and limits.

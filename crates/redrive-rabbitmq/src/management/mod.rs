@@ -4,6 +4,7 @@ mod audit;
 mod compare;
 mod exchange;
 mod found;
+mod permissions;
 mod policies;
 
 use std::fmt;
@@ -17,9 +18,11 @@ use serde_json::Value;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-pub(crate) use compare::{Comparison, compare};
+pub(crate) use audit::Finding;
+pub(crate) use compare::{Comparison, Preflight, compare};
 use exchange::FoundExchange;
 use found::Found;
+use permissions::Permissions;
 use policies::Policies;
 
 /// Time limit of one answer.
@@ -91,6 +94,12 @@ impl Management {
         let users = self.answer(&format!("policies/{}", encoded(vhost)), or).await?;
         let operators = self.answer(&format!("operator-policies/{}", encoded(vhost)), or).await?;
         Ok(Policies::read(&users.unwrap_or_default(), &operators.unwrap_or_default()))
+    }
+
+    /// Reads the permissions of a user. RabbitMQ shows them to users with the tag `administrator`.
+    async fn permissions(&self, vhost: &str, user: &str, or: &Login) -> Result<Permissions, String> {
+        let answer = self.answer(&format!("permissions/{}/{}", encoded(vhost), encoded(user)), or).await?;
+        Ok(Permissions::read(&answer.unwrap_or_default()))
     }
 
     /// Sends one request. Not fully cancel safe: after a cancel, a request that has begun goes on in the background until its

@@ -25,6 +25,8 @@ pub use dead_letter_exchange::DeadLetterExchange;
 pub(crate) use declare::{Task, count, count_on, declare_all, first_unfit, prepare};
 pub(crate) use names::{GivenNames, Names};
 pub use plan::TopologyPlan;
+#[cfg(feature = "management")]
+pub(crate) use plan::value_of;
 pub(crate) use route::Route;
 
 /// What is done about the queues when the transport is opened.

@@ -199,7 +199,7 @@ fn encoded(queue: &Queue) -> String {
 }
 
 /// The value of an argument. What JSON has no type for is text.
-pub(super) fn value_of(value: &AMQPValue) -> Value {
+pub(crate) fn value_of(value: &AMQPValue) -> Value {
     match value {
         AMQPValue::Boolean(value) => json!(value),
         AMQPValue::ShortShortInt(value) => json!(value),
