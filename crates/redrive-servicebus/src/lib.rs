@@ -20,6 +20,7 @@ mod entity;
 mod error;
 mod options;
 mod outline;
+mod preflight;
 mod publish;
 mod receipt;
 mod receive;

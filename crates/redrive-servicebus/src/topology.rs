@@ -13,7 +13,8 @@ pub(crate) async fn verify(shared: &Shared) -> Result<(), TransportError> {
     Ok(())
 }
 
-async fn verify_entity(shared: &Shared, path: &str) -> Result<(), TransportError> {
+/// Verifies the same of one entity.
+pub(crate) async fn verify_entity(shared: &Shared, path: &str) -> Result<(), TransportError> {
     let tried = |error: WireError| error.into_error(&format!("attaching to `{path}`"));
     let wire = shared.connection.connection().await.map_err(tried)?;
     if shared.options.sessions.is_some() {

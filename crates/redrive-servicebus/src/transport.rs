@@ -18,6 +18,7 @@ use crate::entity::Entity;
 use crate::error::Refusal;
 use crate::options::Options;
 use crate::outline::outline;
+use crate::preflight::preflight;
 use crate::publish::EntityPublisher;
 use crate::receive::ServiceBusReceiver;
 use crate::receive::arrival::Origin;
@@ -245,6 +246,10 @@ impl Transport for ServiceBus {
 
     fn outline(&self, needs: &Needs) -> Outline {
         outline(&self.shared.options, needs)
+    }
+
+    async fn preflight(&self, needs: &Needs) -> Result<Outline, TransportError> {
+        preflight(&self.shared, needs).await
     }
 
     async fn close(&self) {
