@@ -73,7 +73,7 @@ impl Backoff {
             ErrorClass::Permanent
         } else if error.is::<Panicked>() {
             self.panics
-        } else if let Some(Simulated(class)) = error.downcast_ref() {
+        } else if let Some(Simulated { class, .. }) = error.downcast_ref() {
             *class
         } else {
             self.classifier.classify(&**error)

@@ -41,6 +41,8 @@ struct RunStep {
     begins_after: Duration,
     disposition: Disposition,
     wait: Option<Duration>,
+    /// Of redrive's own headers on the copy, if there is one.
+    header_bytes: Option<usize>,
     rests: Vec<Resting>,
     operations: Vec<&'static str>,
 }
@@ -68,8 +70,9 @@ impl Simulation<'_> {
     pub(crate) fn largest_headers(&self) -> Option<usize> {
         let mut largest = None;
         for way in self.stages.ways() {
-            let mut note = |copy: &Message| largest = largest.max(Some(own_bytes(copy.headers())));
-            self.run(&way.stages(), (Case::Transient, Chance::Most), Course::MOST_STEPS, &mut note);
+            let longest = || Simulated::of_the_longest(ErrorClass::Transient).into();
+            let run = self.run(&way.stages(), (Case::Transient, Chance::Most), Course::MOST_STEPS, longest);
+            largest = run.steps.iter().map(|step| step.header_bytes).fold(largest, Option::max);
         }
         largest
     }
@@ -90,7 +93,7 @@ impl Simulation<'_> {
             add(case);
         }
         let end = |case| {
-            let first = self.run(stages, (case, Chance::Most), 1, &mut |_| {}).steps.pop();
+            let first = self.run(stages, (case, Chance::Most), 1, || error(case)).steps.pop();
             first.map(|step| step.disposition.name())
         };
         let permanent = end(Case::Permanent);
@@ -109,7 +112,7 @@ impl Simulation<'_> {
 
     fn course(&self, stages: &[&dyn Stage], case: Case) -> Course {
         let [least, most] = [Chance::Least, Chance::Most]
-            .map(|chance| self.run(stages, (case, chance), Course::MOST_STEPS, &mut |_| {}));
+            .map(|chance| self.run(stages, (case, chance), Course::MOST_STEPS, || error(case)));
         let ends = least.ends && most.ends;
         let count = least.steps.len().max(most.steps.len());
         let (mut least, mut most) = (least.steps.into_iter(), most.steps.into_iter());
@@ -117,24 +120,27 @@ impl Simulation<'_> {
         Course { cases: vec![case], steps, ends }
     }
 
-    /// The first attempts, this many at most. `copied` gets every copy that is stored.
+    /// The first attempts, this many at most; each fails with such an error.
     fn run(
         &self,
         stages: &[&dyn Stage],
         (case, chance): (Case, Chance),
         most_steps: u32,
-        copied: &mut dyn FnMut(&Message),
+        error: impl Fn() -> BoxError,
     ) -> Run {
         let mut steps = Vec::new();
         let mut on_its_way = self.begin(case);
         for _ in 0..most_steps {
             let delivery = self.delivery(&on_its_way, chance);
-            let outcome = outcome(stages, &delivery, case);
+            let outcome = outcome(stages, &delivery, &error);
             let disposition = outcome.unwrap_or_else(|error| Disposition::undecided(&error));
             let settlement = Settlement::planned(&delivery, &disposition, &self.planning(on_its_way.now));
-            if let Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } = &settlement {
-                copied(copy);
-            }
+            let header_bytes = match &settlement {
+                Settlement::Reschedule { copy, .. } | Settlement::Shelve { copy, .. } => {
+                    Some(own_bytes(copy.headers()))
+                }
+                _ => None,
+            };
             let wait = match disposition {
                 Disposition::Retry(wait, _) | Disposition::Snooze(wait) => Some(wait),
                 _ => None,
@@ -145,6 +151,7 @@ impl Simulation<'_> {
                 begins_after,
                 disposition,
                 wait,
+                header_bytes,
                 rests: Vec::new(),
                 operations: Vec::new(),
             };
@@ -258,10 +265,10 @@ impl Simulation<'_> {
 }
 
 /// What the stages make of this failure; as they do it around a handler.
-fn outcome(stages: &[&dyn Stage], delivery: &Delivery, case: Case) -> Outcome {
+fn outcome(stages: &[&dyn Stage], delivery: &Delivery, error: &dyn Fn() -> BoxError) -> Outcome {
     panic::caught(|| match admit_in_turn(stages, delivery) {
         ControlFlow::Break(disposition) => Ok(disposition),
-        ControlFlow::Continue(()) => resolve_in_turn(stages, delivery, Err(error(case))),
+        ControlFlow::Continue(()) => resolve_in_turn(stages, delivery, Err(error())),
     })?
 }
 
@@ -273,7 +280,7 @@ fn error(case: Case) -> BoxError {
         Case::Throttled => ErrorClass::Throttled(Duration::ZERO),
         Case::Transient | Case::Expired | Case::Poison(_) => ErrorClass::Transient,
     };
-    Box::new(Simulated(class))
+    Box::new(Simulated::new(class))
 }
 
 impl Way {
