@@ -9,7 +9,7 @@ const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), D
 
 /// For `apt-get`: a download that stalls is given up after a minute and begun again, and an update that did not get everything
 /// says so.
-pub(crate) const APT_DOWNLOADS: [&str; 8] = [
+pub const APT_DOWNLOADS: [&str; 8] = [
     "-o",
     "Acquire::Retries=5",
     "-o",
@@ -20,8 +20,11 @@ pub(crate) const APT_DOWNLOADS: [&str; 8] = [
     "APT::Update::Error-Mode=any",
 ];
 
-/// Does what needs the network, and again when it fails: mirrors and networks do, for a moment.
-pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
+/// Does what needs the network, and again when it fails: mirrors and networks do, for a moment. Gives up after a minute.
+///
+/// # Errors
+/// That of the last attempt.
+pub fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
     for wait in AGAIN {
         match attempt() {
             Ok(done) => return Ok(done),
@@ -33,7 +36,10 @@ pub(crate) fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
 }
 
 /// Runs `command` to its end and gives back its standard output.
-pub(crate) fn run(command: &mut Command) -> Result<String> {
+///
+/// # Errors
+/// It cannot be run, or it did not succeed; with the last lines of what it said.
+pub fn run(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run `{shown}`"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -45,7 +51,8 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
 }
 
 /// The last `lines` lines of `text`: where programs say what went wrong.
-pub(crate) fn tail(text: &str, lines: usize) -> String {
+#[must_use]
+pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -8,6 +8,7 @@
 //! | [`install`] | RabbitMQ 3.10 and 4.3 on this machine, side by side |
 //! | [`proxy`] | a TCP proxy that freezes, cuts, refuses and delays |
 //! | [`handshake`] | whether somebody speaks AMQP on a port, and who |
+//! | [`process`], [`command`] | processes that die with the test; programs that run to their end |
 //! | [`report`](fn@report) | a line for the closing report of `cargo xtask test` |
 //!
 //! Everything but the proxy blocks: a broker takes seconds to start, and most callers have nothing else
@@ -17,17 +18,17 @@
 //! `--skip v4_3` leaves that broker out and the closing report can count what ran where.
 
 pub mod cluster;
+pub mod command;
 pub mod env;
 pub mod handshake;
 pub mod install;
 pub mod node;
+pub mod process;
 pub mod proxy;
 
 mod chroot;
-mod command;
 mod network;
 mod ports;
-mod process;
 mod report;
 mod version;
 

@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 /// A program and everything it started, as one process group: `rabbitmq-server` is a shell that waits for
 /// the Erlang machine, and killing only the shell would leave the broker running.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub struct Group {
     leader: Child,
 }
 
 impl Group {
     /// Starts `command` as the leader of a group of its own.
-    pub(crate) fn spawn(command: &mut Command) -> Result<Group> {
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn spawn(command: &mut Command) -> Result<Group> {
         let leader = command
             .stdin(Stdio::null())
             .process_group(0)
@@ -30,12 +33,18 @@ impl Group {
     }
 
     /// Whether the leader has ended. (Its group may live on for a moment.)
-    pub(crate) fn ended(&mut self) -> Result<bool> {
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn ended(&mut self) -> Result<bool> {
         Ok(self.leader.try_wait()?.is_some())
     }
 
     /// SIGKILL to every process of the group; returns when all are dead.
-    pub(crate) fn kill(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// One of them is still alive after two minutes.
+    pub fn kill(&mut self) -> Result<()> {
         // The shell's own `kill`: the standard library cannot signal a group without unsafe code.
         let _already_dead = Command::new("sh")
             .args(["-c", &format!("kill -s KILL -- -{}", self.id())])
@@ -86,14 +95,17 @@ fn lives(group: u32) -> bool {
 /// It is a shell that reads from a pipe: when this process dies, even by SIGKILL, the kernel closes the
 /// pipe. No polling, and no mistaking another process for this one.
 #[derive(Debug)]
-pub(crate) struct Watcher {
+pub struct Watcher {
     shell: Child,
     list: PathBuf,
 }
 
 impl Watcher {
     /// Watches over the folder `data` and a Docker container, both of which it removes.
-    pub(crate) fn start(data: &Path, container: Option<&str>) -> Result<Watcher> {
+    ///
+    /// # Errors
+    /// The folder cannot be written to, or there is no shell.
+    pub fn start(data: &Path, container: Option<&str>) -> Result<Watcher> {
         let list = data.join("process-groups");
         fs::write(&list, "")?;
         let script = r#"
@@ -118,7 +130,10 @@ impl Watcher {
     }
 
     /// Sets which groups to kill at the end.
-    pub(crate) fn cover<'a>(&self, groups: impl IntoIterator<Item = &'a Group>) -> Result<()> {
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn cover<'a>(&self, groups: impl IntoIterator<Item = &'a Group>) -> Result<()> {
         let text: String = groups.into_iter().map(|group| format!("{}\n", group.id())).collect();
         fs::write(&self.list, text).with_context(|| format!("could not write {}", self.list.display()))
     }
