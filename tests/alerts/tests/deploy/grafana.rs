@@ -20,7 +20,7 @@ fn the_dashboard_is_what_grafana_s_types_say() -> Result<()> {
         return Ok(());
     }
     let (sources, folder) =
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana"), tools::target().join("grafana"));
+        (Path::new(env!("CARGO_MANIFEST_DIR")).join("grafana"), tools::downloads().join("grafana"));
     fs::create_dir_all(&folder)?;
     let lock = fs::read_to_string(sources.join("package-lock.json"))?;
     // Written once all packages are there: an installation that was killed begins again.

@@ -71,10 +71,7 @@ impl Server {
     pub(crate) fn query(&self, query: &str) -> Result<Vec<String>> {
         let result = &self.ask("query", &[("query", query)])?["result"];
         let series = result.as_array().with_context(|| format!("no series: {result}"))?;
-        Ok(series
-            .iter()
-            .map(|series| format!("{}", series["value"][1].as_str().unwrap_or_default()))
-            .collect())
+        Ok(series.iter().map(|series| text(&series["value"][1])).collect())
     }
 
     /// Every alerting rule that is loaded.

@@ -53,7 +53,7 @@ fn find() -> Result<Tools> {
     {
         return Ok(own);
     }
-    let folder = target().join("prometheus");
+    let folder = downloads().join("prometheus");
     if !folder.exists() {
         unpack(&folder)?;
     }
@@ -63,30 +63,40 @@ fn find() -> Result<Tools> {
 
 /// Unpacks Debian's package into `folder`: whole, or not at all.
 fn unpack(folder: &Path) -> Result<()> {
-    fs::create_dir_all(target())?;
-    let work = tempfile::tempdir_in(target())?;
-    let download = || {
-        let mut download = Command::new("apt-get");
-        run(download.args(APT_DOWNLOADS).args(["download", "prometheus"]).current_dir(work.path()))
-    };
-    if download().is_err() {
-        // The lists of packages are missing, or old. Only root may load them, and others hope that they are only old.
-        let _ = run(Command::new("apt-get").args(APT_DOWNLOADS).arg("update"));
-        patiently(download)?;
-    }
-    let mut files = fs::read_dir(work.path())?.flatten().map(|entry| entry.path());
-    let package = files
-        .find(|path| path.extension().is_some_and(|it| it == "deb"))
-        .context("apt-get left no package")?;
+    fs::create_dir_all(downloads())?;
+    let work = tempfile::tempdir_in(downloads())?;
     let unpacked = work.path().join("unpacked");
-    run(Command::new("dpkg-deb").arg("--extract").args([&package, &unpacked]))?;
+    download("prometheus", work.path(), &unpacked)?;
+    if !unpacked.join("usr/bin/promtool").exists() {
+        // A package of its own in newer Debians.
+        download("promtool", work.path(), &unpacked)?;
+    }
     // Another test run may have been faster.
     fs::rename(&unpacked, folder).or_else(|error| if folder.exists() { Ok(()) } else { Err(error) })?;
     Ok(())
 }
 
+/// Downloads `package` into the folder `work`, and unpacks it into `unpacked`.
+fn download(package: &str, work: &Path, unpacked: &Path) -> Result<()> {
+    let download =
+        || run(Command::new("apt-get").args(APT_DOWNLOADS).args(["download", package]).current_dir(work));
+    if download().is_err() {
+        // The lists of packages are missing, or old. Only root may load them; for others the download may still succeed later.
+        let _ = run(Command::new("apt-get").args(APT_DOWNLOADS).arg("update"));
+        patiently(download)?;
+    }
+    let mut files = fs::read_dir(work)?.flatten().map(|entry| entry.path());
+    let of_package = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&format!("{package}_")) && name.ends_with(".deb")
+    };
+    let file = files.find(of_package).with_context(|| format!("apt-get left no package {package}"))?;
+    run(Command::new("dpkg-deb").arg("--extract").args([&file, unpacked]))?;
+    Ok(())
+}
+
 /// Where these tests keep what they download.
-pub(crate) fn target() -> PathBuf {
+pub(crate) fn downloads() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")).join("alerts")
 }
