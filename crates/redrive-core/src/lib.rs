@@ -85,8 +85,8 @@ pub use retry_plan::{Amount, Case, Course, Limit, Resting, RetryPlan, RouteCours
 pub use service::{StageFuture, StageLayer, StageService};
 pub use settlement::{DEFAULT_HEADER_BUDGET, Planning, Settlement, redriven};
 pub use stage::Stage;
-pub use trace::TraceParent;
 pub use stages::Stages;
+pub use trace::TraceParent;
 pub use transport::{
     Counting, Delays, Facts, Finding, HeaderLimit, Limits, NativeDeadLetter, NoReceiver, OpenError, Outline,
     ReceiptOf, Received, Receiver, Rest, SettleError, Severity, Signal, Signals, Transport, TransportError,

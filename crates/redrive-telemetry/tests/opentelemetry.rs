@@ -54,7 +54,8 @@ async fn story(tracer: OpenTelemetryTracer) -> Vec<SpanData> {
             tokio::time::sleep(secs(1)).await;
         }
         works.store(true, Ordering::SeqCst);
-        shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+        let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.unwrap();
+        assert_eq!(report.entries.len(), 1);
         while broker.depth("orders") > 0 {
             tokio::time::sleep(secs(1)).await;
         }

@@ -80,8 +80,8 @@ pub use redrive_core::{
     Properties, Publisher, RateLimit, RateLimited, Reason, Rejected, Report, RetryPlan, RetryPolicy, Router,
     RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage,
     StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
-    Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage, chain,
-    header_names, into_box_error, millis, mins, redact, secs,
+    Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage,
+    chain, header_names, into_box_error, millis, mins, redact, secs,
 };
 #[cfg(feature = "config")]
 pub use redrive_core::{ConsumerOptions, OptionsError, ShelfQueues};

@@ -260,7 +260,9 @@ impl Simulation<'_> {
     }
 
     fn planning(&self, now: SystemTime) -> Planning<'_> {
-        Planning { now, facts: &self.outline.facts, header_budget: self.header_budget }
+        let mut planning = Planning::new(now, &self.outline.facts);
+        planning.header_budget = self.header_budget;
+        planning
     }
 }
 

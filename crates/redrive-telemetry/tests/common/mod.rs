@@ -12,7 +12,7 @@ use redrive_memory::Memory;
 use tokio::sync::watch;
 
 /// Fails as the body says.
-pub async fn fails_as_told(delivery: Delivery, Attempt(attempt): Attempt) -> Result<Disposition, BoxError> {
+pub(crate) async fn fails_as_told(delivery: Delivery, Attempt(attempt): Attempt) -> Result<Disposition, BoxError> {
     let body = String::from_utf8_lossy(delivery.message().body()).into_owned();
     match (&*body, attempt) {
         ("fine", _) | ("throttled once", 2..) => Ok(Disposition::Ack),
@@ -24,12 +24,12 @@ pub async fn fails_as_told(delivery: Delivery, Attempt(attempt): Attempt) -> Res
 }
 
 /// Runs a consumer through a story of five messages and eight attempts, watched by this observer.
-pub async fn run(observer: impl Observer) {
+pub(crate) async fn run(observer: impl Observer) {
     run_with(|consumer| consumer.observer(observer)).await;
 }
 
 /// The same, of a consumer that is changed before.
-pub async fn run_with(change: impl FnOnce(Consumer<Memory>) -> Consumer<Memory>) {
+pub(crate) async fn run_with(change: impl FnOnce(Consumer<Memory>) -> Consumer<Memory>) {
     let orders = Memory::new("orders");
     for (number, body) in ["fine", "throttled once", "hopeless", "sold out", "never"].into_iter().enumerate()
     {
@@ -52,10 +52,10 @@ pub async fn run_with(change: impl FnOnce(Consumer<Memory>) -> Consumer<Memory>)
 
 /// Waits for events.
 #[derive(Clone, Default)]
-pub struct Diary(Arc<watch::Sender<Vec<&'static str>>>);
+pub(crate) struct Diary(Arc<watch::Sender<Vec<&'static str>>>);
 
 impl Diary {
-    pub fn observer(&self) -> impl Observer + use<> {
+    pub(crate) fn observer(&self) -> impl Observer + use<> {
         let diary = self.0.clone();
         move |event: &Event<'_>| {
             let name = match event {
@@ -67,7 +67,7 @@ impl Diary {
         }
     }
 
-    pub async fn until(&self, name: &str) {
+    pub(crate) async fn until(&self, name: &str) {
         let _ = self.0.subscribe().wait_for(|seen| seen.contains(&name)).await;
     }
 }
@@ -75,7 +75,7 @@ impl Diary {
 type Lines = Arc<Mutex<Vec<String>>>;
 
 /// The log lines of this thread, until the guard is dropped.
-pub fn lines() -> (Lines, tracing::subscriber::DefaultGuard) {
+pub(crate) fn lines() -> (Lines, tracing::subscriber::DefaultGuard) {
     let lines = Lines::default();
     let kept = Arc::clone(&lines);
     let subscriber =
