@@ -1,0 +1,125 @@
+//! The metrics of shelves on real brokers: they show what failed by group, whoever dead-lettered it, and reading changes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::BasicProperties;
+use lapin::options::{BasicGetOptions, BasicNackOptions};
+use redrive::ops::{ShelfExporter, SnapshotOptions, snapshot};
+use redrive::prelude::*;
+use redrive_brokers::broker;
+use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_system_tests::rabbit::{Rabbit, publish_all};
+use redrive_system_tests::{Combination, Diary, numbered, on_four_combinations, within};
+
+on_four_combinations!(
+    120;
+    metrics_show_the_shelves_of_rabbitmq,
+);
+
+const FAILED: usize = 30;
+const PARKED: usize = 3;
+
+async fn fail(delivery: Delivery) -> Result<Disposition, BoxError> {
+    let number: usize = delivery.id().trim_start_matches(|c: char| !c.is_ascii_digit()).parse()?;
+    if number < PARKED {
+        return Ok(Disposition::Park(Failure::custom("OutOfStock", format!("no stock for order {number}"))));
+    }
+    Err(format!("order {number}: the carrier does not answer after {number}ms"))?
+}
+
+/// Lets the messages of the queue fail: all but those that are parked go onto the dead-letter shelf.
+async fn let_fail(transport: impl Transport) {
+    let diary = Diary::new();
+    let consumer =
+        Consumer::new(transport).with_dead_letter_backoff(redrive::NoRetry).observer(diary.observer());
+    consumer.handler(fail).run_until(diary.ended(FAILED + PARKED)).await.unwrap();
+}
+
+/// The page of metrics, once it shows what it should.
+async fn page_with(exporter: ShelfExporter, series: &[&str]) -> String {
+    let metrics = exporter.interval(Duration::from_millis(50)).start();
+    loop {
+        let page = metrics.render();
+        if series.iter().all(|it| page.lines().any(|line| line == *it)) {
+            return page;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn metrics_show_the_shelves_of_rabbitmq(on: Combination) {
+    let url = broker(on.version).url;
+    let queue = on.unique("metrics");
+    let rabbit = Rabbit::connect(&url).await;
+    let operator = on.options(&queue).connect(&url).await.unwrap();
+    publish_all(&operator, numbered(FAILED + PARKED)).await;
+    let_fail(on.options(&queue).connect(&url).await.unwrap()).await;
+    // Two that the broker dead-letters, without a header of redrive.
+    let channel = rabbit.channel().await;
+    for _ in 0..2 {
+        rabbit.publish(&queue, BasicProperties::default(), b"bare").await.unwrap();
+        let got = loop {
+            let got = channel.basic_get(queue.as_str().into(), BasicGetOptions::default()).await.unwrap();
+            if let Some(got) = got {
+                break got;
+            }
+        };
+        got.delivery.acker.nack(BasicNackOptions { requeue: false, ..Default::default() }).await.unwrap();
+    }
+
+    let shelves = operator.shelves();
+    for _ in 0..3 {
+        let page = page_with(
+            ShelfExporter::new().watch("orders", Arc::new(shelves.clone())),
+            &[
+                r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 32"#,
+                r#"shelf_messages{queue_name="orders",shelf="parking"} 3"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead_letter",reason="MaxDeliveryCountExceeded"} 30"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead_letter",reason="rejected"} 2"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="parking",reason="OutOfStock"} 3"#,
+                r#"shelf_readable{queue_name="orders",shelf="dead_letter"} 1"#,
+            ],
+        )
+        .await;
+        assert!(
+            page.contains("shelf_oldest_age_seconds{queue_name=\"orders\",shelf=\"dead_letter\"}"),
+            "{page}"
+        );
+    }
+    let options = SnapshotOptions::new();
+    let snapshot = snapshot(&shelves, Shelf::DeadLetter, &options).await.unwrap();
+    let texts: Vec<_> = snapshot.groups.iter().map(|group| (group.template.text(), group.count)).collect();
+    assert_eq!(texts, [("order <number>: the carrier does not answer after <duration>", 30), ("", 2)]);
+    // Nobody holds an entry any more.
+    assert_eq!(rabbit.ready(&format!("{queue}--dead-letters")).await, Some(32));
+    let ends = ["", "--dead-letters", "--parking-lot"];
+    rabbit.delete(ends.map(|end| format!("{queue}{end}"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_show_the_shelves_of_service_bus() {
+    let emulator = Emulator::builder().queue("orders", Settings::default()).start().await.unwrap();
+    let connected = async || ServiceBus::connect(&emulator.connection_string(), "orders").await.unwrap();
+    let operator = connected().await;
+    for sent in operator.publisher().publish_all(numbered(FAILED + PARKED)).await {
+        sent.unwrap();
+    }
+    let shown = async {
+        let_fail(connected().await).await;
+        page_with(
+            ShelfExporter::new().watch("orders", Arc::new(operator.shelves())),
+            &[
+                r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 30"#,
+                r#"shelf_messages{queue_name="orders",shelf="parking"} 3"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="parking",reason="OutOfStock"} 3"#,
+            ],
+        )
+        .await
+    };
+    let page = within(secs(60), "the metrics", shown).await;
+    let groups = page.lines().filter(|line| line.starts_with("shelf_messages_by_group{")).count();
+    assert_eq!(groups, 2, "one on each shelf: {page}");
+    let before = operator.shelves().count(Shelf::DeadLetter).await.unwrap();
+    assert_eq!(before, 30);
+}
