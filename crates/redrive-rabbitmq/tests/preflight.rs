@@ -5,7 +5,8 @@ mod common;
 
 use common::{ARRIVAL, Scene, text};
 use redrive_core::{
-    Consumer, DeadLetterBackoff, Event, RetryPlan, Runner, Severity, TransportErrorKind, secs,
+    Consumer, DeadLetterBackoff, Event, Needs, RetryPlan, Runner, Severity, Transport, TransportErrorKind,
+    secs,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
 
@@ -15,6 +16,7 @@ tests!(
     exchanges_of_others_that_are_missing_are_refused,
     limits_of_the_broker_are_compared_with_what_is_asked,
     without_the_management_api_it_says_what_it_did_not_see,
+    a_broker_that_cannot_be_asked_is_an_error,
 );
 
 /// A bound of the layers that fits every broker here.
@@ -104,15 +106,11 @@ async fn without_the_management_api_it_says_what_it_did_not_see(scene: Scene) {
     scene.tidy_up(&common::needs(&[60_000], 1)).await;
 }
 
-#[tokio::test]
-async fn a_broker_that_is_gone_is_an_error() {
-    let node = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let options = RabbitMq::options("orders").connect_timeout(std::time::Duration::from_millis(100));
-    let error = options
-        .connect(&format!("amqp://{}/", node.local_addr().unwrap()))
-        .await
-        .expect_err("nobody answers");
-    assert_eq!(error.kind(), TransportErrorKind::Unreachable);
+async fn a_broker_that_cannot_be_asked_is_an_error(scene: Scene) {
+    let transport = connected(scene.options(), &scene).await;
+    transport.close().await;
+    let error = transport.preflight(&Needs::none()).await.expect_err("it is closed");
+    assert_eq!(error.kind(), TransportErrorKind::Closed, "{error}");
 }
 
 async fn handled() {}

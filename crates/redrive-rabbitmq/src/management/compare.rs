@@ -57,6 +57,7 @@ pub(crate) async fn compare(
     let management = Management::at(comparison.url, comparison.certificates)?;
     let mut compared = Compared::default();
     let policies = comparison.policies(&management, &mut compared).await;
+    let mut there = BTreeSet::new();
     for (part, task) in parts {
         let needed = match part {
             Part::Queue(needed) => needed,
@@ -84,6 +85,7 @@ pub(crate) async fn compare(
                 return Ok(compared);
             }
         };
+        there.insert(needed.name.as_str());
         let found = match &policies {
             Some(policies) => found.with_policies(policies, &needed.name),
             None => found,
@@ -109,7 +111,7 @@ pub(crate) async fn compare(
         }
     }
     if let Some(preflight) = preflight {
-        comparison.permissions(&management, parts, preflight, &mut compared).await;
+        comparison.permissions(&management, (parts, &there), preflight, &mut compared).await;
     }
     Ok(compared)
 }
@@ -158,14 +160,20 @@ impl Comparison<'_> {
     async fn permissions(
         &self,
         management: &Management,
-        parts: &[(Part, Task)],
+        (parts, there): (&[(Part, Task)], &BTreeSet<&str>),
         Preflight { user, published_to }: &Preflight,
         compared: &mut Compared,
     ) {
         match management.permissions(&self.broker.vhost, user, &self.login()).await {
             Ok(permissions) => {
                 let parts = parts.iter().map(|(part, task)| (part, *task));
-                compared.findings.extend(permissions.findings(user, parts, &self.names.work, published_to));
+                compared.findings.extend(permissions.findings(
+                    user,
+                    parts,
+                    there,
+                    &self.names.work,
+                    published_to,
+                ));
             }
             Err(error) => compared.unknown(format!(
                 "the permissions of user `{user}` were not read, which takes the tag `administrator`: {error}"

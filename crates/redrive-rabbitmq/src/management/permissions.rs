@@ -30,18 +30,19 @@ impl Permissions {
         Self { patterns: ["configure", "write", "read"].map(pattern).into() }
     }
 
-    /// Finds what `user` may not do and must: with `parts`, with the queue that is consumed, and with the exchanges that copies are
-    /// published to.
+    /// Finds what `user` may not do and must: with `parts`, of which these queues are `there`, with the queue that is consumed, and
+    /// with the exchanges that copies are published to.
     pub(super) fn findings<'a>(
         &self,
         user: &str,
         parts: impl Iterator<Item = (&'a Part, Task)>,
+        there: &BTreeSet<&str>,
         consumed: &str,
         published_to: &BTreeSet<String>,
     ) -> Vec<Finding> {
         let (mut declaring, mut running) = (BTreeSet::new(), BTreeSet::new());
         for part in parts.filter(|(_, task)| *task == Task::Declare).map(|(part, _)| part) {
-            declaring.extend(needed_to_declare(part));
+            declaring.extend(needed_to_declare(part, there));
         }
         running.insert(("read", consumed.to_owned()));
         running.extend(published_to.iter().map(|exchange| ("write", named(exchange))));
@@ -85,12 +86,14 @@ impl Permissions {
     }
 }
 
-/// A declaration needs these also when the part is there already.
-fn needed_to_declare(part: &Part) -> Vec<(&'static str, String)> {
+/// What a declaration needs; of a queue that is `there`, configure only (measured).
+fn needed_to_declare(part: &Part, there: &BTreeSet<&str>) -> Vec<(&'static str, String)> {
     match part {
         Part::Queue(queue) => {
             let mut needed = vec![("configure", queue.name.clone())];
-            if let Some(AMQPValue::LongString(exchange)) = queue.arguments.get("x-dead-letter-exchange") {
+            if let Some(AMQPValue::LongString(exchange)) = queue.arguments.get("x-dead-letter-exchange")
+                && !there.contains(&*queue.name)
+            {
                 let exchange = String::from_utf8_lossy(exchange.as_bytes()).into_owned();
                 needed.extend([("read", queue.name.clone()), ("write", named(&exchange))]);
             }
@@ -116,10 +119,24 @@ mod tests {
     use crate::options::Options;
 
     fn said(configure: &str, write: &str, read: &str, task: Task) -> Vec<Finding> {
+        said_of(configure, write, read, task, &[])
+    }
+
+    fn said_of(configure: &str, write: &str, read: &str, task: Task, there: &[&str]) -> Vec<Finding> {
         let permissions = Permissions::read(&json!({"configure": configure, "write": write, "read": read}));
         let parts = Options::new("orders").plan().unwrap().parts();
         let default_exchange = BTreeSet::from([String::new()]);
-        permissions.findings("bob", parts.iter().map(|part| (part, task)), "orders", &default_exchange)
+        let (parts, there) = (parts.iter().map(|part| (part, task)), there.iter().copied().collect());
+        permissions.findings("bob", parts, &there, "orders", &default_exchange)
+    }
+
+    #[test]
+    fn a_queue_that_is_there_needs_less_to_be_declared() {
+        assert!(matches!(said("^orders", ".*", "^none$", Task::Declare)[..], [Wrong(_)]));
+        let [Doubtful(said)] = &said_of("^orders", ".*", "^none$", Task::Declare, &["orders"])[..] else {
+            panic!("not one")
+        };
+        assert!(said.contains("read on `orders`"), "but it cannot be consumed: {said}");
     }
 
     #[test]
