@@ -13,7 +13,7 @@ use redrive_core::{
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};
 
-const DEAD_LETTERS: &str = r#"queue_name="orders",shelf="dead_letter""#;
+const DEAD_LETTERS: &str = r#"queue_name="orders",shelf="dead-letter""#;
 
 /// Shelves of a broker that can fail, and not answer.
 struct Faulty {
@@ -199,7 +199,7 @@ async fn a_broker_that_does_not_answer_delays_nobody() -> Result<(), BoxError> {
     after(100).await;
     assert_eq!(of_shelf(&metrics, "shelf_messages"), Some(1.0));
     assert!(of_shelf(&metrics, "shelf_read_age_seconds").is_some_and(|age| age < 31.0));
-    let of_silent = r#"{queue_name="silent",shelf="dead_letter"}"#;
+    let of_silent = r#"{queue_name="silent",shelf="dead-letter"}"#;
     assert_eq!(value(&metrics, &format!("shelf_readable{of_silent}")), Some(0.0));
     assert_eq!(value(&metrics, &format!("shelf_messages{of_silent}")), None);
     Ok(())

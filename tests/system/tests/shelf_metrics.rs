@@ -73,12 +73,12 @@ async fn metrics_show_the_shelves_of_rabbitmq(on: Combination) {
         let page = page_with(
             ShelfExporter::new().watch("orders", Arc::new(shelves.clone())),
             &[
-                r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 32"#,
+                r#"shelf_messages{queue_name="orders",shelf="dead-letter"} 32"#,
                 r#"shelf_messages{queue_name="orders",shelf="parking"} 3"#,
-                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead_letter",reason="MaxDeliveryCountExceeded"} 30"#,
-                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead_letter",reason="rejected"} 2"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead-letter",reason="MaxDeliveryCountExceeded"} 30"#,
+                r#"shelf_messages_by_reason{queue_name="orders",shelf="dead-letter",reason="rejected"} 2"#,
                 r#"shelf_messages_by_reason{queue_name="orders",shelf="parking",reason="OutOfStock"} 3"#,
-                r#"shelf_readable{queue_name="orders",shelf="dead_letter"} 1"#,
+                r#"shelf_readable{queue_name="orders",shelf="dead-letter"} 1"#,
             ],
         )
         .await;
@@ -110,7 +110,7 @@ async fn metrics_show_the_shelves_of_service_bus() {
         page_with(
             ShelfExporter::new().watch("orders", Arc::new(operator.shelves())),
             &[
-                r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 30"#,
+                r#"shelf_messages{queue_name="orders",shelf="dead-letter"} 30"#,
                 r#"shelf_messages{queue_name="orders",shelf="parking"} 3"#,
                 r#"shelf_messages_by_reason{queue_name="orders",shelf="parking",reason="OutOfStock"} 3"#,
             ],

@@ -44,13 +44,13 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// // In the handler of `/metrics`, with `redrive_ops::CONTENT_TYPE`:
 /// let text = metrics.render();
-/// assert!(text.contains(r#"shelf_messages{queue_name="orders",shelf="dead_letter"} 0"#), "{text}");
+/// assert!(text.contains(r#"shelf_messages{queue_name="orders",shelf="dead-letter"} 0"#), "{text}");
 /// # Ok(()) }
 /// ```
 ///
 /// # Metrics
 ///
-/// All are gauges with the labels `queue_name` and `shelf` (`dead_letter` or `parking`).
+/// All are gauges with the labels `queue_name` and `shelf` (`dead-letter` or `parking`).
 ///
 /// | metric | is |
 /// |---|---|
@@ -216,7 +216,7 @@ impl ShelfMetrics {
         let shown = shelves.iter().map(|shelf| {
             let Seen { succeeded, values } = shelf.seen();
             let values = values.map(|(began, values)| (began.elapsed(), values));
-            let (queue_name, label) = (shelf.queue_name.clone(), shelf.shelf.to_string().replace('-', "_"));
+            let (queue_name, label) = (shelf.queue_name.clone(), shelf.shelf.to_string());
             Shown { queue_name, shelf: label, readable: succeeded == Some(true), values }
         });
         rendering::render(prefix.as_deref(), clock(), shown.collect())
