@@ -27,7 +27,9 @@ fn links_lead_to_a_file_and_a_heading() -> Result<()> {
             }
         }
     }
-    for source in files(&root, "rs")?.into_iter().chain(files(&root, "md")?) {
+    // Alert rules and the dashboard lead to their pages, too.
+    let sources = ["rs", "md", "yml", "json"].iter().map(|ending| files(&root, ending));
+    for source in sources.collect::<Result<Vec<_>>>()?.concat() {
         let text = fs::read_to_string(&source)?;
         for link in ADDRESSES.into_iter().flat_map(|address| addressed(&text, address)) {
             if !leads_somewhere(&root.join(without_heading(&link)), &link) {

@@ -75,7 +75,7 @@ fn on_a_real_prometheus_every_alert_fires_when_it_should_and_every_panel_has_dat
         until(&format!("{place} has data: {query}"), || {
             let values = server.query(&query)?;
             // What is shown as no number is no data either.
-            Ok(!values.is_empty() && values.iter().any(|value| value != "NaN"))
+            Ok(!values.is_empty() && values.iter().any(|(_, value)| value != "NaN"))
         })?;
     }
     Ok(())

@@ -67,11 +67,11 @@ impl Server {
             .with_context(|| format!("Prometheus does not start: {}", tail(&output, 15)))
     }
 
-    /// The values that answer `query` now.
-    pub(crate) fn query(&self, query: &str) -> Result<Vec<String>> {
+    /// What answers `query` now: labels and values.
+    pub(crate) fn query(&self, query: &str) -> Result<Vec<(String, String)>> {
         let result = &self.ask("query", &[("query", query)])?["result"];
         let series = result.as_array().with_context(|| format!("no series: {result}"))?;
-        Ok(series.iter().map(|series| text(&series["value"][1])).collect())
+        Ok(series.iter().map(|series| (series["metric"].to_string(), text(&series["value"][1]))).collect())
     }
 
     /// Every alerting rule that is loaded.

@@ -63,6 +63,7 @@ fn find() -> Result<Tools> {
 
 /// Unpacks Debian's package into `folder`: whole, or not at all.
 fn unpack(folder: &Path) -> Result<()> {
+    run(Command::new("apt-get").arg("--version"))?;
     fs::create_dir_all(downloads())?;
     let work = tempfile::tempdir_in(downloads())?;
     let unpacked = work.path().join("unpacked");
