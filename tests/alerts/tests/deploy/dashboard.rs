@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::deploy;
 
-/// What Grafana puts in the place of its variables: all queues, in a window that holds a few scrapes.
-const VARIABLES: [(&str, &str); 3] = [("$queue_name", ".+"), ("$__rate_interval", "1m"), ("$__range", "1h")];
+/// What Grafana puts in the place of its variables: a window that holds a few scrapes.
+const VARIABLES: [(&str, &str); 2] = [("$__rate_interval", "1m"), ("$__range", "1h")];
 
 /// A dashboard as Grafana loads it.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl Dashboard {
         Ok(Dashboard(serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?))
     }
 
-    /// Every query, with variables put in, and where it stands.
-    pub(crate) fn queries(&self) -> Vec<(String, String)> {
+    /// Every query about these queues, with variables put in, and where it stands.
+    pub(crate) fn queries(&self, queues: &str) -> Vec<(String, String)> {
         let of_panels = self.panels().flat_map(|panel| {
             let title = text(&panel["title"]);
             list(&panel["targets"]).map(move |target| (format!("panel {title}"), text(&target["expr"])))
@@ -41,6 +41,7 @@ impl Dashboard {
             });
         let all = of_panels.chain(of_annotations).chain(of_variables);
         all.map(|(place, query)| {
+            let query = query.replace("$queue_name", queues);
             (place, VARIABLES.iter().fold(query, |query, (name, value)| query.replace(name, value)))
         })
         .collect()

@@ -5,7 +5,8 @@
 //! | [`dashboard`] | reads the dashboard: its panels, and the queries as Grafana would send them |
 //! | [`grafana`] | the dashboard against Grafana's own types |
 //! | [`rules`] | the rules, with their times shortened |
-//! | [`target`] | what Prometheus scrapes: the texts in `metrics/`, whose counters grow |
+//! | [`service`] | a running service, whose metrics are the real ones |
+//! | [`target`] | what Prometheus scrapes: the texts in `metrics/`, whose counters grow, then the service |
 //! | [`tools`] | Prometheus and promtool: found, or unpacked from Debian's package |
 //! | [`server`] | a running Prometheus, and what it answers |
 
@@ -13,10 +14,11 @@ mod dashboard;
 mod grafana;
 mod rules;
 mod server;
+mod service;
 mod target;
 mod tools;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -70,21 +72,36 @@ fn on_a_real_prometheus_every_alert_fires_when_it_should_and_every_panel_has_dat
     firing.values().try_for_each(annotations_are_whole)?;
     tools.check_metrics(&target.scrape()?)?;
 
+    // The real metrics. Only of this queue: Prometheus still has what the texts said.
+    target.switch_to_service(service::start()?);
     let dashboard = Dashboard::read(&deploy("grafana/redrive.json"))?;
-    for (place, query) in dashboard.queries() {
+    for (place, query) in dashboard.queries(service::QUEUE) {
         until(&format!("{place} has data: {query}"), || {
             let values = server.query(&query)?;
             // What is shown as no number is no data either.
             Ok(!values.is_empty() && values.iter().any(|(_, value)| value != "NaN"))
         })?;
     }
+    tools.check_metrics(&target.scrape()?)?;
+    same_names(&target.scrape()?, FAILING)
+}
+
+/// The texts name the metrics and labels of the service, and no others. It does not show what does not happen to it.
+fn same_names(service: &str, text: &str) -> Result<()> {
+    let names = |page: &str| -> HashSet<String> {
+        let series = page.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        series.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned()).collect()
+    };
+    let (service, text) = (names(service), names(text));
+    let differing: Vec<_> = service.symmetric_difference(&text).collect();
+    ensure!(differing.is_empty(), "in the service or the texts, and not in both: {differing:?}");
     Ok(())
 }
 
 #[test]
 fn every_metric_of_the_fixtures_is_shown_or_alerted_on() -> Result<()> {
     let dashboard = Dashboard::read(&deploy("grafana/redrive.json"))?;
-    let mut used: String = dashboard.queries().into_iter().map(|(_, query)| query + "\n").collect();
+    let mut used: String = dashboard.queries(".+").into_iter().map(|(_, query)| query + "\n").collect();
     used += &std::fs::read_to_string(deploy("prometheus/rules.yml"))?;
     let names =
         [HEALTHY, FAILING].into_iter().flat_map(str::lines).filter_map(|line| line.strip_prefix("# TYPE "));

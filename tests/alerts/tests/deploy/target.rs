@@ -1,4 +1,4 @@
-//! What Prometheus scrapes: a text whose numbers may grow from one scrape to the next.
+//! What Prometheus scrapes: a text whose numbers may grow from one scrape to the next, or a running service.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,16 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result};
 
 /// A page with metrics. Its thread ends with the process.
-#[derive(Debug)]
 pub(crate) struct Target {
     address: SocketAddr,
     page: Arc<Mutex<Page>>,
 }
 
-#[derive(Debug)]
 struct Page {
-    text: &'static str,
+    content: Content,
     scrapes: u32,
+}
+
+enum Content {
+    Text(&'static str),
+    Service(Box<dyn Fn() -> String + Send>),
 }
 
 impl Target {
@@ -24,7 +27,7 @@ impl Target {
     pub(crate) fn serve(text: &'static str) -> Result<Target> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let page = Arc::new(Mutex::new(Page { text, scrapes: 0 }));
+        let page = Arc::new(Mutex::new(Page { content: Content::Text(text), scrapes: 0 }));
         std::thread::spawn({
             let page = Arc::clone(&page);
             move || {
@@ -43,7 +46,16 @@ impl Target {
 
     /// Serves another text from now on. What grows goes on from where it is.
     pub(crate) fn switch_to(&self, text: &'static str) {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner).text = text;
+        self.serve_now(Content::Text(text));
+    }
+
+    /// Serves what this service answers from now on.
+    pub(crate) fn switch_to_service(&self, render: impl Fn() -> String + Send + 'static) {
+        self.serve_now(Content::Service(Box::new(render)));
+    }
+
+    fn serve_now(&self, content: Content) {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner).content = content;
     }
 
     /// What a scrape gives.
@@ -62,7 +74,12 @@ fn answer(mut client: &TcpStream, page: &Mutex<Page>) -> Result<()> {
     let body = {
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
         page.scrapes += 1;
-        page.text.lines().map(|line| grown(line, page.scrapes - 1) + "\n").collect::<String>()
+        match &page.content {
+            Content::Text(text) => {
+                text.lines().map(|line| grown(line, page.scrapes - 1) + "\n").collect::<String>()
+            }
+            Content::Service(render) => render(),
+        }
     };
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close\r\n";
     write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
