@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn a_consumer_has_what_the_section_says() -> Result<(), BoxError> {
+        let settings = settings(variables([("SHOP__ORDERS__MAX_WAIT_TIME", "7s")]))?;
+        let consumer = Consumer::new(MemoryBroker::new().transport("orders")).configured(settings.orders);
+        let shown = format!("{consumer:?}");
+        for set in ["concurrency: 5,", "prefetch: Some(20)", "max_wait_time: Some(7s)", "attempts: Some(3)"] {
+            assert!(shown.contains(set), "{set}: {shown}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn an_error_names_the_key() {
         let wrong = |name, value| settings(variables([(name, value)])).unwrap_err().to_string();
         let contradiction = wrong("SHOP__ORDERS__RETRY__BASE", "2m");

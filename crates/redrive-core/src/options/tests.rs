@@ -9,15 +9,10 @@ use super::*;
 use crate::classify::{ErrorClass, ErrorClassifier};
 use crate::retry::{millis, mins, secs};
 use crate::stage::Stage;
+use crate::{Delivery, Disposition, Message, Reason};
 
 fn read(section: Value) -> Result<ConsumerOptions, OptionsError> {
     ConsumerOptions::from_deserializer(section)
-}
-
-/// The waits and the attempts of a `Retry` section.
-fn policy(retry: Value) -> (Vec<Duration>, Option<u32>) {
-    let needs = read(json!({ "Retry": retry })).unwrap().preset.needs();
-    (needs.waits.into_iter().collect(), needs.attempts)
 }
 
 fn refused(section: Value) -> (String, String) {
@@ -36,7 +31,11 @@ fn a_section_by_the_known_names_is_taken() {
     assert_eq!((options.concurrency, options.prefetch, options.max_wait_time), (5, Some(20), Some(secs(5))));
     let needs = options.preset.needs();
     assert_eq!((needs.attempts, Vec::from_iter(needs.waits)), (Some(3), vec![secs(5), secs(12)]));
-    let class = options.patterns.classify(&std::io::Error::other("no such item: unicorn"));
+    let delivery = Delivery::new(Message::new(""), "orders", std::time::UNIX_EPOCH);
+    let outcome = options.preset.resolve(&delivery, Err("no such item: unicorn".into()));
+    let Ok(Disposition::DeadLetter(failure)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failure.reason(), &Reason::NonRetryableError);
+    let class = options.patterns.classify(&std::io::Error::other("No such item"));
     assert_eq!(class, ErrorClass::Permanent);
 }
 
@@ -81,8 +80,12 @@ fn every_policy_can_be_named() {
     assert_eq!(four(json!({ "Policy": "Fixed", "Base": "2m" })), [mins(2)]);
     assert_eq!(four(json!({ "Base": 1, "Deadline": 3 })), [secs(1), secs(2)]);
     assert!(four(json!({ "Policy": "Fixed", "Base": 4, "Jitter": "Equal" })).contains(&secs(2)));
-    assert_eq!(policy(json!({ "Waits": [1, "10s", 60] })), (vec![secs(1), secs(10), secs(60)], Some(4)));
-    assert_eq!(policy(json!({ "Waits": [] })), (vec![], Some(1)));
+    let schedule = |waits: &Value| {
+        let needs = read(json!({ "Retry": { "Waits": waits } })).unwrap().preset.needs();
+        (Vec::from_iter(needs.waits), needs.attempts)
+    };
+    assert_eq!(schedule(&json!([1, "10s", 60])), (vec![secs(1), secs(10), secs(60)], Some(4)));
+    assert_eq!(schedule(&json!([])), (vec![], Some(1)));
 }
 
 #[test]
@@ -156,6 +159,7 @@ fn what_cannot_be_read_is_refused_at_its_path() {
             "one of `Exponential`, `Fibonacci`, `Linear`, `Fixed`",
         ),
         (json!({ "Retry": { "Waits": [1, "x"] } }), "Retry.Waits[1]", "`x` is not a time"),
+        (json!({ "Retry": { "Factor": "inf" } }), "Retry.Factor", "`inf` is not a number"),
         (json!({ "retry": { "factor": "x" } }), "retry.factor", "`x` is not a number"),
         (json!({ "Retry": { "Wait": 1 } }), "Retry", "unknown field `Wait`, expected one of `Policy`"),
         (json!({ "MaxRetries": 3 }), "", "unknown field `MaxRetries`, expected one of `MaxConcurrentCalls`"),
