@@ -112,6 +112,22 @@ async fn requests_at_once_take_every_message_once() -> Result<(), BoxError> {
 }
 
 #[tokio::test]
+async fn no_request_waits_longer_than_the_consumer_asks() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = options().poll_wait(Duration::from_secs(60)).connect(&address(&emulator)?).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 2;
+    needs.max_wait_time = Some(Duration::from_secs(1));
+    let transport = Started::open(transport, &needs).await?;
+    transport.publish(Message::new("")).await?;
+    let received = next(&transport).await;
+    complete(&transport, received.receipt).await;
+    // The next request waits already, and the close waits for it.
+    timeout(Duration::from_secs(20), transport.close()).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_lock_is_renewed_for_as_long_as_its_delivery_is_in_hand() -> Result<(), BoxError> {
     let mut settings = Settings::default();
     settings.lock_duration = Duration::from_secs(20);

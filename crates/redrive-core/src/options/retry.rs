@@ -31,7 +31,7 @@ enum Policy {
 }
 
 impl Named for Policy {
-    const NAMES: &[(&str, Self)] = &[
+    const NAMES: &'static [(&'static str, Self)] = &[
         ("Exponential", Self::Exponential),
         ("Fibonacci", Self::Fibonacci),
         ("Linear", Self::Linear),
@@ -40,7 +40,8 @@ impl Named for Policy {
 }
 
 impl Named for Jitter {
-    const NAMES: &[(&str, Self)] = &[("None", Self::None), ("Full", Self::Full), ("Equal", Self::Equal)];
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("None", Self::None), ("Full", Self::Full), ("Equal", Self::Equal)];
 }
 
 /// What every computed policy has, as far as the section says it.

@@ -36,7 +36,7 @@ pub(super) struct OneOf<T>(pub(super) T);
 /// Values that have names in a configuration.
 pub(super) trait Named: Copy + 'static {
     /// Each value with its name.
-    const NAMES: &[(&str, Self)];
+    const NAMES: &'static [(&'static str, Self)];
 }
 
 /// A value as it was read.
