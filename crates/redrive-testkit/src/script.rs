@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redrive_core::{BoxError, Delivery, Disposition, Handler, Needs, Outcome, into_box_error};
+use redrive_core::{BoxError, Delivery, Disposition, Handler, Needs, Outcome, Stages, into_box_error};
 use tokio::time::sleep;
 
 /// What happens to the first deliveries of a message, before the handler is called. Each message goes through the script by
@@ -190,5 +190,9 @@ where
 
     fn needs(&self) -> Needs {
         self.handler.needs()
+    }
+
+    fn stages(&self) -> Stages {
+        self.handler.stages()
     }
 }

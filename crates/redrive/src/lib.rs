@@ -196,6 +196,8 @@ mod pages {
     mod operating {}
     #[doc = include_str!("../../../docs/testing.md")]
     mod testing {}
+    #[doc = include_str!("../../../docs/retry-plan.md")]
+    mod retry_plan {}
     #[cfg(feature = "rabbitmq")]
     #[doc = include_str!("../../../docs/transports/rabbitmq.md")]
     mod rabbitmq {}

@@ -129,10 +129,13 @@ fn a_place_that_holds_longer_counts_as_long_as_it_holds() {
         Settlement::Reschedule { .. } => Rest::at("slow").held_for(secs(5)).by(["publish", "ack"]),
         _ => Rest::at("shelf").by(["publish", "ack"]),
     });
+    let outline = outline.with(Finding::note("it is slow"));
     let transport = Unconnected::new("orders", move |_: &Needs| outline.clone());
     let plan = Consumer::new(transport).with_dead_letter_backoff([secs(1), secs(2)]).handler(fails).explain();
     let transient = course(&plan, Case::Transient);
     assert_eq!((transient.longest(), transient.operations()), (secs(10), 6));
+    assert_eq!(plan.findings, [Finding::note("it is slow")]);
+    assert!(plan.starts());
 }
 
 #[test]
@@ -207,9 +210,12 @@ fn layers_that_are_no_stages_are_said_to_be_left_out() {
 
 #[test]
 fn headers_are_measured_at_their_largest() {
-    let asked = |budget| {
-        let consumer = on(Facts::new("test")).header_budget(budget).with_dead_letter_backoff([secs(1); 9]);
-        let plan = consumer.handler(fails).explain();
+    let asked = |attempts, budget| {
+        let consumer = on(Facts::new("test")).header_budget(budget);
+        let plan = consumer
+            .with_dead_letter_backoff(Fixed::from(secs(1)).attempts(attempts))
+            .handler(fails)
+            .explain();
         let limit = plan.limits.iter().find(|limit| limit.name == "redrive's headers").unwrap().clone();
         let (Some(Amount::Bytes(asked)), Some(Amount::Bytes(allowed))) = (limit.asked, limit.allowed) else {
             panic!("{limit:?}")
@@ -217,7 +223,9 @@ fn headers_are_measured_at_their_largest() {
         assert!(asked <= allowed && allowed == budget, "{limit:?}");
         asked
     };
-    assert!(asked(4096) > 1024 && asked(1024) > 200);
+    assert!(asked(1, 4096) > crate::MAX_ERROR_BYTES, "the text is as long as it can be");
+    assert!(asked(9, 4096) > asked(1, 4096), "and so is the history");
+    assert!(asked(9, 1024) > 200);
 }
 
 #[test]

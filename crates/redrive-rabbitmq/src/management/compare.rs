@@ -98,7 +98,7 @@ pub(crate) async fn compare(
         if needed.name == comparison.names.work {
             match comparison.behind_dead_letters(&management, &found).await {
                 // In a preflight it may be declared only later.
-                Ok(Some(Behind::Queue(false))) if preflight.is_some() && is_declared(parts, &found) => {}
+                Ok(Some(_)) if preflight.is_some() && leads_on(parts, &found) => {}
                 Ok(Some(behind)) => {
                     compared.findings.extend(audit::dead_letters(needed, comparison.said(), &found, &behind));
                 }
@@ -116,11 +116,14 @@ pub(crate) async fn compare(
     Ok(compared)
 }
 
-/// True when the queue that takes the dead letters of the work queue is one of those that are declared.
-fn is_declared(parts: &[(Part, Task)], work: &Found) -> bool {
-    let key = work.argument_first("dead-letter-routing-key");
-    key.is_some_and(|key| {
-        parts.iter().any(|(part, task)| *task == Task::Declare && part.is_queue(&key.value))
+/// True when what leads on the dead letters of the work queue is declared when the consumer starts.
+fn leads_on(parts: &[(Part, Task)], work: &Found) -> bool {
+    let value = |name| work.argument_first(name).map(|setting| setting.value).unwrap_or_default();
+    let (exchange, key) = (value("dead-letter-exchange"), value("dead-letter-routing-key"));
+    let mut declared = parts.iter().filter(|(_, task)| *task == Task::Declare).map(|(part, _)| part);
+    declared.any(|part| match &*exchange {
+        "" => part.is_queue(&key),
+        exchange => part.is_binding_to(exchange),
     })
 }
 
