@@ -241,7 +241,7 @@ async fn only_counting_reads_no_entry() -> Result<(), BoxError> {
     let broker = MemoryBroker::new();
     fail(&broker, 0..2).await?;
     let shelves = Faulty::new(&broker, Duration::ZERO);
-    let metrics = exporter(&broker, shelves.clone()).counts_only().start();
+    let metrics = exporter(&broker, shelves.clone()).count_only("orders", shelves.clone()).start();
     after(1).await;
     assert_eq!(of_shelf(&metrics, "shelf_messages"), Some(2.0));
     assert_eq!(of_shelf(&metrics, "shelf_readable"), Some(1.0));

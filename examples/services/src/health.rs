@@ -1,5 +1,5 @@
-//! A web service with two consumers: it takes orders by HTTP, and tells an orchestrator how its consumers are, and Prometheus
-//! what they do.
+//! A web service with two consumers: it takes orders by HTTP, tells an orchestrator how its consumers are, and Prometheus what they
+//! do and what is on the shelves.
 //!
 //! ```console
 //! $ cargo run --package services -- health
@@ -8,12 +8,17 @@
 //! $ curl localhost:8080/metrics
 //! ```
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use redrive::ConsumersHandle;
 use redrive::memory::MemoryBroker;
+use redrive::ops::{ShelfExporter, ShelfMetrics};
 use redrive::prelude::{BoxError, Consumer, Consumers, Message, Publisher, secs, shutdown_signal};
 use redrive::telemetry::{Metrics, catalog};
 use tokio::net::TcpListener;
@@ -22,7 +27,8 @@ pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
     let (metrics, exporter) = metrics()?;
     tokio::spawn(keep_up(exporter.clone()));
     let consumers = consumers(broker, &metrics);
-    let pages = pages(consumers.handle(), broker.transport("orders").publisher(), exporter);
+    let shown = Shown { consumers: exporter, shelves: shelf_metrics(broker) };
+    let pages = pages(consumers.handle(), broker.transport("orders").publisher(), shown);
     let listener = TcpListener::bind("127.0.0.1:8080").await?;
     println!("listening on http://{}", listener.local_addr()?);
     // The pages answer until the process ends, also while the last handlers finish.
@@ -71,13 +77,26 @@ async fn keep_up(exporter: PrometheusHandle) {
     }
 }
 
-fn pages(consumers: ConsumersHandle, orders: Publisher, exporter: PrometheusHandle) -> axum::Router {
+/// What is on the shelves of both queues, read every 30 seconds.
+fn shelf_metrics(broker: &MemoryBroker) -> ShelfMetrics {
+    let shelves = |queue: &str| Arc::new(broker.shelves(queue));
+    ShelfExporter::new().watch("orders", shelves("orders")).watch("invoices", shelves("invoices")).start()
+}
+
+/// What Prometheus is shown.
+#[derive(Clone)]
+struct Shown {
+    consumers: PrometheusHandle,
+    shelves: ShelfMetrics,
+}
+
+fn pages(consumers: ConsumersHandle, orders: Publisher, shown: Shown) -> axum::Router {
     axum::Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
         .with_state(consumers)
-        .route("/metrics", get(move || std::future::ready(exporter.render())))
         .route("/orders", post(accept).with_state(orders))
+        .route("/metrics", get(show).with_state(shown))
 }
 
 /// For the liveness probe: fails only where a restart would help. A broker that is away is no reason to restart.
@@ -107,6 +126,13 @@ async fn accept(State(orders): State<Publisher>, order: String) -> StatusCode {
     }
 }
 
+/// For Prometheus. No broker is asked: the page shows what was read last, and how old that is.
+/// Both are texts that Prometheus reads, one after the other too.
+async fn show(State(shown): State<Shown>) -> impl IntoResponse {
+    let text = shown.consumers.render() + &shown.shelves.render();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
+}
+
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
@@ -122,7 +148,8 @@ mod tests {
         let (metrics, exporter) = metrics()?;
         let consumers = consumers(&broker, &metrics);
         let handle = consumers.handle();
-        let pages = pages(handle.clone(), broker.transport("orders").publisher(), exporter.clone());
+        let shown = Shown { consumers: exporter, shelves: shelf_metrics(&broker) };
+        let pages = pages(handle.clone(), broker.transport("orders").publisher(), shown);
         let status =
             async |request: Request<Body>| pages.clone().oneshot(request).await.map(|it| it.status());
         let get = async |path: &str| status(Request::get(path).body(Body::empty()).expect("a request")).await;
@@ -151,12 +178,35 @@ mod tests {
         probed?;
         let handled: Vec<_> = reports?.into_iter().map(|(_, report)| report.acknowledged).collect();
         assert_eq!(handled, [1, 1]);
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_metrics_show_consumers_and_shelves() -> Result<(), BoxError> {
+        let broker = MemoryBroker::new();
+        let (metrics, exporter) = metrics()?;
+        let consumers = consumers(&broker, &metrics);
+        let handle = consumers.handle();
+        let shown = Shown { consumers: exporter, shelves: shelf_metrics(&broker) };
+        let pages = pages(handle.clone(), broker.transport("orders").publisher(), shown);
+        broker.publish("orders", Message::new("a lamp"))?;
+        let asking = async {
+            empty(&broker, &["orders", "invoices"]).await;
+            let response = pages.oneshot(Request::get("/metrics").body(Body::empty())?).await?;
+            let page = axum::body::to_bytes(response.into_body(), usize::MAX).await?;
+            handle.stop();
+            Ok::<_, BoxError>(String::from_utf8(page.to_vec())?)
+        };
+        let (reports, page) = tokio::join!(consumers.run_until(std::future::pending()), asking);
+        reports?;
+        let page = page?;
         for line in [
             r#"messages_processed_total{queue_name="orders",outcome="ack"} 1"#,
             r#"messages_deadlettered_total{queue_name="invoices",reason="PoisonMessage"} 0"#,
             r#"handler_duration_seconds_bucket{queue_name="orders",le="+Inf"} 1"#,
+            r#"shelf_messages{queue_name="invoices",shelf="parking"} 0"#,
         ] {
-            assert!(exporter.render().lines().any(|shown| shown == line), "{}", exporter.render());
+            assert!(page.lines().any(|shown| shown == line), "no {line}: {page}");
         }
         Ok(())
     }

@@ -75,10 +75,16 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Clone)]
 #[must_use = "an exporter reads nothing until it is started"]
 pub struct ShelfExporter {
-    queues: BTreeMap<String, Arc<dyn Shelves>>,
+    queues: BTreeMap<String, Watch>,
     reading: Reading,
     prefix: Option<String>,
     clock: Clock,
+}
+
+#[derive(Clone)]
+struct Watch {
+    shelves: Arc<dyn Shelves>,
+    count_only: bool,
 }
 
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -88,7 +94,8 @@ impl ShelfExporter {
     pub fn new() -> Self {
         let reading = Reading {
             interval: Duration::from_secs(30),
-            snapshots: Some(SnapshotOptions::new()),
+            snapshots: SnapshotOptions::new(),
+            count_only: false,
             groups: 20,
         };
         Self { queues: BTreeMap::new(), reading, prefix: None, clock: Arc::new(SystemTime::now) }
@@ -97,7 +104,15 @@ impl ShelfExporter {
     /// Adds both shelves of a queue. `queue_name` is the label, and names one queue: the later of two with the same name
     /// replaces the earlier.
     pub fn watch(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {
-        self.queues.insert(queue_name.into(), shelves);
+        self.queues.insert(queue_name.into(), Watch { shelves, count_only: false });
+        self
+    }
+
+    /// Adds both shelves of a queue, as [`watch`](Self::watch) does, and only counts their messages: they have `shelf_messages`,
+    /// `shelf_readable` and `shelf_read_age_seconds`. For shelves on which reading counts as a delivery against a limit (RabbitMQ),
+    /// and for very large ones.
+    pub fn count_only(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {
+        self.queues.insert(queue_name.into(), Watch { shelves, count_only: true });
         self
     }
 
@@ -110,14 +125,7 @@ impl ShelfExporter {
 
     /// Sets how much of a shelf is read. Default: [`SnapshotOptions::new`].
     pub fn snapshots(mut self, options: SnapshotOptions) -> Self {
-        self.reading.snapshots = Some(options);
-        self
-    }
-
-    /// Only counts the messages, and reads no entry: shows `shelf_messages`, `shelf_readable` and `shelf_read_age_seconds`. For
-    /// shelves on which reading counts as a delivery against a limit (RabbitMQ), and for very large ones.
-    pub fn counts_only(mut self) -> Self {
-        self.reading.snapshots = None;
+        self.reading.snapshots = options;
         self
     }
 
@@ -157,11 +165,11 @@ impl ShelfExporter {
     pub fn start(self) -> ShelfMetrics {
         let mut tasks = JoinSet::new();
         let mut shelves = Vec::new();
-        for (queue_name, of_queue) in self.queues {
+        for (queue_name, Watch { shelves: of_queue, count_only }) in self.queues {
             for shelf in [Shelf::DeadLetter, Shelf::Parking] {
                 let watched = Arc::new(WatchedShelf::new(queue_name.clone(), shelf));
-                let (of_queue, reading) = (Arc::clone(&of_queue), self.reading.clone());
-                tasks.spawn(reading::keep_reading(Arc::clone(&watched), of_queue, reading));
+                let reading = Reading { count_only, ..self.reading.clone() };
+                tasks.spawn(reading::keep_reading(Arc::clone(&watched), Arc::clone(&of_queue), reading));
                 shelves.push(watched);
             }
         }
@@ -193,7 +201,8 @@ impl fmt::Debug for ShelfExporter {
 )]
 pub struct InvalidPrefix(String);
 
-/// What a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped.
+/// What a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped, also in the middle of a shelf:
+/// RabbitMQ then counts a delivery for what was read of it.
 #[derive(Clone)]
 pub struct ShelfMetrics {
     shared: Arc<Shared>,

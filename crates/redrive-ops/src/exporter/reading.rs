@@ -18,8 +18,9 @@ const PAUSE_PER_READ: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) interval: Duration,
-    /// `None`: messages are only counted.
-    pub(super) snapshots: Option<SnapshotOptions>,
+    pub(super) snapshots: SnapshotOptions,
+    /// No entry is read.
+    pub(super) count_only: bool,
     /// How many groups and reasons have series of their own.
     pub(super) groups: usize,
 }
@@ -51,10 +52,10 @@ pub(super) async fn keep_reading(watched: Arc<WatchedShelf>, shelves: Arc<dyn Sh
 }
 
 async fn read(shelves: &dyn Shelves, shelf: Shelf, reading: &Reading) -> Result<Values, TransportError> {
-    let Some(options) = &reading.snapshots else {
+    if reading.count_only {
         return Ok(Values { messages: shelves.count(shelf).await?, entries: None });
-    };
-    let snapshot = snapshot(shelves, shelf, options).await?;
+    }
+    let snapshot = snapshot(shelves, shelf, &reading.snapshots).await?;
     let messages = match snapshot.truncated {
         // The count of a quorum queue may be late for what was looked at just now.
         true => shelves.count(shelf).await?.max(snapshot.count + 1),

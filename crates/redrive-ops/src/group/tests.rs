@@ -66,6 +66,18 @@ fn a_long_text_is_cut_and_stays_so() {
     assert_eq!(masked(&once), once);
 }
 
+/// A part of a placeholder is no word: what stands before it would read otherwise the second time.
+#[test]
+fn a_cut_splits_no_placeholder() {
+    for after in ["7", "<number>", "<number"] {
+        let text = format!("see aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa{after} and more");
+        for max in 3..70 {
+            let once = mask(&text, max);
+            assert_eq!(mask(&once, max), once, "{max}");
+        }
+    }
+}
+
 /// Texts that are made to be looked through again and again. A scan that is not linear takes minutes for these.
 #[test]
 fn the_time_is_linear() {

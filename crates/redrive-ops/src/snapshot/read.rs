@@ -14,18 +14,21 @@ use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), redrive_core::BoxError> {
-/// use redrive_core::{Consumer, DeadLetterBackoff, Message, NoRetry, Shelf};
+/// use redrive_core::{Consumer, Message, NoRetry, Shelf, millis};
 /// use redrive_memory::MemoryBroker;
 /// use redrive_ops::{SnapshotOptions, snapshot};
+///
+/// async fn ship(order: String) -> Result<(), String> {
+///     Err(format!("order {order} has no address"))
+/// }
 ///
 /// let broker = MemoryBroker::new();
 /// for order in 1..=3 {
 ///     broker.publish("orders", Message::new(order.to_string()))?;
 /// }
-/// let fails = async |order: String| Err::<(), _>(format!("order {order} has no address"));
-/// # let fails = |order: String| async move { Err::<(), _>(format!("order {order} has no address")) };
-/// let done = async { while broker.depth("orders") > 0 { tokio::task::yield_now().await } };
-/// Consumer::new(broker.transport("orders")).layer(DeadLetterBackoff::new(NoRetry)).handler(fails).run_until(done).await?;
+/// # let done = async { while broker.depth("orders") > 0 { tokio::time::sleep(millis(1)).await } };
+/// let consumer = Consumer::new(broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(ship);
+/// consumer.run_until(done).await?;
 ///
 /// let snapshot = snapshot(&broker.shelves("orders"), Shelf::DeadLetter, &SnapshotOptions::new()).await?;
 /// assert_eq!(snapshot.count, 3);

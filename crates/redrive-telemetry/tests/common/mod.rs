@@ -12,7 +12,10 @@ use redrive_memory::Memory;
 use tokio::sync::watch;
 
 /// Fails as the body says.
-pub(crate) async fn fails_as_told(delivery: Delivery, Attempt(attempt): Attempt) -> Result<Disposition, BoxError> {
+pub(crate) async fn fails_as_told(
+    delivery: Delivery,
+    Attempt(attempt): Attempt,
+) -> Result<Disposition, BoxError> {
     let body = String::from_utf8_lossy(delivery.message().body()).into_owned();
     match (&*body, attempt) {
         ("fine", _) | ("throttled once", 2..) => Ok(Disposition::Ack),
