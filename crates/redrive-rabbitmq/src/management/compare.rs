@@ -104,7 +104,7 @@ pub(crate) async fn compare(
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    compared.unknown(format!("the target of dead letters could not be checked: {error}"))
+                    compared.unknown(format!("the target of dead letters could not be checked: {error}"));
                 }
             }
             compared.work = Some(found);
