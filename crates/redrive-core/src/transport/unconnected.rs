@@ -32,6 +32,8 @@ impl Unconnected {
     }
 }
 
+// Helps nobody who forgot to connect.
+#[diagnostic::do_not_recommend]
 impl Transport for Unconnected {
     type Receiver = NoReceiver;
 
