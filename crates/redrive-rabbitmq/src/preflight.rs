@@ -34,7 +34,7 @@ async fn looked_up(connection: &Connection, parts: &[(Part, Task)]) -> Result<Ve
             return Err(error);
         }
         match task {
-            Task::Declare if error::is_missing(&error) => to_declare.push(part.to_string()),
+            Task::Declare if error::is_missing(&error) => to_declare.push(format!("`{}`", part.name())),
             _ if error::is_missing(&error) => missing.push(part),
             _ => findings.push(Finding::refused(error.to_string())),
         }

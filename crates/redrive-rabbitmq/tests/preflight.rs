@@ -26,7 +26,7 @@ async fn what_is_missing_and_will_be_declared_is_noted(scene: Scene) {
     let plan = preflight(scene.options(), &scene).await;
     let note = said(&plan, Severity::Note);
     for queue in [&scene.queue, &scene.dead_letters(), &scene.parking(), &scene.rung(60_000)] {
-        assert!(note.contains(&format!("queue `{queue}`")), "`{queue}` is not in {plan}");
+        assert!(note.contains(&format!("`{queue}`")), "`{queue}` is not in {plan}");
         assert!(!exists(&scene, queue).await, "`{queue}` was declared");
     }
     assert!(plan.starts() && plan.asked);

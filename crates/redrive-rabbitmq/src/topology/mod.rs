@@ -87,6 +87,16 @@ impl Part {
         }
     }
 
+    /// The queue or exchange; of a binding the queue.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Queue(queue) => &queue.name,
+            Self::Exchange(exchange) => &exchange.name,
+            Self::Binding(binding) => &binding.queue,
+            Self::OtherExchange(name) | Self::OtherQueue(name) => name,
+        }
+    }
+
     /// True when redrive never declares it.
     pub(crate) fn is_other(&self) -> bool {
         matches!(self, Self::OtherExchange(_) | Self::OtherQueue(_))
