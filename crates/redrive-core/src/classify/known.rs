@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::ErrorClass;
 
 impl ErrorClass {
-    /// The class of an error of the operating system, for [`ByType::classed`](super::ByType::classed). `None`: its kind says nothing,
-    /// and its cause may.
+    /// The class of an `io::Error` by its kind, for [`ByType::classed`](super::ByType::classed). `None`: the kind gives no class, and
+    /// the cause is asked.
     ///
     /// Connections that fail, timeouts, and what is short for now (storage, memory, a busy resource) are transient; what is not there,
     /// not allowed or not valid is permanent.
@@ -127,7 +127,7 @@ impl ErrorClass {
     }
 
     /// The class of an SQLSTATE, the five characters with which PostgreSQL, MySQL and others say what failed. `None`: it is none, or
-    /// says nothing.
+    /// gives no class.
     ///
     /// Lost connections (class 08), transactions that were rolled back (40: serialization failures, deadlocks), missing resources (53),
     /// interventions (57), system errors (58), locks that are not available (55P03, 55006) and a standby (25006) are transient. Data
@@ -186,7 +186,7 @@ mod tests {
     const THROTTLED: Option<ErrorClass> = Some(ErrorClass::Throttled(Duration::ZERO));
 
     #[test]
-    fn an_io_error_that_says_nothing_leaves_the_word_to_its_cause() {
+    fn an_io_error_without_a_class_is_decided_by_its_cause() {
         let by_type = ByType::new().classed(ErrorClass::of_io_error).permanent::<std::fmt::Error>();
         assert_eq!(by_type.classify(&io::Error::other(std::fmt::Error)), ErrorClass::Permanent);
         let timed_out = io::Error::new(io::ErrorKind::TimedOut, std::fmt::Error);

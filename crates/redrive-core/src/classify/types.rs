@@ -66,7 +66,7 @@ impl ByType {
     }
 
     /// Errors of this type are of the class that `class` answers; for types whose values differ in that. It may answer an `Option`:
-    /// with `None` this rule says nothing about the error, and the next rule or the next cause is asked.
+    /// after `None` the next rule is asked, and then the next cause.
     ///
     /// ```
     /// use std::io;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_says_nothing_is_passed_over() {
+    fn after_a_rule_without_an_answer_the_next_is_asked() {
         let by_type = ByType::new()
             .classed(|error: &io::Error| {
                 (error.kind() == io::ErrorKind::NotFound).then_some(ErrorClass::Permanent)

@@ -89,6 +89,15 @@ fn every_policy_can_be_named() {
 }
 
 #[test]
+fn the_recommended_values_are_valid() {
+    let critical = json!({ "MaxDeliveryCount": 5, "Retry": { "Base": 10, "Factor": 4, "Cap": "15m", "Jitter": "Equal" } });
+    let ordinary = json!({ "MaxDeliveryCount": 3, "Retry": { "Base": 1, "Jitter": "Equal" } });
+    for (section, longest) in [(critical, secs(640)), (ordinary, secs(2))] {
+        assert_eq!(read(section).unwrap().preset.needs().waits.last(), Some(&longest));
+    }
+}
+
+#[test]
 fn one_delivery_is_no_retry() {
     let options = read(json!({ "MaxDeliveryCount": 1, "Retry": { "Base": 1 } })).unwrap();
     let needs = options.preset.needs();
