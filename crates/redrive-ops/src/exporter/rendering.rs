@@ -50,7 +50,7 @@ impl Collector for Page {
         )?;
         let help = "Time since the oldest entry was put on the shelf";
         let oldest = self.of_entries(|it| it.oldest.map(|oldest| (vec![], self.since(oldest))));
-        gauge(encoder, "shelf_oldest_age", Some(Unit::Seconds), help, oldest)?;
+        gauge(encoder, "shelf_oldest_age", Some(&Unit::Seconds), help, oldest)?;
         let by_reason = self.of_entries(|it| {
             it.by_reason.iter().map(|(reason, count)| (vec![("reason", &**reason)], *count))
         });
@@ -80,7 +80,7 @@ impl Collector for Page {
             .shown
             .iter()
             .filter_map(|shown| Some((labels(shown), shown.values.as_ref()?.0.as_secs_f64())));
-        gauge(encoder, "shelf_read_age", Some(Unit::Seconds), "Age of the other values of the shelf", age)
+        gauge(encoder, "shelf_read_age", Some(&Unit::Seconds), "Age of the other values of the shelf", age)
     }
 }
 
@@ -117,11 +117,11 @@ fn labels(shown: &Shown) -> Labels<'_> {
 fn gauge<'a>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
-    unit: Option<Unit>,
+    unit: Option<&Unit>,
     help: &str,
     series: impl Iterator<Item = (Labels<'a>, impl EncodeGaugeValue)>,
 ) -> fmt::Result {
-    let mut encoder = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+    let mut encoder = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
     for (labels, value) in series {
         encoder.encode_family(&labels)?.encode_gauge(&value)?;
     }

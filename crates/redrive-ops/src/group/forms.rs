@@ -1,7 +1,7 @@
 //! What varies in a text, by its form. Only the shape counts, never the value of a digit, so that texts that differ in digits
 //! are masked alike.
 
-use super::mask::{DURATION, HEX, ID, IP, NUMBER, TIME, UUID};
+use super::placeholder::{DURATION, HEX, ID, IP, NUMBER, TIME, UUID};
 use super::text::{Text, is_word};
 use super::times;
 

@@ -1,19 +1,8 @@
 //! Masks what varies in a text.
 
 use super::forms::{self, Found};
+use super::placeholder::{DURATION, EMAIL, ID, NUMBER, PLACEHOLDERS, QUERY, QUOTED};
 use super::text::{CUT, Text, is_word, one_line};
-
-pub(super) const NUMBER: &str = "<number>";
-pub(super) const DURATION: &str = "<duration>";
-pub(super) const TIME: &str = "<time>";
-pub(super) const UUID: &str = "<uuid>";
-pub(super) const HEX: &str = "<hex>";
-pub(super) const ID: &str = "<id>";
-pub(super) const IP: &str = "<ip>";
-pub(super) const EMAIL: &str = "<email>";
-pub(super) const QUERY: &str = "<query>";
-pub(super) const QUOTED: &str = "<text>";
-pub(super) const PLACEHOLDERS: [&str; 10] = [NUMBER, DURATION, TIME, UUID, HEX, ID, IP, EMAIL, QUERY, QUOTED];
 
 const QUOTES: [u8; 3] = *b"\"'`";
 /// A quote with more backslashes before it quotes nothing.

@@ -14,7 +14,7 @@ const MAX_TEXT_BYTES: usize = 512;
 /// A word with more digits contains an id rather than a code.
 const MAX_DIGITS: usize = 5;
 
-/// What the failures of a group have in common: reason, error type and text, with [placeholders](self#placeholders) for what
+/// What the failures of a group have in common: reason, error type and text, with [placeholders](#placeholders) for what
 /// varies.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! Reads a text by position. All forms that are looked for are ASCII, so that they begin and end on character boundaries.
 
-use super::mask::PLACEHOLDERS;
+use super::placeholder::PLACEHOLDERS;
 
 /// A text without control characters, whose words are separated by single spaces.
 pub(super) struct Text<'a> {
