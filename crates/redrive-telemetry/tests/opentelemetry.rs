@@ -11,7 +11,7 @@ use common::run;
 use opentelemetry::Value;
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider as _};
-use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use redrive_core::{BoxError, Consumer, Message, Selection, Shelf, Shelves as _, secs};
@@ -154,7 +154,7 @@ fn seen(exporter: &InMemoryMetricExporter) -> BTreeMap<String, f64> {
     let mut seen = BTreeMap::new();
     let exported = exporter.get_finished_metrics().unwrap();
     let last = exported.last().unwrap();
-    for metric in last.scope_metrics().flat_map(|scope| scope.metrics()) {
+    for metric in last.scope_metrics().flat_map(ScopeMetrics::metrics) {
         let mut add = |attributes: Vec<(String, Value)>, value: f64| {
             let sorted: BTreeMap<_, _> = attributes.into_iter().collect();
             let labels: Vec<_> = sorted.iter().map(|(name, value)| format!("{name}={value}")).collect();

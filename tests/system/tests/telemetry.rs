@@ -121,7 +121,7 @@ async fn every_decision_is_one_event_with_stable_fields() {
         ("park", Level::WARN, "error=none left reason=OutOfStock"),
         ("discard", Level::WARN, "error=none left reason=OutOfStock"),
     ] {
-        let of = |(_, fields): &&(Level, BTreeMap<String, String>)| {
+        let of = |(_, fields): &&(Level, Shown)| {
             fields.get("disposition").is_some_and(|disposition| disposition == id)
                 && fields.get("message_id").is_some_and(|message| message == id)
         };
@@ -166,12 +166,15 @@ async fn a_panic_is_logged_with_its_message_and_backtrace() {
     assert!(line.contains("dropped the vase") && line.contains("a_panic_is_logged"), "no backtrace: {line}");
 }
 
+/// Fields, by their names.
+type Shown = BTreeMap<String, String>;
+
 /// Keeps the spans of deliveries and all lines.
 #[derive(Clone, Default)]
 struct Recorded {
-    spans: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
+    spans: Arc<Mutex<Vec<Shown>>>,
     lines: Arc<Mutex<Vec<(Level, String)>>>,
-    events: Arc<Mutex<Vec<(Level, BTreeMap<String, String>)>>>,
+    events: Arc<Mutex<Vec<(Level, Shown)>>>,
 }
 
 impl Subscriber for Recorded {
@@ -208,7 +211,7 @@ impl Subscriber for Recorded {
 }
 
 #[derive(Default)]
-struct Fields(BTreeMap<String, String>);
+struct Fields(Shown);
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {

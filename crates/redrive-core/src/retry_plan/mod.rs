@@ -104,7 +104,7 @@ pub struct Step {
     pub begins_after: Span,
     /// What is decided: the name of the [`Disposition`](crate::Disposition).
     pub decision: &'static str,
-    /// The reason that is written on the message.
+    /// The reason that the message ends with; `None` where it is retried.
     pub reason: Option<String>,
     /// The wait that is asked for; `None` where nothing waits.
     pub wait: Option<Span>,

@@ -319,7 +319,12 @@ impl Step {
             attempt: step.attempt,
             begins_after,
             decision: step.disposition.name(),
-            reason: step.disposition.failure().map(|failure| failure.reason().as_str().to_owned()),
+            // Of a retry the reason tells only the class of the error, which is in the case.
+            reason: step
+                .disposition
+                .failure()
+                .filter(|_| wait.is_none())
+                .map(|failure| failure.reason().as_str().to_owned()),
             wait,
             rests: step.rests,
             rests_at_least,
