@@ -83,7 +83,7 @@ async fn metrics_show_the_shelves_of_rabbitmq(on: Combination) {
         )
         .await;
         assert!(
-            page.contains("shelf_oldest_age_seconds{queue_name=\"orders\",shelf=\"dead_letter\"}"),
+            page.contains("shelf_oldest_age_seconds{queue_name=\"orders\",shelf=\"dead-letter\"}"),
             "{page}"
         );
     }
