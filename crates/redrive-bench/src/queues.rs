@@ -10,6 +10,7 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use redrive::Health;
 use redrive::prelude::*;
 use tokio::time::{Instant, sleep};
 
@@ -42,8 +43,10 @@ impl Queues {
         let consumer =
             Consumer::new(transport).with_dead_letter_backoff([RETRY_WAIT]).handler(|_: Bytes| async {});
         let handle = consumer.handle();
-        handle.stop();
-        consumer.run().await?;
+        let declared = async {
+            handle.wait_for_health(Health::is_ready).await;
+        };
+        consumer.run_until(declared).await?;
         sleep(GROWING_UP).await;
         Ok(queues)
     }
