@@ -24,11 +24,7 @@ use redrive::telemetry::{Metrics, catalog};
 use tokio::net::TcpListener;
 
 pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
-    let (metrics, exporter) = metrics()?;
-    tokio::spawn(keep_up(exporter.clone()));
-    let consumers = consumers(broker, &metrics);
-    let shown = Shown { consumers: exporter, shelves: shelf_metrics(broker) };
-    let pages = pages(consumers.handle(), broker.transport("orders").publisher(), shown);
+    let (consumers, pages) = service(broker)?;
     let listener = TcpListener::bind("127.0.0.1:8080").await?;
     println!("listening on http://{}", listener.local_addr()?);
     // The pages answer until the process ends, also while the last handlers finish.
@@ -39,6 +35,16 @@ pub(crate) async fn run(broker: &MemoryBroker) -> Result<(), BoxError> {
         println!("{queue}: {} handled", report.acknowledged);
     }
     Ok(())
+}
+
+/// The consumers, and the pages about them.
+fn service(broker: &MemoryBroker) -> Result<(Consumers, axum::Router), BoxError> {
+    let (metrics, exporter) = metrics()?;
+    tokio::spawn(keep_up(exporter.clone()));
+    let consumers = consumers(broker, &metrics);
+    let shown = Shown { consumers: exporter, shelves: shelf_metrics(broker) };
+    let pages = pages(consumers.handle(), broker.transport("orders").publisher(), shown);
+    Ok((consumers, pages))
 }
 
 fn consumers(broker: &MemoryBroker, metrics: &Metrics) -> Consumers {
@@ -126,8 +132,7 @@ async fn accept(State(orders): State<Publisher>, order: String) -> StatusCode {
     }
 }
 
-/// For Prometheus. No broker is asked: the page shows what was read last, and how old that is.
-/// Both are texts that Prometheus reads, one after the other too.
+/// For Prometheus: both texts, one after the other. No broker is asked: the page shows what was read last, and how old that is.
 async fn show(State(shown): State<Shown>) -> impl IntoResponse {
     let text = shown.consumers.render() + &shown.shelves.render();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
@@ -145,11 +150,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_paused_consumer_is_live_and_not_ready() -> Result<(), BoxError> {
         let broker = MemoryBroker::new();
-        let (metrics, exporter) = metrics()?;
-        let consumers = consumers(&broker, &metrics);
+        let (consumers, pages) = service(&broker)?;
         let handle = consumers.handle();
-        let shown = Shown { consumers: exporter, shelves: shelf_metrics(&broker) };
-        let pages = pages(handle.clone(), broker.transport("orders").publisher(), shown);
         let status =
             async |request: Request<Body>| pages.clone().oneshot(request).await.map(|it| it.status());
         let get = async |path: &str| status(Request::get(path).body(Body::empty()).expect("a request")).await;
@@ -184,11 +186,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_metrics_show_consumers_and_shelves() -> Result<(), BoxError> {
         let broker = MemoryBroker::new();
-        let (metrics, exporter) = metrics()?;
-        let consumers = consumers(&broker, &metrics);
+        let (consumers, pages) = service(&broker)?;
         let handle = consumers.handle();
-        let shown = Shown { consumers: exporter, shelves: shelf_metrics(&broker) };
-        let pages = pages(handle.clone(), broker.transport("orders").publisher(), shown);
         broker.publish("orders", Message::new("a lamp"))?;
         let asking = async {
             empty(&broker, &["orders", "invoices"]).await;
