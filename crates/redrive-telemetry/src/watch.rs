@@ -163,3 +163,41 @@ fn class(reason: &Reason) -> &'static str {
         _ => "custom",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::SystemTime;
+
+    use redrive_core::{Delivery, Message};
+
+    use super::*;
+
+    /// The sum of all changes of the gauge `in_flight`.
+    #[derive(Default)]
+    struct InFlight(Mutex<i64>);
+
+    impl Instruments for &InFlight {
+        fn count(&self, _: Id, _: &str) {}
+        fn record(&self, _: Id, _: f64) {}
+        fn shift(&self, id: Id, by: i64) {
+            if id == Id::InFlight {
+                *self.0.lock().unwrap() += by;
+            }
+        }
+    }
+
+    /// Of a handler that blocks its thread, nothing is reported at the end.
+    #[test]
+    fn a_delivery_whose_end_is_not_reported_is_in_flight_until_its_consumer_has_ended() {
+        let in_flight = InFlight::default();
+        let watch = Watch::default();
+        let tell = |event: Event<'_>| watch.observe(&event, |_, _| &in_flight);
+        let delivery = Delivery::new(Message::new(""), "orders", SystemTime::UNIX_EPOCH);
+        tell(Event::Started { queue: "orders", system: "test" });
+        tell(Event::Received { delivery: &delivery });
+        assert_eq!(*in_flight.0.lock().unwrap(), 1);
+        tell(Event::Stopped { queue: "orders", error: None });
+        assert_eq!(*in_flight.0.lock().unwrap(), 0);
+    }
+}
