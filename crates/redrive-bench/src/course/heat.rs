@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) struct Program {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<String>,
+    /// What it is called there, where that is not its name in the table.
+    pub(super) variant: Option<&'static str>,
 }
 
 /// What one run came to.
@@ -86,7 +88,7 @@ fn start(program: &Program, task: &Task) -> Result<Child> {
     let mut command = Command::new(&program.path);
     command
         .args(&program.arguments)
-        .args(["--variant", &task.variant])
+        .args(["--variant", program.variant.unwrap_or(&task.variant)])
         .args(["--work", task.work.name()])
         .args(["--url", &task.url])
         .args(["--queue", &task.queue])

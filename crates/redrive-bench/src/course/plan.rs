@@ -37,6 +37,9 @@ pub(crate) struct Plan {
     /// The folder of the installed rivals; set by `cargo xtask bench --rivals`.
     #[arg(long, hide = true)]
     pub(crate) rivals: Option<PathBuf>,
+    /// The `redrive-bench` of another commit: its `redrive` takes part as `redrive-earlier`.
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) earlier: Option<PathBuf>,
     /// The name of the result: `target/bench/NAME.json` and `NAME.svg`.
     #[arg(long, default_value = "latest")]
     pub(crate) name: String,

@@ -12,11 +12,16 @@ use crate::task::Work;
 /// The contestants that can do this work, as far as they are asked for.
 pub(super) fn all(plan: &Plan, work: Work) -> Result<Vec<(String, Program)>> {
     let own = std::env::current_exe().context("this program does not find itself")?;
-    let ours = |variant: &&str| {
-        let arguments = vec!["contestant".to_owned()];
-        ((*variant).to_owned(), Program { path: own.clone(), arguments })
+    let bench = |path: &Path, variant| Program {
+        path: path.to_owned(),
+        arguments: vec!["contestant".to_owned()],
+        variant,
     };
+    let ours = |variant: &&str| ((*variant).to_owned(), bench(&own, None));
     let mut all: Vec<(String, Program)> = contestant::variants(work).iter().map(ours).collect();
+    if let Some(earlier) = &plan.earlier {
+        all.push(("redrive-earlier".to_owned(), bench(earlier, Some("redrive"))));
+    }
     if let Some(folder) = &plan.rivals {
         all.extend(rivals(folder, work));
     }
@@ -35,7 +40,7 @@ fn rivals(folder: &Path, work: Work) -> Vec<(String, Program)> {
     let mut all = Vec::new();
     let mut add = |variants: &[&str], path: &Path, arguments: Vec<String>, needed: &Path| {
         if needed.exists() {
-            let program = Program { path: path.to_owned(), arguments };
+            let program = Program { path: path.to_owned(), arguments, variant: None };
             all.extend(variants.iter().map(|&variant| (variant.to_owned(), program.clone())));
         }
     };
