@@ -1,10 +1,10 @@
-//! How values become bodies, and bodies values.
+//! Converts values into bodies, and bodies into values.
 
 use bytes::Bytes;
 
 use crate::disposition::BoxError;
 
-/// A format of bodies. [`Decode`] and [`Encode`] say what it can read and write; a format may do only one of them.
+/// A format of bodies. A format implements [`Decode`], [`Encode`] or both.
 ///
 /// ```
 /// use redrive_core::{Body, BoxError, Bytes, Codec, Decode, Encode, Message};
@@ -39,38 +39,38 @@ use crate::disposition::BoxError;
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// Reading does not look at the content type of a message: publishers often leave it out. Where one queue carries several formats,
-/// dispatch on it.
+/// Decoding ignores the content type of the message, because publishers often leave it out. If one queue carries several formats,
+/// use a [`Router`](crate::Router) by content type.
 pub trait Codec: 'static {
-    /// What is written as the content type of a message, for example `application/json`.
+    /// Content type of encoded messages, for example `application/json`.
     const CONTENT_TYPE: &'static str;
 }
 
-/// A format that reads values of type `T`.
+/// A format that decodes values of type `T`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot read a `{T}` from a body",
     note = "for JSON, `{T}` must implement `serde::Deserialize`: `#[derive(serde::Deserialize)]`"
 )]
 pub trait Decode<T>: Codec {
-    /// The value of this body.
+    /// Decodes the body.
     ///
     /// # Errors
     ///
-    /// When the body is not such a value. It becomes the cause of a [`Rejected`](crate::Rejected).
+    /// If the body is not a value of type `T`. The error becomes the cause of a [`Rejected`](crate::Rejected).
     fn decode(body: &Bytes) -> Result<T, BoxError>;
 }
 
-/// A format that writes values of type `T`.
+/// A format that encodes values of type `T`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot write a `{T}` into a body",
     note = "for JSON, `{T}` must implement `serde::Serialize`: `#[derive(serde::Serialize)]`"
 )]
 pub trait Encode<T: ?Sized>: Codec {
-    /// The body for this value.
+    /// Encodes the value.
     ///
     /// # Errors
     ///
-    /// When the value has no form in this format.
+    /// If the format cannot represent the value.
     fn encode(value: &T) -> Result<Bytes, BoxError>;
 }
 

@@ -1,12 +1,12 @@
-//! What layers hand to handlers.
+//! Values that layers pass to handlers.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Values that layers put beside a delivery, one of each type, for the layers and the handler further in. They are not on the
-/// message: the next attempt begins without them. Cheap to clone; none cost nothing.
+/// Values that layers attach to a delivery, one of each type, for the layers and the handler inside them. They are not written on
+/// the message: the next attempt begins without them. Cheap to clone; an empty one allocates nothing.
 #[derive(Clone, Default)]
 pub struct Extensions {
     values: Option<Arc<HashMap<TypeId, Entry>>>,
@@ -19,13 +19,13 @@ struct Entry {
 }
 
 impl Extensions {
-    /// Puts a value in; it takes the place of an earlier one of its type.
+    /// Attaches a value. Replaces an earlier one of its type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         let entry = Entry { value: Arc::new(value), type_name: type_name::<T>() };
         Arc::make_mut(self.values.get_or_insert_default()).insert(TypeId::of::<T>(), entry);
     }
 
-    /// The value of this type.
+    /// Returns the value of this type.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.as_ref()?.get(&TypeId::of::<T>())?.value.downcast_ref()

@@ -1,40 +1,39 @@
 //! Places where redrive's own tests kill the process. Not part of the public API.
 //!
-//! Without the feature `_fail-points` a point is an empty function, and nothing of it is in the binary. With it, the
-//! process aborts (no destructor runs, nothing is flushed: as with SIGKILL) when it comes by the point that
-//! `REDRIVE_FAIL_POINT` names: `copy-confirmed` the first time, `copy-confirmed:7` the seventh time. With
-//! `copy-confirmed:7:stop` it stops there instead, as by SIGSTOP, until somebody sends it SIGCONT: for what happens to others
-//! between two steps.
+//! Without the feature `_fail-points` a point is an empty function, and the binary contains nothing of it. With the feature, the
+//! process aborts as on SIGKILL (no destructor runs, nothing is flushed) when it reaches the point that `REDRIVE_FAIL_POINT` names:
+//! `copy-confirmed` the first time, `copy-confirmed:7` the seventh time. With `copy-confirmed:7:stop` it stops there as on SIGSTOP,
+//! until SIGCONT arrives: this shows what other processes do between two steps.
 
-/// A step between received and settled, just done.
+/// A step between received and settled that has just been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailPoint {
-    /// The consumer has a delivery and did nothing with it yet.
+    /// The consumer has a delivery and has done nothing with it yet.
     Received,
-    /// The handler has ended, and what becomes of the message is decided.
+    /// The handler has ended, and the layers have decided.
     Decided,
-    /// The copy was handed to the channel.
+    /// The copy was passed to the channel.
     CopyHandedOver,
     /// The broker confirmed the copy.
     CopyConfirmed,
-    /// The acknowledgement was asked for; it may wait for others.
+    /// The acknowledgement was requested; it may wait for others.
     AckHandedOver,
-    /// An acknowledgement, of one or many, was handed to the channel.
+    /// An acknowledgement, of one delivery or of several, was passed to the channel.
     AckFlushed,
-    /// It was written, where somebody waits for that.
+    /// The acknowledgement was written. Only reached if a caller waits for that.
     AckWritten,
-    /// The same for a delivery that is given back, or dead-lettered by the broker.
+    /// As [`AckHandedOver`](Self::AckHandedOver), for a delivery that is given back, or dead-lettered by the broker.
     NackHandedOver,
-    /// Likewise.
+    /// As [`AckFlushed`](Self::AckFlushed), for such a delivery.
     NackFlushed,
-    /// Likewise: the broker has said that it is done, where it says so.
+    /// As [`AckWritten`](Self::AckWritten), for such a delivery; if the broker confirms it, after the confirm.
     NackWritten,
-    /// An operator's program has a message of a shelf in flight and did nothing with it yet.
+    /// An operator's program has received a message of a shelf and has done nothing with it yet.
     Taken,
 }
 
 impl FailPoint {
-    /// All of them, in the order in which a delivery passes them.
+    /// All points, in the order in which a delivery passes them.
     pub const ALL: [Self; 11] = [
         Self::Received,
         Self::Decided,
@@ -49,7 +48,7 @@ impl FailPoint {
         Self::Taken,
     ];
 
-    /// Its word in `REDRIVE_FAIL_POINT`.
+    /// Returns the word for it in `REDRIVE_FAIL_POINT`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,12 +67,12 @@ impl FailPoint {
     }
 }
 
-/// Nothing.
+/// Does nothing.
 #[cfg(not(feature = "_fail-points"))]
 #[inline(always)]
 pub fn fail_point(_: FailPoint) {}
 
-/// Aborts or stops the process if this is where it shall die, or stop.
+/// Aborts or stops the process if `REDRIVE_FAIL_POINT` names this point.
 #[cfg(feature = "_fail-points")]
 pub fn fail_point(point: FailPoint) {
     chosen::CHOSEN.pass(point);
@@ -89,7 +88,7 @@ mod chosen {
     pub(super) static CHOSEN: LazyLock<Chosen> = LazyLock::new(|| {
         let said = std::env::var("REDRIVE_FAIL_POINT").ok();
         let chosen = said.as_deref().map(|text| {
-            // Misspelt, the test that set it would prove nothing.
+            // A misspelt name would let the test pass without proving anything.
             read(text).unwrap_or_else(|| panic!("REDRIVE_FAIL_POINT names no fail point: `{text}`"))
         });
         Chosen { chosen, passed: AtomicU64::new(0) }
@@ -123,7 +122,7 @@ mod chosen {
         }
     }
 
-    /// Sends SIGSTOP to this process, and goes on after SIGCONT.
+    /// Sends SIGSTOP to this process. Returns after SIGCONT.
     fn stop() {
         let id = std::process::id().to_string();
         let sent = std::process::Command::new("kill").args(["-STOP", &id]).status();

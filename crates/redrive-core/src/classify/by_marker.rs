@@ -1,14 +1,14 @@
-//! The default classifier: what the markers on an error say.
+//! The default classifier: uses the markers on an error.
 
 use std::error::Error;
 
 use super::chain::chain;
 use super::{ErrorClass, ErrorClassifier, Permanent, Throttled};
 
-/// Goes by the markers [`Permanent`] and [`Throttled`] anywhere in the error's [`chain`]; what bears none is
+/// Classifies by the markers [`Permanent`] and [`Throttled`] anywhere in the error's [`chain`]. An error without a marker is
 /// transient. The default classifier.
 ///
-/// Where several markers stand in one chain the outermost wins: who put it on knew of the others.
+/// If a chain has several markers, the outermost wins: the code that added it knew of the others.
 ///
 /// ```
 /// use redrive_core::{ByMarker, ErrorClass, ErrorClassifier, MarkError, Throttled, secs};
@@ -33,7 +33,7 @@ impl ErrorClassifier for ByMarker {
     }
 }
 
-/// What the outermost marker says, if there is one.
+/// Returns the class of the outermost marker, if there is one.
 pub(super) fn marked_as(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     chain(error).find_map(|cause| {
         if cause.is::<Permanent>() {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::{Permanent, Throttled};
 
-/// More than any honest error has; a chain may also be circular.
+/// Maximum number of causes. Real errors have fewer; a chain may also be circular.
 const MAX_CAUSES: usize = 16;
 
-/// The error and its causes, outermost first, 16 at most.
+/// Returns the error and its causes, outermost first, at most 16.
 ///
-/// Some errors stand in for the one that they hold: their `source()` skips it, so that its text is not told
-/// twice. They are seen through here: redrive's markers, `io::Error::other`, and `Arc<dyn Error + Send + Sync>`.
+/// The `source()` of a wrapper may skip the error that it wraps, so that a text does not appear twice. This function does not
+/// skip the wrapped error of redrive's markers, of `io::Error::other` and of `Arc<dyn Error + Send + Sync>`.
 ///
 /// ```
 /// use std::io;

@@ -1,5 +1,5 @@
-//! Classes of errors that have numbers or kinds with a known meaning. Decided by numbers, not by the types of client libraries:
-//! these change their versions, and are large.
+//! Classes of errors whose numbers or kinds have a known meaning. Uses the numbers, not the types of client libraries: those
+//! libraries are large, and their versions change.
 
 use std::io;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::ErrorClass;
 
 impl ErrorClass {
-    /// The class of an `io::Error` by its kind, for [`ByType::classed`](super::ByType::classed). `None`: the kind gives no class, and
-    /// the cause is asked.
+    /// Returns the class of an `io::Error`, by its kind: for [`ByType::classed`](super::ByType::classed). `None`: the kind has no class,
+    /// and the cause decides.
     ///
-    /// Connections that fail, timeouts, and what is short for now (storage, memory, a busy resource) are transient; what is not there,
-    /// not allowed or not valid is permanent.
+    /// Transient: failed connections, timeouts, and resources that are exhausted now (storage, memory, a busy resource). Permanent:
+    /// what does not exist, is not allowed or is not valid.
     ///
     /// ```
     /// use std::io;
@@ -63,15 +63,15 @@ impl ErrorClass {
             | Kind::ReadOnlyFilesystem
             | Kind::TooManyLinks
             | Kind::Unsupported => Some(Self::Permanent),
-            // `Other`, and what the standard library does not name yet.
+            // `Other`, and kinds that the standard library has no name for yet.
             _ => None,
         }
     }
 
-    /// The class of an HTTP status, as the number that every client library has. `None`: below 400 it is no error.
+    /// Returns the class of an HTTP status, given as a number: every client library has it. `None`: a status below 400 is no error.
     ///
-    /// 408, 425 and 5xx other than 501 and 505 are transient; 429 is throttled, by the policy's wait unless
-    /// [`not_before`](Self::not_before) says more; every other 4xx is permanent.
+    /// 408, 425 and 5xx except 501 and 505 are transient. 429 is throttled: the wait is the policy's, unless
+    /// [`not_before`](Self::not_before) asks for a longer one. Every other 4xx is permanent.
     ///
     /// ```
     /// use redrive_core::{ErrorClass, secs};
@@ -95,8 +95,8 @@ impl ErrorClass {
         }
     }
 
-    /// The class of a gRPC status code, as a number (`tonic::Code` converts into it). `None`: 0 is no error, and other numbers have no
-    /// meaning.
+    /// Returns the class of a gRPC status code, as a number (`tonic::Code` converts into it). `None`: 0 is no error, and other numbers
+    /// have no meaning.
     ///
     /// `UNAVAILABLE`, `DEADLINE_EXCEEDED`, `ABORTED`, `CANCELLED`, `UNKNOWN` and `INTERNAL` are transient, `RESOURCE_EXHAUSTED` is
     /// throttled, every other code is permanent.
@@ -126,8 +126,8 @@ impl ErrorClass {
         }
     }
 
-    /// The class of an SQLSTATE, the five characters with which PostgreSQL, MySQL and others say what failed. `None`: it is none, or
-    /// gives no class.
+    /// Returns the class of an SQLSTATE, the five characters with which PostgreSQL, MySQL and others report a failure. `None`: the
+    /// text is no SQLSTATE, or its class is not known.
     ///
     /// Lost connections (class 08), transactions that were rolled back (40: serialization failures, deadlocks), missing resources (53),
     /// interventions (57), system errors (58), locks that are not available (55P03, 55006) and a standby (25006) are transient. Data
@@ -155,8 +155,7 @@ impl ErrorClass {
         }
     }
 
-    /// The same, but not before this wait has passed: for a `Retry-After`. A permanent error stays permanent, and without a wait every
-    /// class stays what it is.
+    /// Adds a minimum wait, for a `Retry-After` header. A permanent error stays permanent. Without a wait, the class does not change.
     ///
     /// ```
     /// use redrive_core::{ErrorClass, secs};

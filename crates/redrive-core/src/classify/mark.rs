@@ -1,4 +1,4 @@
-//! Puts markers on errors, and boxes errors so that markers are still found.
+//! Puts markers on errors, and boxes errors so that the markers can still be found.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::BoxError;
 /// assert_eq!(call(429).unwrap_err().wait(), secs(5));
 /// ```
 pub trait MarkError<T> {
-    /// The error is one that no further attempt can mend.
+    /// Marks the error as permanent: no further attempt can succeed.
     ///
     /// # Errors
     ///
     /// The error of `self`, marked.
     fn permanent(self) -> Result<T, Permanent>;
 
-    /// Another attempt may mend the error, but not before `wait` has passed.
+    /// Marks the error as throttled: another attempt may succeed, but not before `wait` has passed.
     ///
     /// # Errors
     ///
@@ -41,8 +41,8 @@ impl<T, E: Into<BoxError> + 'static> MarkError<T> for Result<T, E> {
     }
 }
 
-/// An error cannot be `From` every error (it would be `From` itself twice); these are the forms that have no type
-/// of their own. For all others: [`Permanent::new`], or `.permanent()` of [`MarkError`].
+/// An error type cannot implement `From` for every error: that would include itself. These are the types that convert without
+/// a call. For all others: [`Permanent::new`], or `.permanent()` of [`MarkError`].
 macro_rules! permanent_from {
     ($($from:ty),*) => {$(
         impl From<$from> for Permanent {
@@ -57,7 +57,7 @@ permanent_from!(BoxError, String, &'static str);
 permanent_from!(anyhow::Error);
 
 impl Permanent {
-    /// Marks this error; a text will do.
+    /// Marks this error, or a text.
     #[must_use]
     pub fn new(error: impl Into<BoxError> + 'static) -> Self {
         Self::boxed(into_box_error(error))
@@ -65,19 +65,18 @@ impl Permanent {
 }
 
 impl Throttled {
-    /// Marks this error: no attempt before `wait` has passed. A text will do for an error.
+    /// Marks this error, or a text: no attempt before `wait` has passed.
     #[must_use]
     pub fn after(wait: Duration, error: impl Into<BoxError> + 'static) -> Self {
         Self::boxed(wait, into_box_error(error))
     }
 }
 
-/// As a boxed error that classifiers can still tell by its type. For whoever turns the error of a handler into an
-/// [`Outcome`](crate::Outcome) by hand: `Into` alone hides what an `anyhow::Error` was made of.
+/// Boxes an error so that classifiers can still find its type. For code that turns the error of a handler into an
+/// [`Outcome`](crate::Outcome) itself: `Into` alone hides the type inside an `anyhow::Error`.
 ///
-/// With the feature `anyhow`, an `anyhow::Error` becomes the error that it was made of (its backtrace is left
-/// behind), and a marker that was given as its context is put on it from outside. Every other error is
-/// boxed as it is.
+/// With the feature `anyhow`, an `anyhow::Error` becomes the error that it was made from, without its backtrace. A marker that
+/// was added as its context becomes the outermost error. Every other error is boxed unchanged.
 ///
 /// ```
 /// let error = redrive_core::into_box_error(std::fmt::Error);
@@ -99,8 +98,8 @@ pub fn into_box_error<E: Into<BoxError> + 'static>(error: E) -> BoxError {
     error.into()
 }
 
-/// A marker that was given as context (`.context(Permanent::new("…"))`) is one that no chain shows: it is put on
-/// from outside instead. Any other marker is found where it is.
+/// `source()` never returns a marker that was added as context (`.context(Permanent::new("…"))`), so it becomes the outermost
+/// error instead. Any other marker can be found where it is.
 #[cfg(feature = "anyhow")]
 fn from_anyhow(error: anyhow::Error) -> BoxError {
     use super::{ErrorClass, by_marker::marked_as};

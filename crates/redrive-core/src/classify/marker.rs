@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::BoxError;
 
-/// Marks an error that no further attempt can mend: its message goes onto the dead-letter shelf at once.
+/// Marks an error that no further attempt can cure: its message goes to the dead-letter shelf at once.
 ///
-/// Reads like the error that it marks (`Display`, `Debug` and `source()` are those of the marked error), so that
-/// nothing is told twice.
+/// `Display`, `Debug` and `source()` are those of the marked error, so that its text does not appear twice.
 ///
 /// ```
 /// use redrive_core::{MarkError, Permanent};
@@ -30,24 +29,24 @@ impl Permanent {
         Self(error)
     }
 
-    /// The error that is marked.
+    /// Returns the marked error.
     #[must_use]
     pub fn marked(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.0
     }
 
-    /// The error that was marked, without the mark.
+    /// Returns the error without its marker.
     #[must_use]
     pub fn into_marked(self) -> BoxError {
         self.0
     }
 }
 
-/// Marks an error that another attempt may mend, but not before some time has passed: where somebody said "try
-/// again later" (`429`, `Retry-After`). The next attempt waits for that time or for what the retry policy says,
-/// whichever is longer.
+/// Marks an error that another attempt may cure, but not before some time has passed, because the other side asked for that
+/// (`429`, `Retry-After`). The next attempt waits for this time or for the retry policy's wait, whichever is longer.
 ///
-/// Reads like the error that it marks, as [`Permanent`] does.
+/// `Display`, `Debug` and `source()` are those of the marked error, as with [`Permanent`].
+///
 ///
 /// ```
 /// use redrive_core::{Throttled, secs};
@@ -65,19 +64,19 @@ impl Throttled {
         Self { wait, error }
     }
 
-    /// How long to wait at least.
+    /// Returns the minimum wait.
     #[must_use]
     pub fn wait(&self) -> Duration {
         self.wait
     }
 
-    /// The error that is marked.
+    /// Returns the marked error.
     #[must_use]
     pub fn marked(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
     }
 
-    /// The error that was marked, without the mark.
+    /// Returns the error without its marker.
     #[must_use]
     pub fn into_marked(self) -> BoxError {
         self.error

@@ -1,4 +1,4 @@
-//! What kind of failure an error is.
+//! Classifies errors.
 
 mod by_marker;
 mod chain;
@@ -21,29 +21,29 @@ pub use pattern::ByPattern;
 pub(crate) use simulated::Simulated;
 pub use types::ByType;
 
-/// What another attempt can do about an error.
+/// What another attempt can achieve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// Nothing: the message goes onto a shelf at once.
+    /// Nothing: the message goes to a shelf at once.
     Permanent,
-    /// Maybe mend it: the retry policy says when.
+    /// It may succeed; the retry policy decides when.
     Transient,
-    /// Maybe mend it, but not before this wait.
+    /// It may succeed, but not before this wait.
     Throttled(Duration),
 }
 
-/// Says what kind of failure an error is. Pure: the same error, the same answer.
+/// Classifies an error. Pure: the same error always has the same class.
 ///
-/// | classifier | goes by |
+/// | classifier | uses |
 /// |---|---|
 /// | [`ByMarker`] (the default) | the markers [`Permanent`] and [`Throttled`] that the code put on the error |
 /// | [`ByType`] | the concrete types in the error's chain of causes |
 /// | [`ByPattern`] | words in the error's text |
-/// | a closure | whatever it likes |
+/// | a closure | anything |
 ///
-/// In all of redrive's own classifiers one rule stands above the others: a marker, put on this very error by the
-/// code that knew, wins over any rule about errors like it.
+/// In all of redrive's own classifiers a marker wins over any rule: the code that set it knew this very error; a rule is about
+/// errors like it.
 ///
 /// ```
 /// use std::error::Error;
@@ -62,7 +62,7 @@ pub enum ErrorClass {
     note = "use `ByMarker`, `ByType`, `ByPattern`, or a closure `|error: &(dyn Error + 'static)| -> ErrorClass`"
 )]
 pub trait ErrorClassifier: Send + Sync + 'static {
-    /// The class of this error.
+    /// Returns the class of this error.
     fn classify(&self, error: &(dyn Error + 'static)) -> ErrorClass;
 }
 

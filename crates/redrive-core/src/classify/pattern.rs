@@ -1,4 +1,4 @@
-//! Classes by what an error says.
+//! Classifies errors by their text.
 
 use std::error::Error;
 
@@ -6,13 +6,12 @@ use super::by_marker::marked_as;
 use super::{ErrorClass, ErrorClassifier};
 use crate::failure::error_text;
 
-/// Goes by words in the error's text, its causes included: what contains one of the patterns is permanent,
-/// everything else transient. A marker in the error's chain wins over the patterns.
+/// Classifies by words in the error's text, including its causes: an error that contains one of the patterns is permanent, any
+/// other is transient. A marker in the error's chain wins over the patterns.
 ///
-/// Case does not matter, in any script. A pattern is found anywhere, also within a word (`conflict` in
-/// `conflicting`) and across a cause (`order: not found`). Texts change with versions and languages: where an
-/// error has a type or can be marked, [`ByType`](super::ByType) and [`ByMarker`](super::ByMarker) are safer;
-/// hence this has to be asked for.
+/// Case is ignored, in every script. A pattern also matches within a word (`conflict` in `conflicting`) and across a cause
+/// (`order: not found`). Texts change with versions and languages: if an error has a type or can be marked,
+/// [`ByType`](super::ByType) and [`ByMarker`](super::ByMarker) are safer. Therefore this classifier is never a default.
 ///
 /// ```
 /// use redrive_core::{ByPattern, ErrorClass, ErrorClassifier};
@@ -45,12 +44,12 @@ impl ByPattern {
         "conflict",
     ];
 
-    /// These patterns and no others. Empty ones, which would match everything, are left out.
+    /// Creates a classifier with exactly these patterns. Leaves out empty ones, which would match everything.
     pub fn of<P: AsRef<str>>(patterns: impl IntoIterator<Item = P>) -> Self {
         patterns.into_iter().fold(Self { patterns: Vec::new() }, Self::and)
     }
 
-    /// One more pattern.
+    /// Adds one pattern.
     pub fn and(mut self, pattern: impl AsRef<str>) -> Self {
         let pattern = pattern.as_ref().to_lowercase();
         if !pattern.is_empty() {
@@ -61,7 +60,7 @@ impl ByPattern {
 }
 
 impl Default for ByPattern {
-    /// The stock list, [`ByPattern::STOCK`].
+    /// Creates a classifier with the patterns of [`ByPattern::STOCK`].
     fn default() -> Self {
         Self::of(Self::STOCK)
     }

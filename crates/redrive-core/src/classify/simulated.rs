@@ -1,9 +1,9 @@
-//! An error that never happened, for a plan that shows what would follow.
+//! An error that did not happen, for a plan that shows its consequences.
 
 use super::ErrorClass;
 use crate::failure::MAX_ERROR_BYTES;
 
-/// An error of a known class, and its text.
+/// An error with a given class, and its text.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Simulated {
@@ -16,7 +16,7 @@ impl Simulated {
         Self { class, text: "an example".to_owned() }
     }
 
-    /// The same with a text as long as that of an error can be: what is written on a message is then as large as it can be.
+    /// Creates an error with a text of the maximum length: what is written on a message then has its maximum size.
     pub(crate) fn of_the_longest(class: ErrorClass) -> Self {
         const TEXT: &str = "an error of the longest kind; ";
         Self { class, text: TEXT.repeat(MAX_ERROR_BYTES.div_ceil(TEXT.len())) }

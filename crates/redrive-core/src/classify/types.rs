@@ -1,4 +1,4 @@
-//! Classes by the concrete type of an error.
+//! Classifies errors by their concrete type.
 
 use std::error::Error;
 use std::fmt;
@@ -8,11 +8,11 @@ use super::by_marker::marked_as;
 use super::chain::chain;
 use super::{ByMarker, ErrorClass, ErrorClassifier};
 
-/// Goes by the concrete types in the error's [`chain`].
+/// Classifies by the concrete types in the error's [`chain`].
 ///
-/// Outermost first: the first error in the chain that has a rule decides; of several rules for one type the first
-/// given. What has no rule goes to the classifier given with [`or_else`](Self::or_else), by default
-/// [`ByMarker`]. A marker anywhere in the chain wins over all rules.
+/// The outermost error in the chain that has a rule decides; if one type has several rules, the first one added. An error without
+/// a rule goes to the classifier given to [`or_else`](Self::or_else), by default [`ByMarker`]. A marker anywhere in the chain wins
+/// over all rules.
 ///
 /// ```
 /// use std::{fmt, io, num::ParseIntError, time::Duration};
@@ -42,22 +42,22 @@ pub struct ByType {
 type Rule = Box<dyn Fn(&(dyn Error + 'static)) -> Option<ErrorClass> + Send + Sync>;
 
 impl ByType {
-    /// No rules yet.
+    /// Creates a classifier without rules.
     pub fn new() -> Self {
         Self { rules: Vec::new(), fallback: Box::new(ByMarker) }
     }
 
-    /// Errors of this type are permanent.
+    /// Classifies errors of this type as permanent.
     pub fn permanent<E: Error + 'static>(self) -> Self {
         self.classed(|_: &E| ErrorClass::Permanent)
     }
 
-    /// Errors of this type are transient.
+    /// Classifies errors of this type as transient.
     pub fn transient<E: Error + 'static>(self) -> Self {
         self.classed(|_: &E| ErrorClass::Transient)
     }
 
-    /// Errors of this type say themselves how long to wait.
+    /// Classifies errors of this type as throttled. The function returns the wait that the error asks for.
     pub fn throttled<E: Error + 'static>(
         self,
         wait: impl Fn(&E) -> Duration + Send + Sync + 'static,
@@ -65,8 +65,8 @@ impl ByType {
         self.classed(move |error: &E| ErrorClass::Throttled(wait(error)))
     }
 
-    /// Errors of this type are of the class that `class` answers; for types whose values differ in that. It may answer an `Option`:
-    /// after `None` the next rule is asked, and then the next cause.
+    /// Classifies errors of this type by the function `class`, for types whose values differ in their class. If `class` returns an
+    /// `Option` that is `None`, the next rule decides, and then the next cause.
     ///
     /// ```
     /// use std::io;
@@ -87,7 +87,7 @@ impl ByType {
         self
     }
 
-    /// What has no rule goes to this classifier.
+    /// Classifies errors without a rule by this classifier.
     pub fn or_else(mut self, fallback: impl ErrorClassifier) -> Self {
         self.fallback = Box::new(fallback);
         self

@@ -1,4 +1,4 @@
-//! Bodies as arguments.
+//! Arguments that are read from the body.
 
 use std::marker::PhantomData;
 
@@ -8,9 +8,9 @@ use crate::codec::JsonCodec;
 use crate::codec::{Codec, Decode};
 use crate::delivery::Delivery;
 
-/// The body, read by a [`Codec`]: `Body(order, ..): Body<Order, MessagePack>`. For JSON: [`Json`].
+/// The body, decoded by a [`Codec`]: `Body(order, ..): Body<Order, MessagePack>`. For JSON: [`Json`].
 ///
-/// `Option<Body<T, C>>` is `None` where the body is empty.
+/// `Option<Body<T, C>>` is `None` if the body is empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<T, C>(pub T, pub PhantomData<C>);
 
@@ -26,9 +26,9 @@ impl<T, C: Decode<T>, S> OptionalFromDelivery<S> for Body<T, C> {
     }
 }
 
-/// The body, parsed from JSON. The content type of the message is not looked at.
+/// The body, parsed from JSON. Ignores the content type of the message.
 ///
-/// `Option<Json<T>>` is `None` where the body is empty.
+/// `Option<Json<T>>` is `None` if the body is empty.
 #[cfg(feature = "json")]
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);

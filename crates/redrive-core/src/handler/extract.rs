@@ -1,4 +1,4 @@
-//! What a handler's arguments can be.
+//! Arguments of handlers.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::history::FailureHistory;
 use crate::message::{Message, Properties};
 use crate::publisher::Publisher;
 
-/// What can be taken out of a delivery, as an argument of a handler.
+/// An argument of a handler that is extracted from the delivery.
 ///
 /// Extraction failures are permanent: the handler does not run, and the message is dead-lettered as `NonRetryableError`.
 ///
@@ -35,11 +35,11 @@ use crate::publisher::Publisher;
     note = "for `State<T>`, `T` must be the type that `.handler_with(state, ..)` is given, or a part of it (`FromRef`)"
 )]
 pub trait FromDelivery<S>: Sized {
-    /// Takes it out.
+    /// Extracts the argument.
     ///
     /// # Errors
     ///
-    /// When it is not there, or cannot be read.
+    /// If the value is missing or cannot be read.
     fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected>;
 }
 
@@ -51,7 +51,7 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// `what` is wrong with the message, and `why`.
+    /// Creates the error: `what` is wrong with the message, and `why`.
     #[must_use]
     pub fn new(what: impl Into<String>, why: impl Into<BoxError>) -> Self {
         Self { what: what.into(), why: why.into() }
@@ -70,18 +70,18 @@ impl std::error::Error for Rejected {
     }
 }
 
-/// What can also be asked for as `Option<T>`: `None` where it is absent. What is there and cannot be read is rejected all the same.
+/// An argument that may also be an `Option<T>`: `None` if the value is missing. A value that cannot be read is still rejected.
 #[diagnostic::on_unimplemented(
     message = "`Option<{Self}>` cannot be an argument of a handler",
     note = "`Option` goes around `Json<T>`, `Body<T, C>`, `Header<T>` and `Extension<T>`; \
             to decide about any argument that cannot be extracted, ask for `Result<{Self}, Rejected>`"
 )]
 pub trait OptionalFromDelivery<S>: Sized {
-    /// Takes it out, if it is there.
+    /// Extracts the argument, if its value is present.
     ///
     /// # Errors
     ///
-    /// When it is there and cannot be read.
+    /// If the value is present and cannot be read.
     fn from_delivery(delivery: &Delivery, state: &S) -> Result<Option<Self>, Rejected>;
 }
 
@@ -91,7 +91,7 @@ impl<S, T: OptionalFromDelivery<S>> FromDelivery<S> for Option<T> {
     }
 }
 
-/// For handlers that decide themselves about what cannot be extracted.
+/// For handlers that decide themselves what becomes of a message whose argument cannot be extracted.
 impl<S, T: FromDelivery<S>> FromDelivery<S> for Result<T, Rejected> {
     fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
         Ok(T::from_delivery(delivery, state))
@@ -100,7 +100,7 @@ impl<S, T: FromDelivery<S>> FromDelivery<S> for Result<T, Rejected> {
 
 macro_rules! from_delivery_for_tuples {
     ($($part:ident),+) => {
-        /// All of these, for example as the items of a [`Batch`](crate::Batch).
+        /// Several arguments in one, for example as the items of a [`Batch`](crate::Batch).
         impl<S, $($part: FromDelivery<S>),+> FromDelivery<S> for ($($part,)+) {
             fn from_delivery(delivery: &Delivery, state: &S) -> Result<Self, Rejected> {
                 Ok(($($part::from_delivery(delivery, state)?,)+))
@@ -113,12 +113,12 @@ from_delivery_for_tuples!(A, B);
 from_delivery_for_tuples!(A, B, C);
 from_delivery_for_tuples!(A, B, C, D);
 
-/// The state that was given to [`Consumer::handler_with`](crate::Consumer::handler_with), cloned, or a part of it
+/// A clone of the state that was given to [`Consumer::handler_with`](crate::Consumer::handler_with), or of a part of it
 /// ([`FromRef`]).
 #[derive(Clone, Copy, Debug)]
 pub struct State<S>(pub S);
 
-/// A part of a state, for handlers that ask for `State<Part>`. Every state that can be cloned is a part of itself.
+/// A part of a state, for handlers that extract `State<Part>`. Every state that implements `Clone` is a part of itself.
 ///
 /// ```
 /// use redrive_core::{FromRef, State};
@@ -145,7 +145,7 @@ pub struct State<S>(pub S);
     note = "`.handler_with(state, ..)` must be given a `{Self}`, or a state of which it is a part: `impl FromRef<{S}> for {Self}`"
 )]
 pub trait FromRef<S> {
-    /// The part of this state.
+    /// Returns the part of this state.
     fn from_ref(state: &S) -> Self;
 }
 
@@ -161,8 +161,8 @@ impl<S, T: FromRef<S>> FromDelivery<S> for State<T> {
     }
 }
 
-/// A value that a layer put beside the delivery: see [`Extensions`](crate::Extensions). `Option<Extension<T>>` is `None` where no
-/// layer did.
+/// A value that a layer attached to the delivery: see [`Extensions`](crate::Extensions). `Option<Extension<T>>` is `None` if no
+/// layer attached one.
 ///
 /// ```
 /// use redrive_core::{Consumer, Delivery, Extension};
@@ -201,8 +201,8 @@ impl<S, T: Clone + Send + Sync + 'static> OptionalFromDelivery<S> for Extension<
     }
 }
 
-/// One header of the message, typed: `Header(Tenant(tenant)): Header<Tenant>`. `Option<Header<T>>` is `None` where the message
-/// has no such header.
+/// One header of the message, typed: `Header(Tenant(tenant)): Header<Tenant>`. `Option<Header<T>>` is `None` if the message has no
+/// such header.
 ///
 /// ```
 /// use redrive_core::{Header, TypedHeader, Value};
@@ -227,10 +227,10 @@ pub struct Header<T>(pub T);
 
 /// A header with its name and its type; for [`Header`].
 pub trait TypedHeader: Sized {
-    /// The name, as it stands on the message.
+    /// The name of the header on the message.
     const NAME: &'static str;
 
-    /// The value; `None` where it cannot be read.
+    /// Reads the value; `None` if it cannot be read.
     fn read(value: &Value) -> Option<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! What a function answers with when it is called as a handler.
+//! The future of a function that is called as a handler.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use super::{IntoOutcome, Rejected};
 use crate::disposition::Outcome;
 
 pin_project! {
-    /// The future of a function that is a [`Handler`](super::Handler): the function at work, or the argument that could
-    /// not be extracted for it.
+    /// The future of a function that is a [`Handler`](super::Handler): the function's future, or the error of an argument that could
+    /// not be extracted.
     #[derive(Debug)]
     pub struct Handling<F> {
         #[pin]

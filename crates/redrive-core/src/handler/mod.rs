@@ -33,8 +33,8 @@ use crate::needs::Needs;
 use crate::stage::Stage;
 use crate::stages::Stages;
 
-/// An async function that handles deliveries: up to 8 arguments, each of which can be extracted from a delivery
-/// ([`FromDelivery`]), and an answer that says what it came to ([`IntoOutcome`]).
+/// An async function that handles deliveries. It takes up to 8 arguments, each extracted from the delivery ([`FromDelivery`]), and
+/// returns an outcome ([`IntoOutcome`]).
 ///
 /// ```
 /// use redrive_core::{Attempt, BoxError, State};
@@ -48,12 +48,13 @@ use crate::stages::Stages;
 /// }
 /// ```
 ///
-/// `S` is the state; `Args` only tells the compiler which function this is, and is never written by hand.
+/// `S` is the state. `Args` only helps the compiler to identify the function, and is never written by hand.
 ///
-/// Functions implement it by themselves. Where a type does, its [`Future`](Self::Future) must have a name: a boxed one will do.
+/// Functions implement this trait automatically. In an implementation by hand, [`Future`](Self::Future) must be a nameable type:
+/// use a boxed future.
 ///
-/// A handler may be dropped at any await: when the consumer shuts down and its grace period is over, and when the delivery is
-/// lost, as with a lock that ran out. The message then comes again, and no attempt is charged.
+/// A handler may be dropped at any await: when the grace period of the consumer's shutdown is over, or when the delivery is lost,
+/// for example because its lock expired. The message then comes again, and costs no attempt.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of deliveries",
     label = "not a handler",
@@ -67,28 +68,28 @@ use crate::stages::Stages;
     note = "with `#[redrive::debug_handler]` on the function the compiler says which of these it is"
 )]
 pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
-    /// The handling of one delivery, until it is decided what becomes of it.
+    /// The future that handles one delivery, up to its outcome.
     type Future: Future<Output = Outcome> + Send + 'static;
 
     /// Handles one delivery.
     fn handle(&self, delivery: Delivery, state: &S) -> Self::Future;
 
-    /// What the handler's own stages will ask of the transport.
+    /// Returns what the handler's own stages need from the transport.
     fn needs(&self) -> Needs {
         Needs::none()
     }
 
-    /// The handler's own stages, for [`Runner::explain`](crate::Runner::explain).
+    /// Returns the handler's own stages, for [`Runner::explain`](crate::Runner::explain).
     fn stages(&self) -> Stages {
         Stages::none()
     }
 
-    /// This handler with a [`Stage`] around it.
+    /// Wraps this handler in a [`Stage`].
     fn with_stage<St: Stage>(self, stage: St) -> WithStage<Self, St, Args, S> {
         WithStage::new(self, stage)
     }
 
-    /// This handler with retry, backoff and dead-lettering around it: see [`DeadLetterBackoff`].
+    /// Wraps this handler in retry, backoff and dead-lettering: see [`DeadLetterBackoff`].
     fn with_dead_letter_backoff(
         self,
         preset: impl IntoDeadLetterBackoff,
@@ -99,7 +100,7 @@ pub trait Handler<Args, S>: Clone + Send + Sync + Sized + 'static {
 
 macro_rules! handler_for_functions {
     ($($arg:ident),*) => {
-        // There are no `try` blocks yet.
+        // `try` blocks are not stable.
         #[allow(non_snake_case, unused_variables, clippy::redundant_closure_call)]
         impl<F, Fut, R, S, $($arg),*> Handler<(Fut, R, $($arg,)*), S> for F
         where
@@ -112,7 +113,7 @@ macro_rules! handler_for_functions {
             type Future = Handling<Fut>;
 
             fn handle(&self, delivery: Delivery, state: &S) -> Handling<Fut> {
-                // Arguments are taken out at once, so that the future needs neither the state nor the delivery.
+                // Extracts the arguments at once, so that the future borrows neither the state nor the delivery.
                 Handling::new((|| -> Result<Fut, Rejected> {
                     $(let $arg = $arg::from_delivery(&delivery, state)?;)*
                     Ok(self($($arg),*))

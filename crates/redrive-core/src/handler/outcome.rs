@@ -1,19 +1,19 @@
-//! What a handler may answer.
+//! What a handler may return.
 
 use crate::classify::into_box_error;
 use crate::disposition::{BoxError, Disposition, Outcome};
 
-/// What a handler may answer: `()` (acknowledged), a [`Disposition`], or a `Result` of these.
+/// What a handler may return: `()` (acknowledge), a [`Disposition`], or a `Result` of these.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot answer `{Self}`",
     note = "it answers `()`, a `Disposition`, or a `Result` of these whose error is `Into<Box<dyn Error + Send + Sync>>`"
 )]
 pub trait IntoOutcome {
-    /// The outcome.
+    /// Converts into the outcome.
     ///
     /// # Errors
     ///
-    /// The handler's own, for the layers to decide about.
+    /// The handler's own error, for the layers to decide about.
     fn into_outcome(self) -> Outcome;
 }
 

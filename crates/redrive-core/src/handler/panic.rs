@@ -1,4 +1,4 @@
-//! A handler that panics has failed, and takes nobody with it.
+//! Turns a handler's panic into an error of that delivery alone.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 
 use crate::disposition::{BoxError, Outcome};
 
-/// The error that a handler's panic becomes.
+/// The error that stands for a handler's panic.
 #[derive(Debug)]
 pub struct Panicked {
     message: String,
@@ -49,7 +49,7 @@ thread_local! {
 }
 
 pin_project! {
-    /// A handler's future; its panic becomes an error, and is logged with its backtrace.
+    /// A handler's future that turns a panic into an error, and logs it with its backtrace.
     #[derive(Debug)]
     pub struct Catching<F> {
         #[pin]
@@ -59,7 +59,7 @@ pin_project! {
 }
 
 impl<F> Catching<F> {
-    /// `begin` makes the future, and may panic too.
+    /// Creates the future with `begin`, which may panic too.
     pub(crate) fn new(begin: impl FnOnce() -> F) -> Self {
         match caught(begin) {
             Ok(handling) => Self { handling: Some(handling), panicked: None },
@@ -82,7 +82,7 @@ impl<F: Future<Output = Outcome>> Future for Catching<F> {
     }
 }
 
-/// Runs foreign code; its panic becomes an error, and is logged with its backtrace.
+/// Runs foreign code. Turns a panic into an error, and logs it with its backtrace.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, BoxError> {
     keep_backtraces();
     let before = HANDLING.replace(true);
@@ -100,7 +100,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, BoxError> {
     })
 }
 
-/// Runs foreign code that has no say in what becomes of a message; its panic is logged, and nothing else comes of it.
+/// Runs foreign code that does not decide about a message. Logs a panic, and returns `None`.
 pub(crate) fn contained<T>(who: &str, run: impl FnOnce() -> T) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(run));
     result
@@ -110,7 +110,7 @@ pub(crate) fn contained<T>(who: &str, run: impl FnOnce() -> T) -> Option<T> {
         .ok()
 }
 
-/// By the time that a panic is caught its stack is gone; only the panic hook sees it. The hook that was there before
+/// Keeps the backtrace of a panic: only the panic hook sees the stack; when the panic is caught, it is gone. The previous hook
 /// still runs.
 fn keep_backtraces() {
     static ONCE: Once = Once::new();

@@ -1,4 +1,4 @@
-//! A handler and its state as the innermost tower service.
+//! A handler with its state, as the innermost tower service.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, delivery: Delivery) -> Self::Future {
-        // Extracting the arguments runs foreign code too (`Deserialize`): it may panic before there is a future.
+        // Extracting the arguments runs foreign code too (`Deserialize`), which may panic before there is a future.
         Catching::new(|| self.handler.handle(delivery, &self.state))
     }
 }

@@ -1,4 +1,4 @@
-//! A handler with a stage around it is a handler.
+//! A handler with a stage around it, itself a handler.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -37,11 +37,11 @@ impl<H, St: std::fmt::Debug, Args, S> std::fmt::Debug for WithStage<H, St, Args,
     }
 }
 
-/// Tells the compiler that this is a staged handler, and around which function.
+/// Tells the compiler that this handler has a stage, and which function is inside.
 #[derive(Debug)]
 pub struct WithStageArgs<Args>(PhantomData<fn() -> Args>);
 
-// Says nothing to somebody whose function is no handler.
+// Hides this type from the error message for a function that is no handler.
 #[diagnostic::do_not_recommend]
 impl<H, St, Args, S> Handler<WithStageArgs<Args>, S> for WithStage<H, St, Args, S>
 where
@@ -50,7 +50,7 @@ where
     Args: 'static,
     S: 'static,
 {
-    // Panics are caught here already: the stage must see them as the errors that they are.
+    // Catches panics here already: the stage must see them as errors.
     type Future = StageFuture<Catching<H::Future>, St>;
 
     fn handle(&self, delivery: Delivery, state: &S) -> Self::Future {

@@ -1,4 +1,4 @@
-//! Decides what becomes of an error: its class, the wait, and when it is enough.
+//! Decides about an error: its class, the wait, and when to stop retrying.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -22,9 +22,9 @@ use crate::stage::Stage;
 /// | transient, attempts left | retry after the policy's wait |
 /// | throttled, attempts left | the same, but not before the wait that the error asks for |
 /// | transient or throttled, no attempts left | dead-letter, [`Reason::MaxDeliveryCountExceeded`] |
-/// | panic | as a transient error, unless [`panics`](Self::panics) says otherwise |
+/// | panic | as a transient error; [`panics`](Self::panics) changes that |
 ///
-/// What was decided inside passes through. Where the broker retries [in place](crate::InPlace), what has no attempts left is
+/// Decisions of inner layers pass through. If the broker retries [in place](crate::InPlace), a message without attempts left is
 /// dead-lettered as [`Reason::MaxDeliveryCountExceeded`] before its handler runs.
 #[derive(Clone)]
 pub struct Backoff {
@@ -35,7 +35,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Retries by this policy; errors are classified [`ByMarker`].
+    /// Retries by this policy; classifies errors [`ByMarker`].
     #[must_use]
     pub fn new(policy: impl RetryPolicy) -> Self {
         Self {
@@ -46,21 +46,21 @@ impl Backoff {
         }
     }
 
-    /// Retries throttled errors by a policy of their own, for example with many more attempts.
+    /// Sets a separate retry policy for throttled errors, for example with many more attempts.
     #[must_use]
     pub fn throttled(mut self, policy: impl RetryPolicy) -> Self {
         self.throttled_policy = Some(Arc::new(policy));
         self
     }
 
-    /// Classifies errors in another way.
+    /// Sets the classifier.
     #[must_use]
     pub fn classifier(mut self, classifier: impl ErrorClassifier) -> Self {
         self.classifier = Arc::new(classifier);
         self
     }
 
-    /// What a panic of the handler counts as.
+    /// Sets the class of a panic of the handler. Default: transient.
     #[must_use]
     pub fn panics(mut self, class: ErrorClass) -> Self {
         self.panics = class;
@@ -68,7 +68,7 @@ impl Backoff {
     }
 
     fn classify(&self, error: &BoxError) -> ErrorClass {
-        // No attempt mends bytes that cannot be read, whatever the classifier thinks of the parser's error.
+        // No attempt can cure a body that cannot be read, whatever the classifier makes of the parser's error.
         if error.is::<Rejected>() {
             ErrorClass::Permanent
         } else if error.is::<Panicked>() {
@@ -97,8 +97,8 @@ impl Backoff {
 }
 
 impl Stage for Backoff {
-    /// Where the broker counts failures itself, it counts the death of a process as one: then nobody else looked whether it
-    /// was the last that is allowed.
+    /// A broker that counts failures itself also counts the death of a process. Nothing has checked yet whether that was the last
+    /// attempt.
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
         let Some(before) = delivery.failures_in_place().checked_sub(1) else {
             return ControlFlow::Continue(());

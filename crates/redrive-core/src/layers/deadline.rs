@@ -1,4 +1,4 @@
-//! Ends the retries of what its publisher no longer wants.
+//! Ends the retries of messages whose expiration has passed.
 
 use std::ops::ControlFlow;
 use std::time::SystemTime;
@@ -9,33 +9,33 @@ use crate::failure::{Failure, Reason};
 use crate::history::write_time;
 use crate::stage::Stage;
 
-/// Where a message goes whose expiration has passed while it was being retried.
+/// What becomes of a message whose expiration passed while it was retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expired {
-    /// Onto the dead-letter shelf, as [`Reason::Expired`].
+    /// Move to the dead-letter shelf, as [`Reason::Expired`].
     #[default]
     DeadLetter,
-    /// Removed, with a warning in the log, as long as the message itself carries the publisher's expiration: instead of its
-    /// first retry. After that only a header tells, which anybody can write, and no header removes a message: it goes onto
+    /// Remove, with a warning in the log, instead of the first retry: the message itself still carries the publisher's expiration.
+    /// After a retry, only a header shows the expiration. Anybody can write a header, so no header removes a message: it goes to
     /// the dead-letter shelf.
     Discard,
-    /// On with its retries, as if it had no expiration.
+    /// Retry as if there were no expiration.
     RetryAnyway,
 }
 
-/// Holds the publisher's expiration over all hops: a message whose [deadline](Delivery::deadline) has passed is not
-/// retried, and one whose next attempt would come after it does not wait for that.
+/// Applies the publisher's expiration across all copies: a message whose [deadline](Delivery::deadline) has passed is not retried,
+/// and neither is one whose next attempt would come after the deadline.
 ///
-/// It never keeps a first delivery from its handler: whether that is still in time the broker has decided, which knows
-/// how long the message lay in the queue.
+/// A first delivery always reaches its handler: the broker has checked its expiration, and knows how long the message was in the
+/// queue.
 #[derive(Clone, Debug, Default)]
 pub struct Deadline {
     expired: Expired,
 }
 
 impl Deadline {
-    /// Deals so with what has expired.
+    /// Creates the layer.
     #[must_use]
     pub fn new(expired: Expired) -> Self {
         Self { expired }
@@ -57,7 +57,7 @@ impl Stage for Deadline {
 
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
         let Ok(Disposition::Retry(wait, failure)) = outcome else { return outcome };
-        // It will come back even later than that: the handler took its time too.
+        // It comes back even later: the handler took time too.
         let back = delivery.received_at().checked_add(wait);
         let is_too_late = |deadline: Option<SystemTime>| {
             deadline.is_some_and(|deadline| back.is_none_or(|back| back >= deadline))

@@ -1,13 +1,13 @@
-//! Parks what keeps coming back.
+//! Parks messages that keep coming back.
 
 use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
 use crate::failure::Reason;
 use crate::stage::Stage;
 
-/// Sends to the parking shelf, instead of the dead-letter shelf, what failed again after this many redrives; and, when
-/// configured, what exhausted its attempts. Only people take messages from there, so that an automatic redrive of
-/// the dead-letter shelf cannot go round in circles.
+/// Moves a message that fails again after this many redrives to the parking shelf instead of the dead-letter shelf; if configured,
+/// also a message that exhausted its attempts. Only people take messages from the parking shelf, so an automatic redrive of the
+/// dead-letter shelf cannot loop.
 #[derive(Clone, Debug)]
 pub struct ParkingLot {
     redrives: u32,
@@ -15,23 +15,23 @@ pub struct ParkingLot {
 }
 
 impl ParkingLot {
-    /// The default of how many redrives a message may have before it is parked.
+    /// Default number of redrives after which a message is parked.
     pub const DEFAULT_REDRIVES: u32 = 3;
 
-    /// Parks what fails after this many redrives. `0` parks every message that would be dead-lettered.
+    /// Parks messages that fail after this many redrives. `0` parks every message that would be dead-lettered.
     #[must_use]
     pub fn after_redrives(redrives: u32) -> Self {
         Self { redrives, exhausted: false }
     }
 
-    /// The same, with another number of redrives.
+    /// Changes the number of redrives.
     #[must_use]
     pub fn redrives(mut self, redrives: u32) -> Self {
         self.redrives = redrives;
         self
     }
 
-    /// Also parks at once what exhausted its attempts, whether redriven or not.
+    /// Also parks messages that exhausted their attempts, redriven or not.
     #[must_use]
     pub fn and_exhausted(mut self) -> Self {
         self.exhausted = true;

@@ -1,4 +1,4 @@
-//! Turns away messages that were handed out more often than allowed.
+//! Rejects messages that were handed out more often than allowed.
 
 use std::ops::ControlFlow;
 
@@ -8,29 +8,27 @@ use crate::failure::{Failure, Reason};
 use crate::needs::{Needs, below};
 use crate::stage::Stage;
 
-/// Turns away what was handed out more often than allowed without coming to an end: it may have killed the
-/// processes that it was handed to. The handler does not run; the message is dead-lettered as
-/// [`Reason::PoisonMessage`].
+/// Rejects a message that was handed out more often than allowed without coming to an end: it may have killed the processes that
+/// received it. The handler does not run; the message is dead-lettered as [`Reason::PoisonMessage`].
 ///
-/// It goes by the broker's count ([`Delivery::broker_delivery_count`]), which grows even when the process dies at once. On a
-/// queue that does not count (a classic queue of RabbitMQ) it can do nothing; the consumer says so at its start.
+/// Uses the broker's count ([`Delivery::broker_delivery_count`]), which grows even if the process dies at once. It has no effect
+/// on a queue that does not count (a classic queue of RabbitMQ); the consumer says so at its start.
 ///
-/// A broker that takes messages away by itself after this many deliveries ([`Delivery::delivery_limit`]) does so without a
-/// history. [`Poison::default`] stays one below that limit, so that the last delivery is there to turn the message away.
-/// What was said with [`Poison::after`] holds as it was said, and a consumer that it does not fit does not start.
+/// A broker that removes messages by itself after this many deliveries ([`Delivery::delivery_limit`]) does so without a history.
+/// [`Poison::default`] stays one below that limit, so that the last delivery can still be rejected here. A number given to
+/// [`Poison::after`] never changes; if the broker's limit is too low for it, the consumer does not start.
 #[derive(Clone, Debug)]
 pub struct Poison {
     allowed: u32,
-    /// Nobody chose it: it gives way to the broker's limit.
+    /// True for the default, which adapts to the broker's limit.
     gives_way: bool,
 }
 
 impl Poison {
-    /// The default of how many deliveries are allowed. Every restart of broker or consumer costs the
-    /// messages in flight one of them.
+    /// Default number of allowed deliveries. Every restart of broker or consumer costs each message in flight one of them.
     pub const DEFAULT: u32 = 10;
 
-    /// Allows this many deliveries (at least 1), and turns away the next.
+    /// Allows this many deliveries (at least 1), and rejects the next.
     #[must_use]
     pub fn after(deliveries: u32) -> Self {
         Self { allowed: deliveries.max(1), gives_way: false }

@@ -1,4 +1,4 @@
-//! The four layers in their right order, as one plain value.
+//! The four stages in the right order, as one plain value.
 
 use std::ops::ControlFlow;
 
@@ -10,11 +10,11 @@ use crate::needs::Needs;
 use crate::retry::RetryPolicy;
 use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 
-/// The stages that `with_dead_letter_backoff` puts around a handler: retries with backoff, then the dead-letter shelf; poison
-/// messages turned away; the publisher's expiration held; parking for what keeps coming back.
+/// The stages that `with_dead_letter_backoff` puts around a handler: retry with backoff, then the dead-letter shelf; rejection of
+/// poison messages; the publisher's expiration; parking of messages that keep coming back.
 ///
-/// The fields are the stages, outermost first. The order matters: what `poison` turns away must still be parked when it keeps
-/// coming back.
+/// The fields are the stages, outermost first. The order matters: a message that `poison` rejects must still be parked if it
+/// keeps coming back.
 ///
 /// ```
 /// use redrive_core::{Consumer, DeadLetterBackoff, ErrorClass, secs};
@@ -29,7 +29,7 @@ use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 /// # }
 /// ```
 ///
-/// A part that has more to it than a shortcut here is replaced by its name:
+/// For options without a shortcut here, replace the field:
 ///
 /// ```
 /// use redrive_core::{Backoff, DeadLetterBackoff, ErrorClass, ParkingLot, secs};
@@ -41,18 +41,18 @@ use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadLetterBackoff {
-    /// Parks what keeps coming back.
+    /// Parks messages that keep coming back.
     pub parking_lot: ParkingLot,
-    /// Turns away what was delivered too often without coming to an end.
+    /// Rejects messages that were delivered too often without coming to an end.
     pub poison: Poison,
-    /// Ends the retries of what has expired.
+    /// Ends the retries of expired messages.
     pub deadline: Deadline,
-    /// Classifies errors, and says when the next attempt is.
+    /// Classifies errors, and schedules the next attempt.
     pub backoff: Backoff,
 }
 
 impl DeadLetterBackoff {
-    /// The preset with this retry policy.
+    /// Creates the preset with this retry policy.
     #[must_use]
     pub fn new(policy: impl RetryPolicy) -> Self {
         Self {
@@ -63,56 +63,56 @@ impl DeadLetterBackoff {
         }
     }
 
-    /// Turns a message away after this many deliveries; see [`Poison`].
+    /// Rejects a message after this many deliveries; see [`Poison`].
     #[must_use]
     pub fn poison_after(mut self, deliveries: u32) -> Self {
         self.poison = Poison::after(deliveries);
         self
     }
 
-    /// Parks what fails after this many redrives; see [`ParkingLot`].
+    /// Parks a message that fails after this many redrives; see [`ParkingLot`].
     #[must_use]
     pub fn park_after_redrives(mut self, redrives: u32) -> Self {
         self.parking_lot = self.parking_lot.redrives(redrives);
         self
     }
 
-    /// Parks, instead of dead-letters, what exhausted its attempts.
+    /// Parks, instead of dead-letters, messages that exhausted their attempts.
     #[must_use]
     pub fn park_exhausted(mut self) -> Self {
         self.parking_lot = self.parking_lot.and_exhausted();
         self
     }
 
-    /// Where messages go whose expiration has passed. Default: the dead-letter shelf; see [`Expired`].
+    /// Sets what becomes of expired messages. Default: the dead-letter shelf; see [`Expired`].
     #[must_use]
     pub fn expired(mut self, expired: Expired) -> Self {
         self.deadline = Deadline::new(expired);
         self
     }
 
-    /// Classifies errors in this way; see [`Backoff::classifier`].
+    /// Sets the classifier; see [`Backoff::classifier`].
     #[must_use]
     pub fn classifier(mut self, classifier: impl ErrorClassifier) -> Self {
         self.backoff = self.backoff.classifier(classifier);
         self
     }
 
-    /// Retries throttled errors by a policy of their own; see [`Backoff::throttled`].
+    /// Sets a separate retry policy for throttled errors; see [`Backoff::throttled`].
     #[must_use]
     pub fn throttled(mut self, policy: impl RetryPolicy) -> Self {
         self.backoff = self.backoff.throttled(policy);
         self
     }
 
-    /// What a panic of the handler counts as; see [`Backoff::panics`].
+    /// Sets the class of a panic of the handler; see [`Backoff::panics`].
     #[must_use]
     pub fn panics(mut self, class: ErrorClass) -> Self {
         self.backoff = self.backoff.panics(class);
         self
     }
 
-    /// Outermost first.
+    /// Returns the stages, outermost first.
     fn stages(&self) -> [&dyn Stage; 4] {
         [&self.parking_lot, &self.poison, &self.deadline, &self.backoff]
     }
@@ -124,7 +124,7 @@ impl Stage for DeadLetterBackoff {
     }
 
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
-        // Success is no matter for any of them, and is how most messages end.
+        // No stage changes a success, and most messages succeed.
         if let Ok(Disposition::Ack) = outcome {
             return outcome;
         }
@@ -136,7 +136,7 @@ impl Stage for DeadLetterBackoff {
     }
 }
 
-/// What `with_dead_letter_backoff` takes: a [`RetryPolicy`], or a [`DeadLetterBackoff`] where there is more to say.
+/// What `with_dead_letter_backoff` takes: a [`RetryPolicy`], or a [`DeadLetterBackoff`] for more options.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a `RetryPolicy` nor a `DeadLetterBackoff`",
     label = "does not say when to try again",

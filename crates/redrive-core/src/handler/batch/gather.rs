@@ -1,4 +1,4 @@
-//! Gathers deliveries into batches, and has them handled.
+//! Gathers deliveries into batches, and runs the handler on them.
 
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use super::{Batch, BatchHandler, BatchOutcome};
 use crate::disposition::{BoxError, Outcome};
 use crate::handler::panic;
 
-/// Where the handlers of single deliveries meet.
+/// Receives deliveries from the handlers of single deliveries.
 pub(super) struct Gatherer<H: BatchHandler<Args, S>, Args, S> {
     handler: H,
     pub(super) most: usize,
@@ -25,9 +25,9 @@ pub(super) struct Gatherer<H: BatchHandler<Args, S>, Args, S> {
     args: PhantomData<fn() -> (Args, S)>,
 }
 
-/// One delivery that takes part in a batch. Who waits for its outcome may leave: then the delivery was lost, or given back.
+/// A delivery in a batch. Its caller may stop waiting for the outcome, if the delivery was lost or given back.
 pub(super) struct Member<Shared, Item> {
-    /// Where the state of its consumer is, which tells consumers apart.
+    /// Address of the consumer's state, which identifies the consumer.
     state: usize,
     shared: Shared,
     item: Arc<Item>,
@@ -48,7 +48,7 @@ impl<Shared, Item> Member<Shared, Item> {
 
 impl<H: BatchHandler<Args, S>, Args, S> Gatherer<H, Args, S> {
     pub(super) fn new(handler: H, most: usize, within: Duration) -> Self {
-        // Nobody listens yet: the task begins with the first member, when there is a runtime.
+        // The task starts with the first member: only then is there certainly a runtime.
         let (arrivals, _) = mpsc::unbounded_channel();
         Self { handler, most, within, arrivals: Mutex::new(arrivals), args: PhantomData }
     }
@@ -69,7 +69,7 @@ impl<H: BatchHandler<Args, S>, Args, S> Gatherer<H, Args, S> {
     }
 }
 
-/// Ends when the handler is dropped. Batches run in tasks of their own: one item that is lost takes none of the others along.
+/// Ends when the handler is dropped. Each batch runs in its own task: one lost item must not cancel the others.
 async fn gather<H: BatchHandler<Args, S>, Args: 'static, S: 'static>(
     handler: H,
     mut arrivals: mpsc::UnboundedReceiver<Member<H::Shared, H::Item>>,
@@ -92,7 +92,8 @@ async fn gather<H: BatchHandler<Args, S>, Args: 'static, S: 'static>(
     }
 }
 
-/// Clones of one handler may be in several consumers, and what is the same for all deliveries is so in one consumer only.
+/// Groups members by consumer: clones of one handler may be in several consumers, and shared arguments are shared within one
+/// consumer only.
 fn of_each_consumer<Shared, Item>(members: Vec<Member<Shared, Item>>) -> Vec<Vec<Member<Shared, Item>>> {
     let mut groups: Vec<Vec<Member<Shared, Item>>> = Vec::new();
     for member in members {
@@ -120,11 +121,11 @@ async fn handle<H: BatchHandler<Args, S>, Args, S>(handler: H, members: Vec<Memb
             outcome = finish(begun).instrument(span) => outcome,
             () = all_left(&mut group) => continue,
         };
-        // The error is asked for its cause, which is foreign code.
+        // `source()` of the error is foreign code.
         match panic::caught(|| outcome.next(group.len())).unwrap_or_else(Next::Halve) {
             Next::Answer(outcomes) => {
                 for (member, outcome) in group.into_iter().zip(outcomes) {
-                    // It may have left just now: then its message comes again.
+                    // The caller may have stopped waiting; then its message comes again.
                     let _ = member.outcome.send(outcome);
                 }
             }
@@ -143,7 +144,7 @@ async fn handle<H: BatchHandler<Args, S>, Args, S>(handler: H, members: Vec<Memb
     }
 }
 
-/// The rest of a call; a panic is an error of the whole batch.
+/// Runs the rest of a call. A panic becomes an error of the whole batch.
 async fn finish(begun: Result<impl Future<Output = BatchOutcome>, BoxError>) -> BatchOutcome {
     let handling = match begun {
         Ok(handling) => handling,

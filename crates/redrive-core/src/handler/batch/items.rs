@@ -1,11 +1,11 @@
-//! What a handler of batches is called with.
+//! The items that a batch handler receives.
 
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
 
-/// The items of one call of a [`BatchHandler`](super::BatchHandler): one of each message, in the order of their arrival; never
-/// empty. Items are shared, since a batch that fails is handled again in halves.
+/// The items of one call of a [`BatchHandler`](super::BatchHandler): one for each message, in the order of their arrival; never
+/// empty. Items are shared, because a failed batch is handled again in halves.
 ///
 /// ```
 /// use redrive_core::Batch;
@@ -25,19 +25,19 @@ impl<T> Batch<T> {
         Self { items: items.collect() }
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none: never in a batch that a consumer made.
+    /// Returns true if there are no items; a batch from a consumer always has some.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The items, in the order of their arrival.
+    /// Iterates over the items, in the order of their arrival.
     #[must_use]
     pub fn iter(&self) -> Iter<'_, T> {
         Iter(self.items.iter())

@@ -24,8 +24,8 @@ use crate::disposition::{Disposition, Outcome};
 use crate::needs::Needs;
 use crate::publisher::Publisher;
 
-/// An async function that handles several deliveries at once. Its last argument is a [`Batch`] of what is extracted from each
-/// delivery ([`FromDelivery`]); up to 4 arguments before it are the same for all ([`PerConsumer`]).
+/// An async function that handles several deliveries at once. Its last argument is a [`Batch`] of the items extracted from each
+/// delivery ([`FromDelivery`]). Up to 4 arguments before it are shared by all deliveries ([`PerConsumer`]).
 ///
 /// ```
 /// use redrive_core::{Batch, BatchHandler, BoxError, Consumer, State, millis, secs};
@@ -43,20 +43,20 @@ use crate::publisher::Publisher;
 /// # }
 /// ```
 ///
-/// What it answers ([`IntoBatchOutcome`]):
+/// Its return value ([`IntoBatchOutcome`]) decides:
 ///
-/// | answer | comes to |
+/// | return value | result |
 /// |---|---|
 /// | `()`, `Ok(())`, a [`Disposition`](crate::Disposition) | the outcome of every item |
 /// | a `Vec`, or `Ok` of one | one outcome for each item, in their order; these are final |
 /// | a `Vec` of another length | a permanent error of every item |
 /// | `Err`, or a panic, with one item in the batch | the error of this item |
-/// | `Err`, or a panic, with several | both halves are handled at once, each alone, until the items that fail are alone |
-/// | `Err` marked as [`Throttled`](crate::Throttled) | the error of every item; nothing is halved |
+/// | `Err`, or a panic, with several | the batch is split: its halves are handled separately, until each failing item is alone |
+/// | `Err` marked as [`Throttled`](crate::Throttled) | the error of every item; the batch is not split |
 ///
-/// In every case an item has one outcome and is charged one attempt at most, and layers see it like any delivery. An argument that
-/// cannot be extracted fails its own item, before the batch. Halves mean that the function may be called several times with the
-/// same item: undo what a failed call did, for example in a transaction.
+/// In every case an item has one outcome and costs at most one attempt, and layers see it like any delivery. An argument that
+/// cannot be extracted fails its own item, before the batch. After a split, the function is called again with items that it has
+/// seen: undo what a failed call did, for example in a transaction.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of batches",
     label = "not a handler of batches",
@@ -66,18 +66,18 @@ use crate::publisher::Publisher;
     note = "with `#[redrive::debug_handler]` on the function the compiler says which of these it is"
 )]
 pub trait BatchHandler<Args, S>: Clone + Send + Sync + Sized + 'static {
-    /// What is the same for all deliveries.
+    /// The arguments that all deliveries share.
     type Shared: Clone + Send + 'static;
-    /// What is extracted from each delivery.
+    /// The item that is extracted from each delivery.
     type Item: Send + Sync + 'static;
-    /// The handling of one batch.
+    /// The future that handles one batch.
     type Future: Future<Output = BatchOutcome> + Send + 'static;
 
     /// Extracts the arguments from one delivery.
     ///
     /// # Errors
     ///
-    /// When one of them is not there, or cannot be read.
+    /// If one of them is not there, or cannot be read.
     fn extract(delivery: &Delivery, state: &S) -> Result<(Self::Shared, Self::Item), Rejected>;
 
     /// Handles one batch.

@@ -1,4 +1,4 @@
-//! What a handler of batches may answer, and what follows from it.
+//! What a batch handler may return, and what follows.
 
 use std::error::Error;
 use std::fmt;
@@ -8,25 +8,25 @@ use crate::classify::{ByMarker, ErrorClass, ErrorClassifier, Permanent, Throttle
 use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::handler::IntoOutcome;
 
-/// What the handling of a batch came to.
+/// Result of handling a batch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BatchOutcome {
-    /// One outcome for all items. An error of several items says nothing of each: see [`BatchHandler`](super::BatchHandler).
+    /// One outcome for all items. If it is an error, the batch may be split: see [`BatchHandler`](super::BatchHandler).
     Whole(Outcome),
     /// One outcome for each item, in their order. These are final.
     Each(Vec<Outcome>),
 }
 
-/// What a [`BatchHandler`](super::BatchHandler) may answer: what a [`Handler`](crate::Handler) may, for all items alike; a `Vec` of
-/// that, one for each item in their order; or a `Result` of these.
+/// What a [`BatchHandler`](super::BatchHandler) may return: what a [`Handler`](crate::Handler) may, for all items; a `Vec` with one
+/// of these for each item, in their order; or a `Result` of these.
 #[diagnostic::on_unimplemented(
     message = "a handler of batches cannot answer `{Self}`",
     note = "it answers `()`, a `Disposition`, a `Vec` with one of these or a `Result` for each item, or a `Result` of all these \
             whose error is `Into<Box<dyn Error + Send + Sync>>`"
 )]
 pub trait IntoBatchOutcome {
-    /// The outcome.
+    /// Converts into the outcome.
     fn into_batch_outcome(self) -> BatchOutcome;
 }
 
@@ -62,7 +62,7 @@ impl<R: IntoBatchOutcome, E: Into<BoxError> + 'static> IntoBatchOutcome for Resu
 pub(super) enum Next {
     /// Every item has its outcome.
     Answer(Vec<Outcome>),
-    /// Nobody knows which items are to blame for this: the halves are handled, each alone.
+    /// It is not known which items caused the error: handle each half separately.
     Halve(BoxError),
 }
 
@@ -79,7 +79,7 @@ impl BatchOutcome {
             }
             Self::Whole(Err(error)) if items == 1 => Next::Answer(vec![Err(error)]),
             Self::Whole(Err(error)) => match ByMarker.classify(&*error) {
-                // No item is to blame, and halves would only ask for more.
+                // No item is the cause; smaller batches would only send more requests.
                 ErrorClass::Throttled(wait) => {
                     let error = WholeBatch(error.into());
                     let throttled = || Err(Throttled::after(wait, error.clone()).into());
@@ -91,7 +91,7 @@ impl BatchOutcome {
     }
 }
 
-/// The error of a whole batch, at each of its items.
+/// The error of a whole batch, reported for each of its items.
 #[derive(Clone, Debug)]
 struct WholeBatch(Arc<dyn Error + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Where the key of a delivery is, by which it is routed.
+//! The key by which a delivery is routed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::delivery::Delivery;
 use crate::headers::Value;
 
-/// Where the key of a delivery is.
+/// Where to find the key of a delivery.
 pub(super) enum By {
     Kind,
     Header(String),
@@ -49,7 +49,7 @@ impl fmt::Display for By {
     }
 }
 
-/// The MIME type without its parameters, in lower case.
+/// Returns the MIME type without its parameters, in lower case.
 fn essence(content_type: &str) -> Cow<'_, str> {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.bytes().any(|byte| byte.is_ascii_uppercase()) {

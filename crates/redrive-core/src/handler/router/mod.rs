@@ -1,4 +1,4 @@
-//! Several kinds of message in one queue: each goes to its own handler.
+//! Dispatches the messages of one queue to handlers by their kind.
 
 mod key;
 
@@ -22,13 +22,13 @@ use crate::needs::Needs;
 use crate::stages::Stages;
 use crate::text::cut;
 
-/// How many bytes of an unknown key are shown: the rest of a failure's text is for the known ones.
+/// Maximum number of bytes of an unknown key in a failure's text: the rest of the text is for the known keys.
 const MAX_KEY_BYTES: usize = 128;
 
-/// A handler that passes each delivery on to one of several, by a key: the message's kind, a header, its content type, or what
-/// a function of the delivery answers.
+/// A handler that dispatches each delivery to one of several handlers, by a key: the message's kind, a header, its content type,
+/// or the result of a function of the delivery.
 ///
-/// Each route is a [`Handler`] with arguments of its own. The last step says what becomes of a message without a route:
+/// Each route is a [`Handler`] with its own arguments. The last step of the builder decides what becomes of a message without a route:
 /// [`unknown`](RouterBuilder::unknown) or [`fallback`](RouterBuilder::fallback).
 ///
 /// ```
@@ -54,20 +54,20 @@ const MAX_KEY_BYTES: usize = 128;
 /// A router is a handler: it takes a state ([`handler_with`](crate::Consumer::handler_with)), can have stages of its own, and
 /// can be a route of another router. One call costs one lookup and one boxed future.
 ///
-/// The retry policy of a route wins over one around the router, which is for the routes without one.
+/// The retry policy of a route wins over a policy around the router, which applies to the routes without one.
 pub struct Router<S> {
     table: Arc<Table<S>>,
 }
 
-/// What becomes of a message that a [`Router`] has no route for: an unknown key, or none.
+/// What becomes of a message that a [`Router`] has no route for: its key is unknown or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownKey {
-    /// Onto the dead-letter shelf, as [`Reason::NoRoute`]; the text names the key and the known ones.
+    /// Move to the dead-letter shelf, as [`Reason::NoRoute`]; the text names the key and the known ones.
     DeadLetter,
-    /// Onto the parking shelf, with the same reason.
+    /// Move to the parking shelf, with the same reason.
     Park,
-    /// Acknowledged: the message is removed and nothing is kept.
+    /// Acknowledge: the message is removed, without a trace.
     Acknowledge,
 }
 
@@ -108,18 +108,18 @@ impl<S: 'static> Router<S> {
         RouterBuilder::new(By::Kind)
     }
 
-    /// Routes by the header of this name: a string as it is, an integer by its decimal digits. Another value counts as none.
+    /// Routes by the header of this name: a string as it is, an integer by its decimal digits. Any other value counts as no key.
     pub fn by_header(name: impl Into<String>) -> RouterBuilder<S> {
         RouterBuilder::new(By::Header(name.into()))
     }
 
-    /// Routes by the message's content type, without its parameters and in any case: `application/json` also gets
+    /// Routes by the message's content type, without its parameters and ignoring case: the route `application/json` also receives
     /// `Application/JSON; charset=utf-8`.
     pub fn by_content_type() -> RouterBuilder<S> {
         RouterBuilder::new(By::ContentType)
     }
 
-    /// Routes by what this function answers: pure, and quick. `None` is a message without a key.
+    /// Routes by the result of this function, which must be pure and quick. `None`: the message has no key.
     ///
     /// ```
     /// use redrive_core::{Router, UnknownKey};
@@ -143,7 +143,7 @@ impl<S: 'static> RouterBuilder<S> {
         Self { by, routes: Routes::default(), duplicates: BTreeSet::new() }
     }
 
-    /// Passes messages with this key on to this handler.
+    /// Adds a route: this handler receives the messages with this key.
     pub fn route<H, Args>(mut self, key: impl Into<String>, handler: H) -> Self
     where
         H: Handler<Args, S>,
@@ -160,22 +160,22 @@ impl<S: 'static> RouterBuilder<S> {
         self
     }
 
-    /// Builds the router, and says what becomes of a message that no route is for.
+    /// Builds the router. `unknown` decides what becomes of a message without a route.
     ///
     /// # Errors
     ///
-    /// [`DuplicateRoute`], where two routes have the same key.
+    /// [`DuplicateRoute`], if two routes have the same key.
     pub fn unknown(self, unknown: UnknownKey) -> Result<Router<S>, DuplicateRoute> {
         let keys: BTreeSet<_> = self.routes.keys().map(String::as_str).collect();
         let known = listed(keys);
         self.build(Unknown::Decided { unknown, known })
     }
 
-    /// Builds the router, and gives a message that no route is for to this handler.
+    /// Builds the router. `handler` receives every message without a route.
     ///
     /// # Errors
     ///
-    /// [`DuplicateRoute`], where two routes have the same key.
+    /// [`DuplicateRoute`], if two routes have the same key.
     pub fn fallback<H, Args>(self, handler: H) -> Result<Router<S>, DuplicateRoute>
     where
         H: Handler<Args, S>,
@@ -194,11 +194,11 @@ impl<S: 'static> RouterBuilder<S> {
     }
 }
 
-/// Tells the compiler that this is a router, and no function.
+/// Tells the compiler that this handler is a router, not a function.
 #[derive(Debug)]
 pub struct RouterArgs;
 
-// Says nothing to somebody whose function is no handler.
+// Hides this type from the error message for a function that is no handler.
 #[diagnostic::do_not_recommend]
 impl<S: 'static> Handler<RouterArgs, S> for Router<S> {
     type Future = RouteFuture;
@@ -226,7 +226,7 @@ impl<S: 'static> Handler<RouterArgs, S> for Router<S> {
         };
         let needs = routes.values().chain(fallback).map(|route| route.needs());
         let mut needs = needs.reduce(Needs::or).unwrap_or_default();
-        // One policy of a route is not nested in one around the router: that one is for the other routes.
+        // The policy of a route replaces the one around the router: it is not nested in it.
         if needs.policies.len() == 1 {
             needs.policies.clear();
         }
@@ -267,7 +267,7 @@ fn listed<'a>(keys: impl IntoIterator<Item = &'a str>) -> String {
 
 type RouteFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// A handler, its type erased.
+/// A handler with its type erased.
 trait Route<S>: Send + Sync {
     fn handle(&self, delivery: Delivery, state: &S) -> RouteFuture;
     fn needs(&self) -> Needs;
