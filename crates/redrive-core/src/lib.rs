@@ -1,7 +1,7 @@
-//! The ground floor of redrive: messages, layers, retry policies, classifiers, the plan of a settlement and the consumer that
-//! carries it out. It knows no broker. Services use the facade, `redrive`; who writes a [`Transport`] stands on this crate.
+//! The core of redrive: messages, layers, retry policies, classifiers, the plan of a settlement, and the consumer that carries it
+//! out. It knows no broker. Services use the facade, `redrive`; authors of a [`Transport`] use this crate.
 //!
-//! The way of one message, and the order in which to read the code:
+//! The path of one message through the code:
 //! [architecture](https://github.com/redrive-rs/redrive/blob/main/docs/architecture.md).
 
 mod classify;

@@ -1,4 +1,4 @@
-//! Where stages and tower meet: all pinning and readiness of redrive is in this file.
+//! The adapter between stages and tower: all pinning and readiness of redrive is in this file.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -15,27 +15,26 @@ use crate::disposition::{BoxError, Disposition, Outcome};
 use crate::handler::panic;
 use crate::stage::Stage;
 
-/// Makes a tower layer of a [`Stage`].
+/// Makes a tower layer from a [`Stage`].
 ///
-/// The layer asks nothing of the services that it wraps but `Service<Delivery, Response = Disposition>`, and adds
-/// no waiting of its own.
+/// The layer only requires `Service<Delivery, Response = Disposition>` of the services that it wraps, and adds no waiting.
 #[derive(Debug)]
 pub struct StageLayer<St> {
     stage: Arc<St>,
 }
 
 impl<St: Stage> StageLayer<St> {
-    /// A layer that runs this stage around whatever it wraps.
+    /// Creates a layer that runs this stage around the inner service.
     pub fn new(stage: St) -> Self {
         Self { stage: Arc::new(stage) }
     }
 
-    /// The stage, its type erased.
+    /// Returns the stage with its type erased.
     pub(crate) fn erased(&self) -> Arc<dyn Stage> {
         Arc::clone(&self.stage) as Arc<dyn Stage>
     }
 
-    /// The stage.
+    /// Returns the stage.
     #[must_use]
     pub fn stage(&self) -> &St {
         &self.stage
@@ -89,7 +88,7 @@ where
 }
 
 pin_project! {
-    /// What [`StageService`] answers with.
+    /// The future of [`StageService`].
     #[derive(Debug)]
     pub struct StageFuture<F, St> {
         #[pin]
@@ -101,9 +100,9 @@ pin_project! {
     #[project = WayProjected]
     #[derive(Debug)]
     enum Way<F, St> {
-        // The stage decided on the way in.
+        // The stage decided before the inner service.
         TurnedAway { disposition: Option<Disposition> },
-        // The wrapped service is at work; the stage has its say on the way out.
+        // The inner service runs; the stage decides after it.
         Inside { #[pin] inner: F, delivery: Delivery, stage: Arc<St> },
     }
 }
@@ -141,8 +140,8 @@ where
     }
 }
 
-/// The whole stack, its type erased: done once, at the end of the builder. It has room for the future of one call, so that
-/// no call allocates.
+/// The whole stack with its type erased; done once, at the end of the builder. It reserves memory for the future of one call, so
+/// that no call allocates.
 pub struct ErasedService(Pin<Box<dyn Stack>>);
 
 impl ErasedService {
@@ -155,7 +154,7 @@ impl ErasedService {
         Self(Box::pin(WithRoom { service, running: None }))
     }
 
-    /// Ready for one call; a panic is an error. Cancel safe: readiness that was reached stays with this clone.
+    /// Waits until it is ready for one call. A panic becomes an error. Cancel safe: readiness that was reached stays with this clone.
     pub(crate) async fn ready(&mut self) -> Result<(), BoxError> {
         std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_ready(cx)) {
             Ok(poll) => poll,
@@ -164,8 +163,8 @@ impl ErasedService {
         .await
     }
 
-    /// One call; a panic is an error. The handler's panics are caught around the handler; this catches those of foreign
-    /// layers. Dropped before it ends, the call ends with this service.
+    /// Makes one call. A panic becomes an error; the handler's panics are caught around the handler, this catches those of foreign
+    /// layers. If the future is dropped before it ends, the call ends when this service is dropped.
     pub(crate) async fn call(&mut self, delivery: Delivery) -> Outcome {
         panic::caught(|| self.0.as_mut().begin(delivery))?;
         std::future::poll_fn(|cx| match panic::caught(|| self.0.as_mut().poll_outcome(cx)) {
@@ -223,7 +222,7 @@ where
         let mut this = self.project();
         let running = this.running.as_mut().as_pin_mut().expect("polled after it was ready");
         let outcome = ready!(running.poll(cx)).map_err(Into::into);
-        // What the call held is let go of at once.
+        // Drops at once what the call held.
         this.running.set(None);
         Poll::Ready(outcome)
     }

@@ -145,7 +145,7 @@ impl Stage for DeadLetterBackoff {
     note = "options go into the preset: `DeadLetterBackoff::new(policy).poison_after(5)`"
 )]
 pub trait IntoDeadLetterBackoff {
-    /// The preset.
+    /// Converts into the preset.
     fn into_dead_letter_backoff(self) -> DeadLetterBackoff;
 }
 
@@ -163,8 +163,8 @@ impl IntoDeadLetterBackoff for DeadLetterBackoff {
 
 /// `with_dead_letter_backoff` on [`tower::ServiceBuilder`].
 ///
-/// What is built there is opaque to the consumer: tell it the waits with
-/// [`Consumer::needs`](crate::Consumer::needs), so that the transport can prepare them.
+/// The consumer cannot inspect a `ServiceBuilder`: declare the waits with [`Consumer::needs`](crate::Consumer::needs), so that the
+/// transport can prepare them.
 #[cfg(feature = "tower")]
 pub trait ServiceBuilderExt<L>: Sized {
     /// Adds the preset with this retry policy, or this preset.

@@ -1,4 +1,4 @@
-//! Not more than so many deliveries in a time.
+//! Limits how many deliveries are handled in a time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +12,17 @@ use tower_service::Service;
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 
-/// Timers are no finer: what is due within this time passes together.
+/// Resolution of timers: deliveries due within this time pass together.
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Clocks end somewhere.
+/// Bound that keeps `Instant` arithmetic from overflowing.
 const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// A layer that limits how many deliveries are handled in a time. They pass evenly spaced, after [`burst`](Self::burst) of them.
-/// Clones share one limit: one value in several consumers limits them together.
+/// A layer that limits how many deliveries are handled in a time. Deliveries pass evenly spaced, except for the first
+/// [`burst`](Self::burst). Clones share one limit: put one value in several consumers to limit them together.
 ///
-/// It limits readiness: what has to wait stays in the broker, but for what is [prefetched](crate::Consumer::prefetch), and is charged
-/// no attempt. Retries count like first attempts.
+/// It limits readiness: except for [prefetched](crate::Consumer::prefetch) deliveries, messages wait in the broker, and no attempt is
+/// charged. Retries count like first attempts.
 ///
 /// ```
 /// use redrive_core::{Consumer, RateLimit, secs};
@@ -42,16 +42,16 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// At most this many deliveries (at least 1) in each such time.
+    /// Allows at most this many deliveries (at least 1) in each period of this length.
     #[must_use]
     pub fn new(deliveries: u32, per: Duration) -> Self {
         let interval = per.min(LONGEST) / deliveries.max(1);
         Self { spacing: Arc::new(Mutex::new(Spacing { interval, ahead: TIMER_RESOLUTION, next: None })) }
     }
 
-    /// Lets this many deliveries (at least 1) pass at once after a time without any. Default: 1.
+    /// Lets this many deliveries (at least 1) pass at once after an idle time. Default: 1.
     ///
-    /// In the time that is limited, up to this many more than the limit may then be handled.
+    /// One period may then have up to this many deliveries above the limit.
     #[must_use]
     pub fn burst(self, deliveries: u32) -> Self {
         self.with(|spacing| {
@@ -66,17 +66,17 @@ impl RateLimit {
     }
 }
 
-/// When the next delivery may pass (the generic cell rate algorithm). A permit is a moment, an interval after the one before.
+/// Computes when the next delivery may pass (the generic cell rate algorithm). Each permit is due one interval after the previous.
 #[derive(Debug)]
 struct Spacing {
     interval: Duration,
-    /// How long before its moment a permit may be used.
+    /// How long before it is due a permit may be used.
     ahead: Duration,
     next: Option<Instant>,
 }
 
 impl Spacing {
-    /// Takes a permit, and answers when its interval is over; or when there is one.
+    /// Takes a permit and returns the end of its interval. `Err`: when the next permit can be taken.
     fn take(&mut self, now: Instant) -> Result<Instant, Instant> {
         let next = self.next.map_or(now, |next| next.max(now));
         if next.duration_since(now) > self.ahead {
@@ -87,14 +87,15 @@ impl Spacing {
         Ok(end)
     }
 
-    /// A permit that ended at `end` is used. One that was held for longer is worth nothing any more: the delivery counts now.
+    /// Records the use of a permit whose interval ends at `end`. A permit that was held past its interval gives no credit: the delivery
+    /// counts from now.
     fn use_permit(&mut self, end: Instant, now: Instant) {
         if now >= end {
             self.next = Some(self.next.map_or(now, |next| next.max(now)) + self.interval);
         }
     }
 
-    /// A permit that ended at `end` is not used.
+    /// Returns an unused permit whose interval ends at `end`.
     fn give_back(&mut self, end: Instant, now: Instant) {
         if now < end {
             self.next = self.next.and_then(|next| next.checked_sub(self.interval));
@@ -127,7 +128,7 @@ impl<S: Clone> Clone for RateLimited<S> {
 
 impl<S> Drop for RateLimited<S> {
     fn drop(&mut self) {
-        // Ready, and never called.
+        // Ready, but never called.
         if let Some(end) = self.permitted_until {
             self.limit.with(|spacing| spacing.give_back(end, Instant::now()));
         }
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
     use crate::{BoxError, Message, millis, secs};
 
-    /// Takes whenever there is a permit, and answers how many there are until `end`.
+    /// Takes every permit until `end`, and returns when each was taken.
     fn taken_until(limit: &RateLimit, begin: Instant, end: Instant) -> Vec<Duration> {
         let mut taken = Vec::new();
         let mut now = begin;
@@ -222,7 +223,7 @@ mod tests {
         assert!(take().is_ok() && take().is_err());
     }
 
-    /// The intake of a consumer holds one while its queue is empty.
+    /// The intake of a consumer holds a permit while its queue is empty.
     #[tokio::test(start_paused = true)]
     async fn a_permit_that_was_held_for_long_is_not_one_more() {
         let limit = RateLimit::new(1, secs(1));

@@ -1,4 +1,4 @@
-//! The options of a consumer as a section of a configuration, by the names that they have in other clients.
+//! The options of a consumer as a section of a configuration, with the key names that other clients use.
 
 mod error;
 mod retry;
@@ -64,7 +64,7 @@ pub struct ConsumerOptions {
     pub prefetch: Option<u32>,
     /// `MaxWaitTime`: the longest wait of one request for messages.
     pub max_wait_time: Option<Duration>,
-    /// `Retry`, `MaxDeliveryCount` and `PermanentPatterns` as the preset. What no key sets can be set here.
+    /// `Retry`, `MaxDeliveryCount` and `PermanentPatterns` as the preset. Settings without a key can be changed here.
     ///
     /// ```
     /// # use redrive_core::ConsumerOptions;
@@ -100,8 +100,8 @@ section! {
 }
 
 impl ConsumerOptions {
-    /// Reads the options from any format of `serde`, with the path of what is wrong. The same as `Deserialize`, whose errors name a
-    /// path only where the format does.
+    /// Reads the options from any format of `serde`; errors name the path of the wrong value. `Deserialize` does the same, but its
+    /// errors name a path only if the format provides one.
     ///
     /// ```
     /// use redrive_core::ConsumerOptions;
@@ -160,8 +160,8 @@ fn concurrency(calls: Option<Count>) -> Result<u32, OptionsError> {
     }
 }
 
-/// `PrefetchCount: 0` is common, and means none ahead. Other numbers below the concurrency are read in two ways: as all
-/// deliveries in flight, and as those that wait.
+/// `PrefetchCount: 0` is common, and means that nothing is fetched ahead. Any other number below the concurrency is ambiguous: it
+/// may count all deliveries in flight, or only those that wait.
 fn prefetch(count: Option<Count>, concurrency: u32) -> Result<Option<u32>, OptionsError> {
     match count {
         Some(Count(0)) => Ok(Some(concurrency)),
@@ -197,9 +197,8 @@ fn patterns(patterns: Vec<String>) -> Result<ByPattern, OptionsError> {
 }
 
 impl<T: Transport, L> Consumer<T, L> {
-    /// Applies options that were read from a configuration: concurrency, prefetch and the longest wait, and, as
-    /// [`with_dead_letter_backoff`](Self::with_dead_letter_backoff) does, the preset inside the existing layers. A setting that is
-    /// called later wins.
+    /// Applies options from a configuration: concurrency, prefetch, the longest wait, and the preset, which goes inside the existing
+    /// layers as with [`with_dead_letter_backoff`](Self::with_dead_letter_backoff). A setting that is called later wins.
     pub fn configured(
         self,
         options: ConsumerOptions,

@@ -44,7 +44,7 @@ impl Named for Jitter {
         &[("None", Self::None), ("Full", Self::Full), ("Equal", Self::Equal)];
 }
 
-/// What every computed policy has, as far as the section says it.
+/// Sets the limits that every computed policy has, if the section gives them.
 macro_rules! limited {
     ($policy:expr, $retry:ident, $attempts:ident) => {{
         let mut policy = $policy;
@@ -62,7 +62,7 @@ macro_rules! limited {
 }
 
 impl Retry {
-    /// The policy with this many attempts in all.
+    /// Returns the policy with this total number of attempts.
     pub(super) fn policy(self, attempts: Option<u32>) -> Result<Box<dyn RetryPolicy>, OptionsError> {
         if self.waits.is_some() {
             return self.schedule(attempts);
@@ -102,7 +102,7 @@ impl Retry {
         Ok(policy)
     }
 
-    /// The waits that are given one by one.
+    /// Returns the policy whose waits are listed.
     fn schedule(self, attempts: Option<u32>) -> Result<Box<dyn RetryPolicy>, OptionsError> {
         if let Some(key) = self.computed_keys().into_iter().find_map(|(key, given)| given.then_some(key)) {
             return Err(OptionsError::at(
@@ -128,7 +128,7 @@ impl Retry {
         }
     }
 
-    /// The keys of computed policies, and whether they are given.
+    /// Returns the keys of computed policies, and whether each is given.
     fn computed_keys(&self) -> [(&'static str, bool); 7] {
         [
             ("Policy", self.policy.is_some()),

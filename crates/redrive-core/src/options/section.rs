@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::OptionsError;
 
-/// Declares a section: a struct of optional values, and its `Deserialize`. The derive of `serde` knows each name in one form only;
-/// here every source of a configuration may write it in its own way.
+/// Declares a section: a struct of optional values with its `Deserialize`. The derive of `serde` accepts one spelling of each name;
+/// this accepts the spelling of every source.
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty = $key:literal,)* }) => {
         $(#[$doc])*
@@ -46,7 +46,7 @@ macro_rules! section {
 }
 pub(super) use section;
 
-/// Whether a name is the known one, whatever its case and its `_` and `-`.
+/// Returns true if a name is the known one, ignoring case, `_` and `-`.
 pub(super) fn is_same(name: &str, known: &str) -> bool {
     let letters = name.chars().filter(|letter| !matches!(letter, '_' | '-'));
     letters
@@ -60,7 +60,7 @@ where
     T: Deserialize<'de>,
     A: MapAccess<'de>,
 {
-    // Two sources that write a key differently are merged as two keys, and nothing says which of them is to win.
+    // Sources with different spellings of a key are merged as two keys, and nothing shows which one should win.
     if slot.is_some() {
         return Err(A::Error::custom(format_args!(
             "`{key}` is there twice: write it the same way in every source of the configuration"
@@ -70,7 +70,7 @@ where
     Ok(())
 }
 
-/// Reads a section and checks it, with the path of what is wrong.
+/// Reads a section and checks it. Errors name the path of the wrong value.
 pub(super) fn read<'de, Section, Options, D>(deserializer: D) -> Result<Options, OptionsError>
 where
     Section: Deserialize<'de>,

@@ -5,9 +5,9 @@ use serde::{Deserialize, Deserializer};
 use super::OptionsError;
 use super::section::{self, section};
 
-/// The queues on which the shelves of a consumer rest, read by `serde` from a section of a configuration with the keys
-/// `DeadLetterQueue` and `ParkingQueue`. The options of a transport take it (`Options::shelves` of RabbitMQ and Service Bus): a
-/// [`ConsumerOptions`](super::ConsumerOptions) comes too late for it, after the transport is connected.
+/// The names of a consumer's shelf queues, read by `serde` from a section of a configuration with the keys `DeadLetterQueue` and
+/// `ParkingQueue`. Pass it to the options of a transport (`Options::shelves` of RabbitMQ and Service Bus):
+/// [`ConsumerOptions`](super::ConsumerOptions) is applied only after the transport is connected, which is too late.
 ///
 /// ```
 /// use redrive_core::ShelfQueues;
@@ -36,7 +36,7 @@ section! {
 }
 
 impl ShelfQueues {
-    /// Reads the names from any format of `serde`, with the path of what is wrong.
+    /// Reads the names from any format of `serde`; errors name the path of the wrong value.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The same section in every source, and each sentence of what is refused.
+//! Reads one section from every source, and checks the text of every refusal.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The values of a section. Environment variables know only text, so that numbers and `true` may be text too.
+//! The values of a section. Environment variables contain only text, so numbers and `true` may be text too.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) trait Named: Copy + 'static {
 enum Scalar {
     Flag(bool),
     Whole(u64),
-    /// Finite, and negative or with a fraction.
+    /// Finite; negative or with a fraction.
     Number(f64),
     Text(String),
 }

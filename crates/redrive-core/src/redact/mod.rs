@@ -1,4 +1,4 @@
-//! Takes secrets out of text.
+//! Removes secrets from text.
 
 mod named;
 mod tokens;
@@ -8,25 +8,25 @@ mod words;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What stands where a secret stood.
+/// Replaces a secret.
 const MASK: &str = "***";
-/// How often a text is looked through again at most. Two have been enough for every text that tests made up.
+/// Maximum number of passes over a text. Two were enough for every text that the tests generated.
 const MOST_ROUNDS: usize = 4;
 
-/// The text without the secrets that can be told by their form; `***` stands where they stood.
+/// Returns the text with `***` in place of secrets that can be recognized by their form.
 ///
 /// | form | becomes |
 /// |---|---|
 /// | `amqp://user:pass@host/vhost` | `amqp://user:***@host/vhost`, also when the password contains `@`, `/` or `:` |
 /// | `Password=…;`, `pwd=…`, `"password": "…"`, `password: …`, `DB_PASSWORD=…` | name kept, value `***` |
-/// | the same for `secret`, `token`, `api_key` / `apikey` / `x-api-key`, `AccountKey`, `SharedAccessKey`, `SharedAccessSignature`, `private_key`, `access_key`, and whatever ends in one of them (`client_secret`, `access_token`) | |
+/// | the same for `secret`, `token`, `api_key` / `apikey` / `x-api-key`, `AccountKey`, `SharedAccessKey`, `SharedAccessSignature`, `private_key`, `access_key`, and every name that ends in one of them (`client_secret`, `access_token`) | |
 /// | `sig=…`, `Signature=…` | name kept, value `***` |
 /// | `Authorization: Bearer …`, `Authorization: Basic …` | scheme kept, credentials `***` |
 /// | `Bearer …` | `Bearer ***` |
 /// | a JWT (`eyJ….….…`), an AWS access key id (`AKIA…`), a PEM private key | `***` |
 ///
-/// Applied to every error's text before it is written on a message. It takes linear time, changes nothing else, and
-/// applying it twice is the same as applying it once.
+/// Every error's text passes through it before the text is written on a message. It takes linear time, changes nothing else, and
+/// applying it twice has the same result as applying it once.
 ///
 /// ```
 /// use redrive_core::redact;
@@ -39,27 +39,26 @@ const MOST_ROUNDS: usize = 4;
 /// assert_eq!(redact("token expired"), "token expired");
 /// ```
 ///
-/// # What it cannot know
+/// # What it cannot recognize
 ///
-/// - A secret without a name or a form: a password in plain prose, an argument after `--password`, a value in a
-///   tuple, customers' data. Where errors may contain such, give a redactor of your own on top.
-/// - The rest of an unquoted value that contains blanks: of `password: correct horse`, `horse` stays. Nor what
-///   looks like the next name: of `password=a;b=c`, `b=c` stays.
-/// - A password in a URL that begins with a number and a `/` (`user:12/x@host`): that is what a port looks like. `?`
-///   and `#` within a password must be percent-encoded, as the standard says.
-/// - A user name alone in a URL (`https://token@host`) stays: mostly it is one.
-/// - Where a name is followed by a word of an ordinary sentence (`password: must not be empty`) it is left alone; a
-///   secret that is such a word is not hidden.
+/// - A secret without a name or a form: a password in plain prose, an argument after `--password`, a value in a tuple, customers'
+///   data. If errors may contain such secrets, add a redactor of your own.
+/// - The rest of an unquoted value that contains blanks: of `password: correct horse`, `horse` stays. Text that looks like the next
+///   name also stays: of `password=a;b=c`, `b=c`.
+/// - A password in a URL that begins with a number and a `/` (`user:12/x@host`): it looks like a port. `?` and `#` within a password
+///   must be percent-encoded, as the standard says.
+/// - A user name alone in a URL (`https://token@host`): it is rarely a secret.
+/// - A name followed by a word of an ordinary sentence (`password: must not be empty`): a secret that is such a word is not hidden.
 #[must_use]
 pub fn redact(text: &str) -> String {
     redacted(text).into_owned()
 }
 
-/// The same; a text without secrets, as most are, is not copied.
+/// Does the same without copying a text that has no secrets, as most have none.
 pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
     let Cow::Owned(mut redacted) = masked(text) else { return Cow::Borrowed(text) };
-    // What one form masked may read as the value of another now (`sig=(***` is one). A mask only ever grows, so that it
-    // ends; the limit is for a text made to go round.
+    // A masked text may look like another value (`sig=(***`), so it is searched again. Masks only grow, so this ends; the limit is
+    // for hostile text.
     for _ in 0..MOST_ROUNDS {
         match masked(&redacted) {
             Cow::Owned(again) if again != redacted => redacted = again,
@@ -69,7 +68,7 @@ pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
     Cow::Owned(redacted)
 }
 
-/// The text without what each form finds in it, one form after the other.
+/// Returns the text after one pass of each form.
 fn masked(text: &str) -> Cow<'_, str> {
     let finders: [Finder; 6] = [
         tokens::private_key,
@@ -82,9 +81,8 @@ fn masked(text: &str) -> Cow<'_, str> {
     finders.into_iter().fold(Cow::Borrowed(text), mask_all)
 }
 
-/// The first secret of one form that begins at or after a position, as a range that is not empty and ends on
-/// character boundaries; and from where to look on is always its end. Looking through a whole text must take linear
-/// time.
+/// Finds the first secret of one form at or after a position. The range is not empty and ends on character boundaries. The search
+/// continues at its end, so that a whole text takes linear time.
 type Finder = fn(&str, usize) -> Option<Range<usize>>;
 
 fn mask_all(text: Cow<'_, str>, find: Finder) -> Cow<'_, str> {

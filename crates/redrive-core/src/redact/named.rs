@@ -1,11 +1,11 @@
-//! Secrets that are told by the name before them: `password=…`, `"token": "…"`, `Authorization: Basic …`.
+//! Secrets recognized by the name before them: `password=…`, `"token": "…"`, `Authorization: Basic …`.
 
 use std::ops::Range;
 
 use super::MASK;
 use super::words::{is_blank, is_name, is_nothing, is_prose, is_quote, run, run_back, starts_with};
 
-/// What the names of secrets end in; in lower case, without `_`, `-` and `.`.
+/// Endings of the names of secrets; in lower case, without `_`, `-` and `.`.
 const SECRET_NAMES: [&str; 13] = [
     "password",
     "passwd",
@@ -22,12 +22,12 @@ const SECRET_NAMES: [&str; 13] = [
     "sharedaccesssignature",
 ];
 
-/// Longer than any of them, with what may stand in between.
+/// Maximum length of a name, with the separators within.
 const MAX_NAME: usize = 48;
-/// Blanks around the sign between name and value.
+/// Maximum number of blanks around the sign between name and value.
 const MAX_BLANKS: usize = 8;
 
-/// The next value with the name of a secret.
+/// Finds the next value with the name of a secret.
 pub(super) fn secret(text: &str, from: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = from;
@@ -49,7 +49,7 @@ enum Kind {
     Authorization,
 }
 
-/// What the name before `sign` stands for, if for anything secret.
+/// Returns the kind of secret that the name before `sign` stands for, if any.
 fn kind_of_name(bytes: &[u8], end: usize, sign: &[u8]) -> Option<Kind> {
     // `auth::token::parse` is a path, not a value.
     if sign.starts_with(b"::") {
@@ -69,25 +69,25 @@ fn kind_of_name(bytes: &[u8], end: usize, sign: &[u8]) -> Option<Kind> {
     }
     let signature = sign[0] == b'=' && (plain == b"sig" || plain.ends_with(b"signature"));
     let named = SECRET_NAMES.iter().any(|name| plain.ends_with(name.as_bytes()));
-    // What a parser says of the text that it reads.
+    // A parser's message about the text that it reads.
     let parsed = plain == b"token" && is_expectation(bytes, start);
     ((named && !parsed) || signature).then_some(Kind::Secret)
 }
 
-/// `unexpected` or `expected` before the name.
+/// Returns true if `unexpected` or `expected` stands before the name.
 fn is_expectation(bytes: &[u8], name: usize) -> bool {
     let end = run_back(bytes, name, 1, is_blank);
     let start = run_back(bytes, end, 10, |byte| byte.is_ascii_alphabetic());
     bytes[start..end].to_ascii_lowercase().ends_with(b"expected")
 }
 
-/// The value that begins after the sign, without its quotes.
+/// Finds the value that begins after the sign, without its quotes.
 fn value_of(bytes: &[u8], kind: Kind, after_sign: usize, sign: &[u8]) -> Option<Range<usize>> {
     let start = run(bytes, after_sign, is_blank);
     let start = skip_wrapper(bytes, start);
     let (start, quote) = opening(bytes, start);
     let start = if kind == Kind::Authorization { skip_scheme(bytes, start) } else { start };
-    // Seen before the end is looked for: what is not masked must not be read again from each sign within.
+    // Checked before searching the end: otherwise every sign within an unmasked value would read it again.
     let sentence =
         quote.is_none() && sign == b":" && start > after_sign && is_prose(first_word(&bytes[start..]));
     if sentence || is_masked(&bytes[start..]) {
@@ -105,13 +105,13 @@ fn first_word(value: &[u8]) -> &[u8] {
     &value[..run(value, 0, |byte| byte.is_ascii_alphabetic())]
 }
 
-/// Whether a value that was redacted before begins here.
+/// Returns true if a redacted value begins here.
 fn is_masked(bytes: &[u8]) -> bool {
     let ends = |byte: &u8| byte.is_ascii_punctuation() || byte.is_ascii_whitespace();
     bytes.strip_prefix(MASK.as_bytes()).is_some_and(|rest| rest.first().is_none_or(ends))
 }
 
-/// `Some("…")`, `Secret(…)`: what is within.
+/// Skips `Some("`, `Secret(` and the like.
 fn skip_wrapper(bytes: &[u8], start: usize) -> usize {
     let word = run(bytes, start, |byte| byte.is_ascii_alphabetic());
     let opens = bytes.get(word) == Some(&b'(') && matches!(bytes.get(word + 1), Some(b'"' | b'\\'));
@@ -121,11 +121,11 @@ fn skip_wrapper(bytes: &[u8], start: usize) -> usize {
 #[derive(Clone, Copy)]
 struct Quote {
     mark: u8,
-    /// Backslashes before the mark: text that was quoted as a whole.
+    /// Number of backslashes before the quote: more than 0 if the whole text was quoted.
     escapes: usize,
 }
 
-/// Where the value begins, and in which quotes.
+/// Returns where the value begins, and its quotes.
 fn opening(bytes: &[u8], start: usize) -> (usize, Option<Quote>) {
     let mark = run(bytes, start, |byte| byte == b'\\');
     match bytes.get(mark) {
@@ -134,7 +134,7 @@ fn opening(bytes: &[u8], start: usize) -> (usize, Option<Quote>) {
     }
 }
 
-/// Where the quotes are closed: before the escapes of the closing mark; the end of the text where they are not.
+/// Returns where the quoted value ends, before the escapes of the closing quote; the end of the text if it is not closed.
 fn closing(bytes: &[u8], start: usize, quote: Quote) -> usize {
     let mut escapes = 0;
     for (at, &byte) in bytes.iter().enumerate().skip(start) {
@@ -149,7 +149,7 @@ fn closing(bytes: &[u8], start: usize, quote: Quote) -> usize {
     bytes.len()
 }
 
-/// The scheme of an `Authorization` is worth keeping.
+/// Skips the scheme of an `Authorization`, which is kept.
 fn skip_scheme(bytes: &[u8], start: usize) -> usize {
     const SCHEMES: [&str; 8] =
         ["bearer", "basic", "token", "apikey", "negotiate", "ntlm", "sharedaccesssignature", "sharedkey"];
@@ -161,8 +161,8 @@ fn skip_scheme(bytes: &[u8], start: usize) -> usize {
     if credentials > end { credentials } else { start }
 }
 
-/// Where a value without quotes ends: at white space, or at a separator with another name behind it. Marks that
-/// close a sentence or a bracket stay outside.
+/// Returns where a value without quotes ends: at white space, or at a separator before another name. Punctuation at the end of
+/// a sentence or bracket is not part of it.
 fn end_of_plain(bytes: &[u8], start: usize) -> usize {
     let mut end = start;
     while let Some(&byte) = bytes.get(end)
@@ -177,7 +177,7 @@ fn end_of_plain(bytes: &[u8], start: usize) -> usize {
     run_back(bytes, end, end - start, closes)
 }
 
-/// Whether what stands behind the separator at `at` is the end, or the next name: `name=` or `"name":`.
+/// Returns true if the separator at `at` is followed by the end or by the next name: `name=` or `"name":`.
 fn separates(bytes: &[u8], at: usize) -> bool {
     let is_quoting = |byte: u8| is_quote(byte) || byte == b'\\';
     let start = run(bytes, at + 1, is_quoting);
@@ -203,7 +203,7 @@ mod tests {
                 "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=a+b/c=;EntityPath=q",
                 "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey=***;EntityPath=q",
             ),
-            // Masked already, as the password of a URL: the host stays.
+            // Already masked, as the password of a URL: the host stays.
             ("amqp://token:p@host/v", "amqp://token:***@host/v"),
             ("AccountName=a;AccountKey=x==", "AccountName=a;AccountKey=***"),
             (

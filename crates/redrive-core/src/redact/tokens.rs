@@ -1,10 +1,10 @@
-//! Secrets that are known by how they look.
+//! Secrets recognized by their own form.
 
 use std::ops::Range;
 
 use super::words::{is_base64, is_blank, is_prose, run, run_back, starts_with};
 
-/// The next PEM private key, its armour included; to the end of the text where the closing line is missing.
+/// Finds the next PEM private key with its delimiter lines; up to the end of the text if the closing line is missing.
 pub(super) fn private_key(text: &str, from: usize) -> Option<Range<usize>> {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = "-----END ";
@@ -25,7 +25,7 @@ pub(super) fn private_key(text: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The next token after the word `Bearer`.
+/// Finds the next token after the word `Bearer`.
 pub(super) fn bearer(text: &str, from: usize) -> Option<Range<usize>> {
     const BEARER: &str = "bearer";
     let bytes = text.as_bytes();
@@ -41,7 +41,7 @@ pub(super) fn bearer(text: &str, from: usize) -> Option<Range<usize>> {
             continue;
         }
         let end = run(bytes, token, |byte| is_base64(byte) || matches!(byte, b'.' | b'~' | b'=' | b':'));
-        // A dot or a colon at its end belongs to the sentence; `realm="…"` is a server's question.
+        // A dot or colon at the end belongs to the sentence; `realm="…"` is a server's challenge.
         let end = run_back(bytes, end, end - token, |byte| matches!(byte, b'.' | b':'));
         let word = &bytes[token..end];
         let asks = word.ends_with(b"=") && bytes.get(end) == Some(&b'"');
@@ -52,7 +52,7 @@ pub(super) fn bearer(text: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The next JSON Web Token: three parts in base64, the first of which begins as every JSON object does.
+/// Finds the next JSON Web Token: three parts in base64; the first part begins like every JSON object.
 pub(super) fn json_web_token(text: &str, from: usize) -> Option<Range<usize>> {
     const JSON: &str = "eyJ";
     let bytes = text.as_bytes();
@@ -75,7 +75,7 @@ pub(super) fn json_web_token(text: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The next AWS access key id: `AKIA` (or `ASIA`, for a session) and 16 more.
+/// Finds the next AWS access key id: `AKIA` (or `ASIA`, for a session) and 16 more characters.
 pub(super) fn aws_key_id(text: &str, from: usize) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let mut at = from;
@@ -94,7 +94,7 @@ pub(super) fn aws_key_id(text: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The next word (of letters and digits) that begins with a `first` letter.
+/// Finds the next word of letters and digits whose first letter is `first`.
 fn word_start(bytes: &[u8], from: usize, first: impl Fn(u8) -> bool) -> Option<usize> {
     let begins = |at: usize| at == 0 || !bytes[at - 1].is_ascii_alphanumeric();
     (from..bytes.len()).find(|&at| first(bytes[at]) && begins(at))

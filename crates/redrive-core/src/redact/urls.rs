@@ -4,11 +4,10 @@ use std::ops::Range;
 
 use super::words::{is_quote, run};
 
-/// User and password are never longer than this. Without a bound, each of many beginnings in one long word would
-/// read all of it.
+/// Maximum length of user and password. Without it, each of many URL beginnings in one long word would read all of it.
 const MAX_URL: usize = 1024;
 
-/// The next password in a URL.
+/// Finds the next password in a URL.
 pub(super) fn password(text: &str, from: usize) -> Option<Range<usize>> {
     const START: &str = "://";
     let mut at = from;
@@ -28,7 +27,7 @@ pub(super) fn password(text: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// The password of the URL whose scheme ends at `start`.
+/// Finds the password of the URL whose scheme ends at `start`.
 fn password_after(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     let ends_user = |byte: u8| {
         byte.is_ascii_whitespace()
@@ -40,7 +39,7 @@ fn password_after(bytes: &[u8], start: usize) -> Option<Range<usize>> {
         return None;
     }
     let password = colon + 1;
-    // `host:5672/…` is no password, whatever stands further on.
+    // `host:5672/…` is no password, whatever follows.
     let port = run(bytes, password, |byte| byte.is_ascii_digit());
     if port - password <= 5
         && bytes.get(port).is_none_or(|byte| matches!(byte, b'/' | b'?' | b'#') || byte.is_ascii_whitespace())
@@ -52,15 +51,15 @@ fn password_after(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     (end > password && !already).then_some(password..end)
 }
 
-/// The last `@` before the query, as passwords contain `@` and `/` that should have been encoded; or else the last.
+/// Returns the last `@` before the query, because passwords may contain unencoded `@` and `/`; otherwise the last `@` of all.
 fn end_of_userinfo(url: &[u8], start: usize) -> Option<usize> {
     let query = run(url, start, |byte| !matches!(byte, b'?' | b'#'));
     let last_at = |end: usize| url[start..end].iter().rposition(|&byte| byte == b'@').map(|at| start + at);
     last_at(query).or_else(|| last_at(url.len()))
 }
 
-/// Where a URL certainly ends: at white space, a closing quote, or where the next one of a list begins. Nobody writes
-/// those into a password without encoding them.
+/// Returns where a URL certainly ends: at white space, at a closing quote, or where the next one of a list begins. A password
+/// contains these characters only in encoded form.
 fn end_of_url(bytes: &[u8], start: usize) -> usize {
     let within = &bytes[..bytes.len().min(start + MAX_URL)];
     let end = run(within, start, |byte| !byte.is_ascii_whitespace() && !matches!(byte, b'<' | b'>' | b'"'));

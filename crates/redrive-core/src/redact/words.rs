@@ -1,22 +1,22 @@
-//! Reading words in bytes. All that is looked for is ASCII, so every position is a character boundary.
+//! Reads words in bytes. Every character searched for is ASCII, so every position is a character boundary.
 
-/// The end of the run of bytes from `start` that are `wanted`.
+/// Returns the end of the run of `wanted` bytes from `start`.
 pub(super) fn run(bytes: &[u8], start: usize, wanted: impl Fn(u8) -> bool) -> usize {
     bytes[start..].iter().position(|&byte| !wanted(byte)).map_or(bytes.len(), |length| start + length)
 }
 
-/// The start of the run of bytes up to `end` that are `wanted`, at most `max` of them.
+/// Returns the start of the run of `wanted` bytes up to `end`, at most `max` bytes before it.
 pub(super) fn run_back(bytes: &[u8], end: usize, max: usize, wanted: impl Fn(u8) -> bool) -> usize {
     let from = end.saturating_sub(max);
     bytes[from..end].iter().rposition(|&byte| !wanted(byte)).map_or(from, |last| from + last + 1)
 }
 
-/// What names are made of, as in `x-api-key`, `DB_PASSWORD`, `spring.datasource.password`.
+/// Returns true for a character of names like `x-api-key`, `DB_PASSWORD`, `spring.datasource.password`.
 pub(super) fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
-/// Base64 in both alphabets.
+/// Returns true for Base64, in both alphabets.
 pub(super) fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/')
 }
@@ -29,12 +29,12 @@ pub(super) fn is_quote(byte: u8) -> bool {
     matches!(byte, b'"' | b'\'' | b'`')
 }
 
-/// Whether the text from `start` begins with `word`, in any case.
+/// Returns true if the text from `start` begins with `word`, ignoring case.
 pub(super) fn starts_with(bytes: &[u8], start: usize, word: &str) -> bool {
     bytes.get(start..start + word.len()).is_some_and(|there| there.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Words that follow a name or a scheme in ordinary sentences: `password: must not be empty`, `Bearer token`.
+/// Returns true for words that follow a name or a scheme in ordinary sentences: `password: must not be empty`, `Bearer token`.
 pub(super) fn is_prose(word: &[u8]) -> bool {
     const PROSE: [&str; 64] = [
         "a",
@@ -105,7 +105,7 @@ pub(super) fn is_prose(word: &[u8]) -> bool {
     PROSE.iter().any(|prose| prose.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// Values that hide nothing.
+/// Returns true for values that hide nothing.
 pub(super) fn is_nothing(word: &[u8]) -> bool {
     ["null", "none", "nil", "undefined", "true", "false"]
         .iter()

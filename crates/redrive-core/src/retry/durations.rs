@@ -1,8 +1,8 @@
-//! Short names for durations, for schedules that read like what they say.
+//! Short constructors of durations, for readable schedules.
 
 use std::time::Duration;
 
-/// This many seconds.
+/// Returns this many seconds.
 ///
 /// ```
 /// assert_eq!(redrive_core::secs(90), redrive_core::millis(90_000));
@@ -12,13 +12,13 @@ pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// This many milliseconds.
+/// Returns this many milliseconds.
 #[must_use]
 pub const fn millis(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// This many minutes; the longest duration there is where they cannot be told in seconds.
+/// Returns this many minutes; the maximum duration if the seconds would overflow.
 #[must_use]
 pub const fn mins(minutes: u64) -> Duration {
     match minutes.checked_mul(60) {

@@ -33,35 +33,34 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// The default first wait.
+    /// Default of the first wait.
     pub const DEFAULT_BASE: Duration = limits::DEFAULT_BASE;
-    /// The default factor by which each wait is longer than the one before.
+    /// Default factor between a wait and the next.
     pub const DEFAULT_FACTOR: f64 = 2.0;
-    /// The default of the longest wait; the base, where that is longer.
+    /// Default of the longest wait; the base, if that is longer.
     pub const DEFAULT_CAP: Duration = limits::DEFAULT_CAP;
-    /// The default of how often a message is handled, the first time included.
+    /// Default number of attempts, including the first.
     pub const DEFAULT_ATTEMPTS: u32 = limits::DEFAULT_ATTEMPTS;
 
-    /// How much longer each wait is than the one before. Default: [`DEFAULT_FACTOR`](Self::DEFAULT_FACTOR).
+    /// Sets the factor between a wait and the next. Default: [`DEFAULT_FACTOR`](Self::DEFAULT_FACTOR).
     ///
-    /// Waits never become shorter: what is below 1, and what is not a number, counts as 1. An infinite factor
-    /// reaches the cap with the second wait.
+    /// Waits never become shorter: a factor below 1, or one that is not a number, counts as 1. With an infinite factor the second
+    /// wait is the cap.
     pub fn factor(mut self, factor: f64) -> Self {
         // Also turns NaN into 1.
         self.factor = factor.max(1.0);
         self
     }
 
-    /// The longest wait. Default: [`DEFAULT_CAP`](Self::DEFAULT_CAP), or the base where that is longer.
+    /// Sets the longest wait. Default: [`DEFAULT_CAP`](Self::DEFAULT_CAP), or the base if that is longer.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = Some(cap);
         self
     }
 
     fn base_wait(&self, attempt: u32) -> Duration {
-        // Growing step by step, each rounded the same way, can never make a later wait shorter than an earlier
-        // one, and gives the same on every machine; `powf` promises neither. This many steps are enough for
-        // any factor that makes a difference.
+        // Repeated multiplication with the same rounding never makes a later wait shorter than an earlier one, and has the same
+        // result on every machine; `powf` promises neither. This many steps are enough for every factor that makes a difference.
         const MAX_STEPS: u32 = 4096;
         let cap = cap_or_default(self.cap, self.base);
         let (mut nanos, cap_nanos) = (self.base.as_nanos() as f64, cap.as_nanos() as f64);
@@ -74,7 +73,7 @@ impl Exponential {
                 return cap;
             }
         }
-        // Below the cap, hence finite; rounded, as `f64` cannot tell every nanosecond of the longest waits.
+        // Below the cap, hence finite. Rounded, because `f64` cannot represent every nanosecond of the longest waits.
         from_nanos(nanos as u128).clamp(self.base, cap)
     }
 }
@@ -88,7 +87,7 @@ impl Default for Exponential {
 }
 
 impl From<Duration> for Exponential {
-    /// The first wait; the rest as by default.
+    /// Uses this first wait, and the defaults for the rest.
     fn from(base: Duration) -> Self {
         Self { base, ..Self::default() }
     }

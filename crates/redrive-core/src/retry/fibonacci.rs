@@ -1,4 +1,4 @@
-//! Waits that grow as the Fibonacci numbers do.
+//! Waits that grow like the Fibonacci numbers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use super::limits::{self, Limits, cap_or_default, limited};
 use super::{Jitter, RetryPolicy};
 use crate::delivery::Delivery;
 
-/// Waits that grow as the Fibonacci numbers do, by about 1.6 each time: base · 1, 1, 2, 3, 5, 8, … up to a cap.
-/// Defaults: base 50 ms, cap 1 min (or the base where that is longer), 6 attempts.
+/// Waits that grow like the Fibonacci numbers, by a factor of about 1.6: base · 1, 1, 2, 3, 5, 8, … up to a cap.
+/// Defaults: base 50 ms, cap 1 min (or the base if that is longer), 6 attempts.
 ///
 /// ```
 /// use redrive_core::{Fibonacci, RetryPolicy, secs};
@@ -25,7 +25,7 @@ pub struct Fibonacci {
 }
 
 impl Fibonacci {
-    /// The longest wait. Default: 1 min, or the base where that is longer.
+    /// Sets the longest wait. Default: 1 min, or the base if that is longer.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = Some(cap);
         self
@@ -34,7 +34,7 @@ impl Fibonacci {
     fn base_wait(&self, attempt: u32) -> Duration {
         let cap = cap_or_default(self.cap, self.base);
         let (mut wait, mut next) = (self.base, self.base);
-        // Any wait but zero passes the cap long before the 200th number.
+        // Any wait except zero exceeds the cap long before the 200th number.
         for _ in 1..attempt.min(200) {
             (wait, next) = (next, wait.saturating_add(next));
             if wait >= cap {
@@ -54,7 +54,7 @@ impl Default for Fibonacci {
 }
 
 impl From<Duration> for Fibonacci {
-    /// The first wait; the rest as by default.
+    /// Uses this first wait, and the defaults for the rest.
     fn from(base: Duration) -> Self {
         Self { base, ..Self::default() }
     }

@@ -36,7 +36,7 @@ impl Default for Fixed {
 }
 
 impl From<Duration> for Fixed {
-    /// The wait; the rest as by default.
+    /// Uses this wait, and the defaults for the rest.
     fn from(wait: Duration) -> Self {
         Self { wait, ..Self::default() }
     }

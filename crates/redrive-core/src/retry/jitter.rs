@@ -1,13 +1,13 @@
-//! Spreading retries, so that what failed together does not come back together.
+//! Spreads retries, so that messages that failed together do not come back together.
 
 use std::time::Duration;
 
 use crate::text::fnv1a;
 
-/// How much of a wait is left to chance. The chance is a hash of the message's id and the attempt: spread over
-/// messages, and the same for one message in every process and on every run.
+/// How much of a wait is random. The random part is a hash of the message's id and the attempt: it differs between messages, and is
+/// the same for one message in every process and on every run.
 ///
-/// Messages without an id get the same chance as each other at the same attempt: give messages ids.
+/// Messages without an id have the same random part at the same attempt: give messages ids.
 ///
 /// ```
 /// use redrive_core::{Exponential, Jitter, secs};
@@ -17,17 +17,17 @@ use crate::text::fnv1a;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// The wait as it is.
+    /// The exact wait.
     #[default]
     None,
-    /// Anything from no wait at all to the whole of it: spreads best.
+    /// Between zero and the whole wait: spreads best.
     Full,
-    /// Anything from half of the wait to the whole of it: never comes back at once.
+    /// Between half of the wait and the whole wait: never comes back at once.
     Equal,
 }
 
 impl Jitter {
-    /// The wait for this message at this attempt: never longer than `wait`.
+    /// Returns the wait for this message at this attempt: never longer than `wait`.
     pub(super) fn apply(self, wait: Duration, id: &str, attempt: u32) -> Duration {
         match self {
             Self::None => wait,
@@ -39,7 +39,7 @@ impl Jitter {
         }
     }
 
-    /// The least or the most that chance makes of a wait.
+    /// Returns the shortest or the longest wait that can result.
     pub(super) fn bound(self, wait: Duration, chance: Chance) -> Duration {
         match (self, chance) {
             (Self::Full, Chance::Least) => Duration::ZERO,
@@ -48,8 +48,8 @@ impl Jitter {
         }
     }
 
-    /// The steps that stand for all waits up to `wait`, the longest of them last; each answer of
-    /// [`apply`](Self::apply) is at most a quarter of `wait` shorter than the next step.
+    /// Returns the steps that stand for all waits up to `wait`, the longest last. Each result of [`apply`](Self::apply) is at most a
+    /// quarter of `wait` shorter than the next step.
     pub(super) fn steps(self, wait: Duration) -> impl Iterator<Item = Duration> {
         let quarters = match self {
             Self::None => 4..=4,
@@ -61,22 +61,22 @@ impl Jitter {
     }
 }
 
-/// One end of what chance can make of a wait. A delivery that carries it, beside the message, has its waits at that end instead of
-/// at random: for a plan that shows both.
+/// One end of the random part. A delivery with this extension gets the wait at that end instead of a random one, for a plan that
+/// shows both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chance {
     Least,
     Most,
 }
 
-/// The part of `wait` that `chance` stands for: none of it at 0, (nearly) all of it at the highest.
+/// Returns the part of `wait` that `chance` stands for: nothing at 0, almost everything at the maximum.
 fn part(wait: Duration, chance: u64) -> Duration {
-    // 94 bits of nanoseconds at most, and 32 of chance: fits.
+    // At most 94 bits of nanoseconds and 32 bits of chance: fits.
     let nanos = (wait.as_nanos() * u128::from(chance >> 32)) >> 32;
     from_nanos(nanos)
 }
 
-/// Rounded up: brokers count in milliseconds.
+/// Rounds up to milliseconds: brokers count in milliseconds.
 fn whole_millis(wait: Duration) -> Duration {
     from_nanos(wait.as_nanos().div_ceil(1_000_000) * 1_000_000)
 }
@@ -89,8 +89,8 @@ pub(super) fn from_nanos(nanos: u128) -> Duration {
     }
 }
 
-/// Two neighbouring ids or attempts must not get neighbouring chances: FNV alone leaves its last input in the
-/// low bits, so the finaliser of splitmix64 spreads it over all of them.
+/// Hashes id and attempt. FNV alone leaves its last input in the low bits, so neighbouring ids would get neighbouring values; the
+/// finalizer of splitmix64 spreads it over all bits.
 fn hash(id: &str, attempt: u32) -> u64 {
     let mut x = fnv1a(id.bytes()).wrapping_add(u64::from(attempt).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Chi-squared over 16 buckets, 15 degrees of freedom: 37.7 is passed by chance once in a thousand; the ids
-    /// are fixed, so the test does not depend on luck.
+    /// Chi-squared over 16 buckets, 15 degrees of freedom: random values exceed 37.7 once in a thousand cases. The ids are fixed, so
+    /// the test always has the same result.
     fn chi_squared(ids: impl Iterator<Item = (String, u32)>) -> f64 {
         let mut buckets = [0_u32; 16];
         for (id, attempt) in ids {

@@ -1,4 +1,4 @@
-//! What the computed policies share: how often, how long, and how much is left to chance.
+//! The limits of all computed policies: attempts, deadline and jitter.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Chance, Jitter};
 use crate::delivery::Delivery;
 
-/// The default base of every policy.
+/// Default base of every policy.
 pub(super) const DEFAULT_BASE: Duration = Duration::from_millis(50);
-/// The default of the longest wait of every growing policy.
+/// Default of the longest wait of every growing policy.
 pub(super) const DEFAULT_CAP: Duration = Duration::from_secs(60);
-/// The default of how often a message is handled.
+/// Default number of attempts.
 pub(super) const DEFAULT_ATTEMPTS: u32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The next wait, where `base_wait` says it for each attempt without limits and chance.
+    /// Returns the next wait. `base_wait` returns the wait of each attempt before limits and jitter.
     pub(super) fn next_retry(
         &self,
         failed: &Delivery,
@@ -47,34 +47,34 @@ impl Limits {
         }
     }
 
-    /// The waits to prepare; `base_wait` must never become shorter with the attempt.
+    /// Returns the waits to prepare. `base_wait` must never decrease with the attempt.
     pub(super) fn waits(&self, base_wait: impl Fn(u32) -> Duration) -> BTreeSet<Duration> {
         let longest = self.deadline.unwrap_or(Duration::MAX);
         let mut waits = BTreeSet::new();
         let mut probed_before = 0;
         for attempt in probed(self.attempts.saturating_sub(1)) {
             let wait = base_wait(attempt);
-            // Past the deadline only chance can bring a wait back under it, or an attempt that was not probed, whose
-            // wait may lie anywhere before this one.
+            // Past the deadline, only jitter can bring a wait below it, or an attempt that is not probed: its wait may be anywhere
+            // before this one.
             let skipped = attempt - probed_before > 1;
             if wait <= longest || self.jitter != Jitter::None || skipped {
                 waits.extend(self.jitter.steps(wait).map(|step| step.min(longest)));
             }
             probed_before = attempt;
         }
-        // Without chance every wait is exact, and none is left out.
+        // Without jitter every wait is exact, and none is left out.
         if self.jitter == Jitter::None { waits } else { merged(&waits) }
     }
 }
 
-/// How long the message has been failing; no time when this is its first failure, or when clocks disagree.
+/// Returns how long the message has been failing; zero at its first failure, or if clocks disagree.
 fn failing_for(failed: &Delivery) -> Duration {
     let first = failed.history().first_failed_at;
     first.and_then(|first| failed.received_at().duration_since(first).ok()).unwrap_or_default()
 }
 
-/// The attempts whose waits are worth preparing: each of the first 32, then ever fewer, and the last one. What
-/// lies between two of them is rounded up to the next.
+/// Returns the attempts whose waits are prepared: each of the first 32, then ever fewer, and the last. A wait between two of them
+/// is rounded up to the next.
 fn probed(last: u32) -> impl Iterator<Item = u32> {
     const EACH: u32 = 32;
     let next = |&attempt: &u32| {
@@ -85,8 +85,7 @@ fn probed(last: u32) -> impl Iterator<Item = u32> {
     before_last.chain((last > 0).then_some(last))
 }
 
-/// The steps of neighbouring waits fall close together: one that is less than a tenth shorter than the next is
-/// left to that.
+/// Merges waits that are close together: a wait that is less than a tenth shorter than the next one is replaced by it.
 fn merged(waits: &BTreeSet<Duration>) -> BTreeSet<Duration> {
     let mut kept: BTreeSet<Duration> = BTreeSet::new();
     for &wait in waits.iter().rev() {
@@ -97,26 +96,26 @@ fn merged(waits: &BTreeSet<Duration>) -> BTreeSet<Duration> {
     kept
 }
 
-/// The words that every computed policy has, and its `RetryPolicy` by `base_wait`.
+/// Adds the setters of every computed policy, and its `RetryPolicy` by `base_wait`.
 macro_rules! limited {
     ($policy:ident) => {
         impl $policy {
-            /// Handled this often at most, the first time included: `attempts(6)` means 5 retries. Default: 6.
-            /// 0 and 1 mean no retry.
+            /// Sets the maximum number of attempts, including the first: `attempts(6)` means 5 retries. 0 and 1 mean no retry.
+            /// Default: 6.
             pub fn attempts(mut self, attempts: u32) -> Self {
                 self.limits.attempts = attempts;
                 self
             }
 
-            /// No retry whose wait would end later than this after the first failure. Default: no such limit. The
-            /// time that the handler itself takes is not counted in for the failure at hand. Where the message does
-            /// not tell when it first failed, it counts as failing for the first time; `attempts` still ends it.
+            /// Allows no retry whose wait would end later than this after the first failure. Default: no deadline. The time that the
+            /// handler takes for the current failure is not included. If the message does not tell when it first failed, it counts as
+            /// failing for the first time; `attempts` still ends it.
             pub fn deadline(mut self, deadline: Duration) -> Self {
                 self.limits.deadline = Some(deadline);
                 self
             }
 
-            /// How much of each wait is left to chance. Default: [`Jitter::None`].
+            /// Sets how much of each wait is random. Default: [`Jitter::None`].
             pub fn jitter(mut self, jitter: Jitter) -> Self {
                 self.limits.jitter = jitter;
                 self
@@ -140,7 +139,7 @@ macro_rules! limited {
 }
 pub(super) use limited;
 
-/// A cap that was not asked for must not shorten the base that was.
+/// A default cap must not shorten a base that the user chose.
 pub(super) fn cap_or_default(cap: Option<Duration>, base: Duration) -> Duration {
     cap.unwrap_or(DEFAULT_CAP.max(base))
 }

@@ -7,8 +7,8 @@ use super::limits::{self, Limits, cap_or_default, limited};
 use super::{Jitter, RetryPolicy};
 use crate::delivery::Delivery;
 
-/// Waits that grow by a step: base, base + step, base + 2 · step, … up to a cap. Defaults: base 50 ms, a step as
-/// long as the base, cap 1 min (or the base where that is longer), 6 attempts.
+/// Waits that grow by a step: base, base + step, base + 2 · step, … up to a cap. Defaults: base 50 ms, step equal to the base, cap
+/// 1 min (or the base if that is longer), 6 attempts.
 ///
 /// ```
 /// use redrive_core::{Linear, RetryPolicy, secs};
@@ -26,13 +26,13 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// How much longer each wait is than the one before. Default: as long as the base.
+    /// Sets the difference between a wait and the next. Default: the base.
     pub fn step(mut self, step: Duration) -> Self {
         self.step = Some(step);
         self
     }
 
-    /// The longest wait. Default: 1 min, or the base where that is longer.
+    /// Sets the longest wait. Default: 1 min, or the base if that is longer.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = Some(cap);
         self
@@ -53,7 +53,7 @@ impl Default for Linear {
 }
 
 impl From<Duration> for Linear {
-    /// The first wait; the rest as by default.
+    /// Uses this first wait, and the defaults for the rest.
     fn from(base: Duration) -> Self {
         Self { base, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! When a failed delivery is tried again.
+//! Decides when to retry a failed delivery.
 
 mod durations;
 mod exponential;
@@ -26,8 +26,8 @@ pub use jitter::Jitter;
 pub use linear::Linear;
 pub use schedule::NoRetry;
 
-/// When a failed delivery is tried again. A pure function: the attempts of one message run in different
-/// processes, so there is no state to remember between them.
+/// Decides when to retry a failed delivery. A pure function: the attempts of one message run in different processes, so a policy
+/// cannot remember anything between them.
 ///
 /// | policy | waits, with a base of 1 s |
 /// |---|---|
@@ -36,7 +36,7 @@ pub use schedule::NoRetry;
 /// | [`Linear`] | 1 s, 2 s, 3 s, 4 s, … |
 /// | [`Fixed`] | 1 s, 1 s, 1 s, … |
 /// | `[Duration; N]`, `Vec<Duration>`, `&'static [Duration]` | these, in turn, then no more |
-/// | a closure `\|attempt: u32\| -> Option<Duration>` | what it answers for the attempt that failed |
+/// | a closure `\|attempt: u32\| -> Option<Duration>` | its result for the attempt that failed |
 /// | [`NoRetry`] | none |
 ///
 /// `Arc<P>` and `Box<dyn RetryPolicy>` are policies too, to choose one at run time.
@@ -59,28 +59,28 @@ pub use schedule::NoRetry;
             closure from the attempt that failed to the next wait: `|attempt: u32| -> Option<Duration>`"
 )]
 pub trait RetryPolicy: Send + Sync + 'static {
-    /// The wait before the next attempt; `None`: no more attempts. `failed.attempt()` is the attempt that just
-    /// failed: 1 the first time. `failed.received_at()` counts as the time now.
+    /// Returns the wait before the next attempt; `None`: no more attempts. `failed.attempt()` is the attempt that just failed: 1
+    /// the first time. `failed.received_at()` counts as the current time.
     fn next_retry(&self, failed: &Delivery) -> Option<Duration>;
 
-    /// The waits that [`next_retry`](Self::next_retry) can answer, for transports that prepare one delay queue
-    /// for each. Such a transport uses the shortest prepared wait that is not shorter than the one asked for:
-    /// the longest in here must not be shorter than any answer.
+    /// Returns the waits that [`next_retry`](Self::next_retry) can return, for transports that prepare one delay queue for each.
+    /// Such a transport uses the shortest prepared wait that is not shorter than the requested one: the longest wait here must
+    /// not be shorter than any result.
     ///
-    /// The default asks for attempt 1, 2, … of a message without headers that is failing for the first time just
-    /// now, until there is no more retry, 64 times at most. A policy that looks at more than the attempt should
+    /// By default, calls `next_retry` for attempt 1, 2, … of a message without headers that fails for the first time now, until it
+    /// returns `None`, at most 64 times. A policy that depends on more than the attempt should override it.
     /// say itself.
     fn waits(&self) -> BTreeSet<Duration> {
-        /// Attempts that are asked for.
+        /// Number of attempts to ask for.
         const PROBED: u32 = 64;
         (1..=PROBED).map_while(|attempt| self.next_retry(&failed_attempt(attempt))).collect()
     }
 
-    /// How often a message is handled at most, the first time included; `None` when there is no end, or none is known.
+    /// Returns the maximum number of attempts, including the first; `None` if there is no end, or none is known.
     ///
-    /// The default asks for attempt 1, 2, … until there is no more retry, 64 times at most.
+    /// By default, calls `next_retry` for attempt 1, 2, … until it returns `None`, at most 64 times.
     fn most_attempts(&self) -> Option<u32> {
-        /// Attempts that are asked for.
+        /// Number of attempts to ask for.
         const PROBED: u32 = 64;
         (1..=PROBED).find(|&attempt| self.next_retry(&failed_attempt(attempt)).is_none())
     }
@@ -114,7 +114,7 @@ impl RetryPolicy for Box<dyn RetryPolicy> {
     }
 }
 
-/// A delivery that stands for attempt `attempt` of a message.
+/// Returns a delivery that stands for attempt `attempt` of a message.
 fn failed_attempt(attempt: u32) -> Delivery {
     let failures = i64::from(attempt.saturating_sub(1));
     let message = Message::new("").with_header(header_names::ATTEMPT, failures);
@@ -125,7 +125,7 @@ fn failed_attempt(attempt: u32) -> Delivery {
 mod tests {
     use super::*;
 
-    /// The waits of one message from its first failure to its last retry.
+    /// Returns the waits of one message from its first failure to its last retry.
     pub(super) fn ladder(policy: &dyn RetryPolicy) -> Vec<Duration> {
         (1..100).map_while(|attempt| policy.next_retry(&failed_attempt(attempt))).collect()
     }

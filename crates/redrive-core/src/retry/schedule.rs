@@ -46,8 +46,8 @@ impl RetryPolicy for Vec<Duration> {
     }
 }
 
-/// From the attempt that failed, 1 the first time, to the next wait. Where a transport prepares its waits, those
-/// after the first 64 attempts should be none that did not occur before.
+/// Maps the attempt that failed, 1 the first time, to the next wait. If a transport prepares its waits, attempts after the 64th must
+/// not return a wait that no earlier attempt returned.
 impl<F> RetryPolicy for F
 where
     F: Fn(u32) -> Option<Duration> + Send + Sync + 'static,

@@ -11,7 +11,7 @@ impl RetryPlan {
     /// Returns the plan as a JSON document, indented. Times are in milliseconds.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Strings, numbers and lists only: nothing of it can fail.
+        // Contains only strings, numbers and lists: serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }

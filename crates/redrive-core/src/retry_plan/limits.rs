@@ -1,4 +1,4 @@
-//! The limits of the broker, and what a consumer asks of them.
+//! The limits of the broker, and what a consumer requests of them.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::Simulation;
 use crate::needs::Needs;
 
-/// A limit, and what is asked of it. Whether that fits is told by the [findings](super::RetryPlan::findings).
+/// A limit, and the amount requested. The [findings](super::RetryPlan::findings) tell whether it fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Limit {
     /// What is limited.
     pub name: &'static str,
-    /// What the consumer asks for; `None`: nothing, or not known.
+    /// The amount that the consumer requests; `None`: nothing, or not known.
     pub asked: Option<Amount>,
-    /// What is allowed; `None`: there is no limit, or it is not known.
+    /// The amount that is allowed; `None`: there is no limit, or it is not known.
     pub allowed: Option<Amount>,
 }
 
@@ -31,7 +31,7 @@ pub enum Amount {
     /// A time.
     #[cfg_attr(feature = "json", serde(rename = "ms", serialize_with = "super::json::millis"))]
     Time(Duration),
-    /// More than any number.
+    /// Unlimited.
     WithoutEnd,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Course, RetryPlan, Step};
 
-/// The lines of a diagram, and the nodes of places that they share.
+/// The lines of a diagram, and the nodes of shared places.
 #[derive(Default)]
 struct Diagram {
     lines: String,
@@ -14,8 +14,8 @@ struct Diagram {
 }
 
 impl RetryPlan {
-    /// Returns the plan as a flow chart in the language of [Mermaid](https://mermaid.js.org), which GitHub, GitLab and others
-    /// draw: for a code block `mermaid`.
+    /// Returns the plan as a flow chart in the language of [Mermaid](https://mermaid.js.org), which GitHub, GitLab and others render
+    /// from a code block `mermaid`.
     #[must_use]
     pub fn to_mermaid(&self) -> String {
         let mut diagram = Diagram { lines: "flowchart TD\n".to_owned(), ..Diagram::default() };
@@ -42,7 +42,7 @@ impl Diagram {
                 }
                 continue;
             }
-            // What ends with its first attempt needs no box for it.
+            // An end after the first attempt needs no box.
             if course.steps.len() > 1 {
                 let attempt = format!("attempt {}", step.attempt);
                 let after = format!("after {}", step.begins_after);
@@ -69,7 +69,7 @@ impl Diagram {
         }
     }
 
-    /// The node of a place. Attempts that wait in one queue have a node of it each, or the arrows would be a knot.
+    /// Returns the node of a place. Each attempt has its own node of a shared queue; otherwise the arrows would cross.
     fn place(&mut self, name: &str, step: &Step) -> String {
         if step.wait.is_some() {
             return self.node("[(", &[name], ")]");
@@ -108,7 +108,7 @@ impl Step {
     }
 }
 
-/// As text between quotes. A backtick at the beginning would make Markdown of it.
+/// Escapes text for quotes. A backtick at the beginning would make it Markdown.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,4 +1,4 @@
-//! What happens to a message that fails, step by step, as values.
+//! The steps of a message that fails, as values.
 
 #[cfg(feature = "json")]
 mod json;
@@ -19,14 +19,14 @@ pub(crate) use simulation::Simulation;
 use crate::transport::{Finding, Severity};
 
 /// What a consumer does with a message that fails: each attempt, each wait and where the message rests meanwhile, the ends, the
-/// limits of the broker, and what is wrong. The answer of [`Runner::explain`](crate::Runner::explain) and
+/// limits of the broker, and what is wrong. Returned by [`Runner::explain`](crate::Runner::explain) and
 /// [`Runner::preflight`](crate::Runner::preflight).
 ///
-/// Its numbers are those that the consumer acts on: an example message fails in the consumer's own stages and in the plan of its
-/// settlements, until it has ended. Times do not include the time that the handler takes.
+/// The consumer's own code computes it: an example message fails in the consumer's stages and in the plan of its settlements, until
+/// it has ended. Times do not include the time that the handler takes.
 ///
-/// Displayed, it is a table for 100 columns; [`to_mermaid`](Self::to_mermaid) makes a diagram of it, and `to_json` (feature `json`)
-/// a document.
+/// `Display` prints a table of 100 columns. [`to_mermaid`](Self::to_mermaid) returns a diagram, and `to_json` (feature `json`) a
+/// document.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -35,11 +35,11 @@ pub struct RetryPlan {
     pub queue: String,
     /// The broker's name as OpenTelemetry spells it.
     pub system: &'static str,
-    /// True if the broker was asked; else the plan says what is known without it.
+    /// True if the broker was asked; false if the plan contains only what is known without it.
     pub asked: bool,
     /// What becomes of messages: one entry, or, if routes of a [`Router`](crate::Router) have stages of their own, one for each.
     pub routes: Vec<RouteCourses>,
-    /// The limits of the broker, and what is asked of them.
+    /// The limits of the broker, and what is requested of them.
     pub limits: Vec<Limit>,
     /// What is wrong, what is doubtful, and what could not be found out, in this order.
     pub findings: Vec<Finding>,
@@ -52,7 +52,7 @@ pub struct RetryPlan {
 pub struct RouteCourses {
     /// Which messages; empty: all.
     pub route: String,
-    /// What becomes of them, for each way to fail. The first is that of a transient error.
+    /// What becomes of them, for each kind of failure. The first is that of a transient error.
     pub courses: Vec<Course>,
 }
 
@@ -61,58 +61,57 @@ pub struct RouteCourses {
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Course {
-    /// The ways to fail that go like this.
+    /// The kinds of failure with this course.
     pub cases: Vec<Case>,
-    /// The attempts. The last one ends it, unless [`ends`](Self::ends) is false.
+    /// The attempts. The message ends with the last one, unless [`ends`](Self::ends) is false.
     pub steps: Vec<Step>,
-    /// False if the message was still retried after the last step: the plan looks at no more than
-    /// [`MOST_STEPS`](Self::MOST_STEPS) of them.
+    /// False if the message is still retried after the last step: a plan has at most [`MOST_STEPS`](Self::MOST_STEPS) steps.
     pub ends: bool,
 }
 
-/// A way to fail.
+/// A kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Case {
-    /// An error that another attempt may mend.
+    /// An error that another attempt may cure.
     Transient,
-    /// The same, by an error that asks for a time to wait. The plan takes it to ask for none.
+    /// As `Transient`, by an error that may ask for a wait. The plan assumes that it asks for none.
     Throttled,
     /// A panic of the handler.
     Panic,
-    /// An error that no attempt can mend.
+    /// An error that no attempt can cure.
     Permanent,
     /// An argument of the handler that cannot be extracted.
     Rejected,
     /// A transient error of a message whose expiration has passed.
     Expired,
-    /// A permanent error after this many redrives by operators: the fewest with which the message ends elsewhere.
+    /// A permanent error after this many redrives by operators: the smallest number with which the message ends elsewhere.
     Redriven(u32),
-    /// No end of the handler at all: this many deliveries in which the process died.
+    /// The process died in this many deliveries, so the handler never ended.
     Poison(u32),
 }
 
-/// One attempt, and what follows from its failure.
+/// One attempt, and the result of its failure.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Step {
     /// The attempt: 1 the first time.
     pub attempt: u32,
-    /// When it begins, counted from the first attempt.
+    /// When it begins, measured from the first attempt.
     pub begins_after: Span,
-    /// What is decided: the name of the [`Disposition`](crate::Disposition).
+    /// The decision: the name of the [`Disposition`](crate::Disposition).
     pub decision: &'static str,
-    /// The reason that the message ends with; `None` where it is retried.
+    /// The reason with which the message ends; `None` if it is retried.
     pub reason: Option<String>,
-    /// The wait that is asked for; `None` where nothing waits.
+    /// The requested wait; `None` if nothing waits.
     pub wait: Option<Span>,
-    /// Where the message rests then, one after the other if its wait takes several hops. Empty: nowhere, it is removed.
+    /// Where the message rests then; several places in turn if its wait takes several hops. Empty: it is removed.
     pub rests: Vec<Resting>,
-    /// The same for the least wait that chance makes, where that differs.
+    /// The same for the shortest wait that jitter allows, if that differs.
     pub rests_at_least: Option<Vec<Resting>>,
-    /// The requests to the broker that it takes.
+    /// The requests to the broker.
     pub operations: Vec<&'static str>,
 }
 
@@ -127,13 +126,13 @@ pub struct Resting {
     pub times: u32,
 }
 
-/// A time between two bounds: chance (jitter) decides where.
+/// A time between two bounds; jitter decides where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The least.
+    /// The lower bound.
     pub least: Duration,
-    /// The most.
+    /// The upper bound.
     pub most: Duration,
 }
 
@@ -156,7 +155,7 @@ impl RetryPlan {
         plan
     }
 
-    /// Returns false if the consumer would refuse to start, as far as was looked at.
+    /// Returns false if the consumer would refuse to start, as far as the plan can tell.
     #[must_use]
     pub fn starts(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity != Severity::Refused)
@@ -164,16 +163,16 @@ impl RetryPlan {
 }
 
 impl Course {
-    /// The most steps that a plan looks at.
+    /// Maximum number of steps of a plan.
     pub const MOST_STEPS: u32 = 1000;
 
-    /// Returns when the last attempt begins, counted from the first one: at the most.
+    /// Returns the latest time at which the last attempt begins, measured from the first one.
     #[must_use]
     pub fn longest(&self) -> Duration {
         self.steps.last().map_or(Duration::ZERO, |step| step.begins_after.most)
     }
 
-    /// Returns how many requests to the broker it takes.
+    /// Returns the number of requests to the broker.
     #[must_use]
     pub fn operations(&self) -> usize {
         self.steps.iter().map(|step| step.operations.len()).sum()

@@ -16,12 +16,12 @@ use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
 use crate::stages::{Stages, Way};
 use crate::transport::{Outline, Rest};
 
-/// The most hops of one wait that are looked at; the rest of the wait is then one more.
+/// Maximum number of hops of one wait to compute; the rest of the wait is then one more hop.
 const MOST_HOPS: u32 = 100;
-/// The most redrives and deliveries that are tried to find one that ends elsewhere.
+/// Maximum number of redrives and deliveries to try until one ends elsewhere.
 const MOST_COUNTED: u32 = 200;
 
-/// A consumer, as far as a failing message meets it.
+/// The parts of a consumer that decide about a failing message.
 pub(crate) struct Simulation<'a> {
     pub(crate) queue: &'a str,
     pub(crate) message: &'a Message,
@@ -30,7 +30,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) header_budget: usize,
 }
 
-/// How one message fared, with chance at one end.
+/// The course of one message, with jitter at one end.
 struct Run {
     steps: Vec<RunStep>,
     ends: bool,
@@ -41,13 +41,13 @@ struct RunStep {
     begins_after: Duration,
     disposition: Disposition,
     wait: Option<Duration>,
-    /// Of redrive's own headers on the copy, if there is one.
+    /// Size of redrive's own headers on the copy, if there is one.
     header_bytes: Option<usize>,
     rests: Vec<Resting>,
     operations: Vec<&'static str>,
 }
 
-/// A message on its way, with the counts of its broker.
+/// A message between two attempts, with the counts of its broker.
 struct OnItsWay {
     message: Message,
     now: SystemTime,
@@ -55,18 +55,18 @@ struct OnItsWay {
     failed_in_place: u32,
 }
 
-/// The same moment in every plan: nothing depends on when it is made.
+/// The same time in every plan: a plan does not depend on when it is made.
 const BEGIN: SystemTime = SystemTime::UNIX_EPOCH;
 
 impl Simulation<'_> {
-    /// All ways to fail, for each route.
+    /// Returns the courses of all kinds of failure, for each route.
     pub(super) fn routes(&self) -> Vec<RouteCourses> {
         let courses =
             |way: &Way| RouteCourses { route: way.name.clone(), courses: self.courses(&way.stages()) };
         self.stages.ways().iter().map(courses).collect()
     }
 
-    /// The most bytes that redrive's own headers take on a copy; `None` where nothing is copied.
+    /// Returns the maximum number of bytes of redrive's own headers on a copy; `None` if nothing is copied.
     pub(crate) fn largest_headers(&self) -> Option<usize> {
         let mut largest = None;
         for way in self.stages.ways() {
@@ -103,7 +103,7 @@ impl Simulation<'_> {
             let delivery = self.delivery(&self.begin(case), Chance::Most);
             panic::caught(|| admit_in_turn(stages, &delivery).is_break()).unwrap_or(true)
         };
-        // A message that is turned away at its first delivery is turned away for another reason.
+        // A message rejected at its first delivery was rejected for another reason.
         let poison =
             (1..=MOST_COUNTED).map(Case::Poison).find(turned_away).filter(|case| *case != Case::Poison(1));
         poison.into_iter().for_each(&mut add);
@@ -120,7 +120,7 @@ impl Simulation<'_> {
         Course { cases: vec![case], steps, ends }
     }
 
-    /// The first attempts, this many at most; each fails with such an error.
+    /// Runs the first attempts, at most this many; each fails with such an error.
     fn run(
         &self,
         stages: &[&dyn Stage],
@@ -165,7 +165,7 @@ impl Simulation<'_> {
         Run { steps, ends: false }
     }
 
-    /// What the message is next; `None` where it is delivered no more.
+    /// Returns the next delivery of the message; `None` if it is not delivered again.
     fn settle(
         &self,
         step: &mut RunStep,
@@ -199,7 +199,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// All hops of a wait.
+    /// Returns all hops of a wait.
     fn reschedule(
         &self,
         step: &mut RunStep,
@@ -210,7 +210,7 @@ impl Simulation<'_> {
         for hop in 0.. {
             let rest = self.outline.rest(&settlement);
             let Settlement::Reschedule { wait, copy } = settlement else {
-                // Only where a copy has become too large.
+                // Only if a copy has become too large.
                 step.rest(rest);
                 return None;
             };
@@ -240,7 +240,7 @@ impl Simulation<'_> {
             }
             Case::Poison(times) => {
                 deliveries = times;
-                // Such a broker takes the death of a process for a failure.
+                // Such a broker counts the death of a process as a failure.
                 if self.outline.facts.delays.in_place.is_some() {
                     failed_in_place = times - 1;
                 }
@@ -266,7 +266,7 @@ impl Simulation<'_> {
     }
 }
 
-/// What the stages make of this failure; as they do it around a handler.
+/// Runs the stages on this failure, in the same way as around a handler.
 fn outcome(stages: &[&dyn Stage], delivery: &Delivery, error: &dyn Fn() -> BoxError) -> Outcome {
     panic::caught(|| match admit_in_turn(stages, delivery) {
         ControlFlow::Break(disposition) => Ok(disposition),
@@ -302,7 +302,7 @@ impl RunStep {
 }
 
 impl Step {
-    /// The step between two ends of chance: that of the most, where both have one.
+    /// Merges the steps at both ends of jitter; the upper one decides if both exist.
     fn between(least: Option<RunStep>, most: Option<RunStep>) -> Option<Self> {
         let span = |of: fn(&RunStep) -> Option<Duration>| {
             let (least, most) = (least.as_ref().and_then(of), most.as_ref().and_then(of));
@@ -319,7 +319,7 @@ impl Step {
             attempt: step.attempt,
             begins_after,
             decision: step.disposition.name(),
-            // Of a retry the reason tells only the class of the error, which is in the case.
+            // The reason of a retry only tells the class of the error, which is in the case.
             reason: step
                 .disposition
                 .failure()

@@ -1,13 +1,13 @@
-//! The plan as a table of at most 100 columns, and the words that it shares with the diagram.
+//! The plan as a table of at most 100 columns, and the words that the diagram also uses.
 
 use std::fmt::{self, Write as _};
 
 use super::{Case, Course, Resting, RetryPlan, RouteCourses, Span, Step};
 
 const WIDTH: usize = 100;
-/// Where the third column of the steps begins.
+/// Column where the third column of the steps begins.
 const STEP_INDENT: usize = 33;
-/// A longer course is shown without its middle.
+/// Maximum number of steps to show; a longer course is shown without its middle.
 const SHOWN: usize = 14;
 const SHOWN_FIRST: usize = 8;
 const SHOWN_LAST: usize = 3;
@@ -68,12 +68,12 @@ impl Course {
         writeln!(f, "  {}", self.worst())
     }
 
-    /// False if it ends with the first attempt.
+    /// Returns false if it ends with the first attempt.
     fn has_more(&self) -> bool {
         self.steps.len() > 1 || !self.ends
     }
 
-    /// The steps that are not shown.
+    /// Returns the range of the steps that are not shown.
     pub(super) fn hidden(&self) -> std::ops::Range<usize> {
         let count = self.steps.len();
         if count > SHOWN { SHOWN_FIRST..count - SHOWN_LAST } else { count..count }
@@ -85,7 +85,7 @@ impl Course {
         if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) }
     }
 
-    /// The sums, at the most.
+    /// Returns the upper bounds of the sums.
     pub(super) fn worst(&self) -> String {
         let (attempts, operations) = (self.steps.len(), self.operations());
         if !self.ends {
@@ -113,7 +113,7 @@ impl Step {
         said
     }
 
-    /// Where the message rests; with chance, at the least and at the most.
+    /// Returns where the message rests; with jitter, for the lower and for the upper bound.
     pub(super) fn places(&self) -> String {
         let listed =
             |rests: &[Resting]| rests.iter().map(ToString::to_string).collect::<Vec<_>>().join(", then ");
@@ -158,7 +158,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Writes a line, with breaks between words; what follows a break is indented.
+/// Writes a line, broken between words; continued lines are indented.
 fn wrapped(f: &mut fmt::Formatter<'_>, line: &str, indent: usize) -> fmt::Result {
     let mut column = 0;
     for (index, word) in line.split(' ').enumerate() {
