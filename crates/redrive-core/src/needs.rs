@@ -190,7 +190,8 @@ impl Needs {
     pub(crate) fn unused(&self, queue: &str, facts: &Facts) -> Option<String> {
         let wait = self.max_wait_time.filter(|_| !facts.polls)?;
         Some(format!(
-            "the longest wait of one receive of queue `{queue}`, {} (`MaxWaitTime`), has no effect: {} pushes deliveries, and no              request waits for them; leave the setting out",
+            "the longest wait of one receive of queue `{queue}`, {} (`MaxWaitTime`), has no effect: {} pushes deliveries, and no \
+             request waits for them; leave the setting out",
             humantime::format_duration(wait),
             facts.system,
         ))

@@ -1,4 +1,4 @@
-//! One synchronous step of deciding.
+//! One synchronous step of a decision.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -7,11 +7,10 @@ use crate::delivery::Delivery;
 use crate::disposition::{Disposition, Outcome};
 use crate::needs::Needs;
 
-/// One step of deciding, on the way in and on the way out. No I/O, no clock, no randomness: what it needs to
-/// know stands on the delivery. redrive's own layers are stages; [`StageLayer`](crate::StageLayer) makes a tower
-/// layer of any of them.
+/// One step of a decision, before and after the handler. It has no I/O, no clock and no randomness: everything that it needs is in
+/// the delivery. redrive's own layers are stages; [`StageLayer`](crate::StageLayer) makes a tower layer from any stage.
 ///
-/// A tuple of stages is a stage: the first is the outermost. [`admit`] and [`resolve`] make a stage of a closure.
+/// A tuple of stages is a stage: the first is the outermost. [`admit`] and [`resolve`] make a stage from a closure.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -35,26 +34,26 @@ use crate::needs::Needs;
             layer goes in with `.layer(..)` instead"
 )]
 pub trait Stage: Send + Sync + 'static {
-    /// On the way in: `Break` decides at once, and the handler does not run. What was decided still passes
-    /// through the stages further out.
+    /// Runs before the handler. `Break` decides at once, and the handler does not run; the decision still passes through the
+    /// outer stages.
     fn admit(&self, delivery: &Delivery) -> ControlFlow<Disposition> {
         let _ = delivery;
         ControlFlow::Continue(())
     }
 
-    /// On the way out: passes the outcome on, or turns it into another.
+    /// Runs after the handler. Returns the outcome unchanged, or another one.
     fn resolve(&self, delivery: &Delivery, outcome: Outcome) -> Outcome {
         let _ = delivery;
         outcome
     }
 
-    /// What this stage will ask of the transport.
+    /// Returns what this stage needs from the transport.
     fn needs(&self) -> Needs {
         Needs::none()
     }
 }
 
-/// Makes a stage of a function for the way in, as [`Stage::admit`].
+/// Makes a stage from a function that runs before the handler, as [`Stage::admit`].
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -76,7 +75,7 @@ where
     Admit(decide)
 }
 
-/// Makes a stage of a function for the way out, as [`Stage::resolve`].
+/// Makes a stage from a function that runs after the handler, as [`Stage::resolve`].
 ///
 /// ```
 /// use redrive_core::{Consumer, Delivery, Disposition, Outcome, secs, stage};
@@ -165,7 +164,7 @@ stage_for_tuple!(A B C D);
 stage_for_tuple!(A B C D E);
 stage_for_tuple!(A B C D E F);
 
-/// Outermost first. What one stage turns away passes through the stages outside of it.
+/// Admits through the stages, outermost first. A rejection passes through the outer stages.
 pub(crate) fn admit_in_turn(stages: &[&dyn Stage], delivery: &Delivery) -> ControlFlow<Disposition> {
     for (index, stage) in stages.iter().enumerate() {
         if let ControlFlow::Break(disposition) = stage.admit(delivery) {
@@ -176,7 +175,7 @@ pub(crate) fn admit_in_turn(stages: &[&dyn Stage], delivery: &Delivery) -> Contr
     ControlFlow::Continue(())
 }
 
-/// Innermost first.
+/// Resolves through the stages, innermost first.
 pub(crate) fn resolve_in_turn(stages: &[&dyn Stage], delivery: &Delivery, outcome: Outcome) -> Outcome {
     stages.iter().rev().fold(outcome, |outcome, stage| stage.resolve(delivery, outcome))
 }

@@ -1,4 +1,4 @@
-//! The stages around a handler, as a list: the layers of the stack hide them in their types.
+//! The stages around a handler, as a list: the types of the stack hide them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::stage::Stage;
 /// [`Runner::explain`](crate::Runner::explain) lets a message fail in them.
 #[derive(Clone)]
 pub struct Stages {
-    /// At least one.
+    /// Never empty.
     ways: Vec<Way>,
 }
 
-/// The stages that some of the messages go through.
+/// The stages that some of the messages pass.
 #[derive(Clone, Default)]
 pub(crate) struct Way {
     /// Which messages; empty: all.
@@ -22,13 +22,13 @@ pub(crate) struct Way {
 }
 
 impl Stages {
-    /// A handler without stages of its own.
+    /// Creates the list of a handler without stages of its own.
     #[must_use]
     pub fn none() -> Self {
         Self { ways: vec![Way::default()] }
     }
 
-    /// The same with this stage around all of it.
+    /// Adds this stage around all others.
     #[must_use]
     pub fn inside(mut self, stage: &Arc<dyn Stage>) -> Self {
         for way in &mut self.ways {
@@ -37,7 +37,7 @@ impl Stages {
         self
     }
 
-    /// Each message goes one of these named ways. Those without stages are one way together.
+    /// Combines alternatives: each message takes one of these named routes. Routes without stages are merged.
     pub(crate) fn one_of(routes: impl IntoIterator<Item = (String, Self)>) -> Self {
         let (mut plain, mut ways) = (Vec::new(), Vec::new());
         for (name, way) in routes

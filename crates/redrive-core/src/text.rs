@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The text, cut to at most `max` bytes on a character boundary; `…` shows that it was cut.
+/// Cuts the text to at most `max` bytes, on a character boundary; `…` marks the cut.
 pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
     const MARK: &str = "…";
     if text.len() <= max {
@@ -18,7 +18,7 @@ pub(crate) fn cut(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{MARK}", &text[..end]))
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every version, which the standard library's hashers do not
+/// Hashes with FNV-1a, 64 bits: the result is the same on every machine and in every version, which the standard library does not
 /// promise. Not for hostile input where collisions matter.
 pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,4 +1,4 @@
-//! A position in a trace, as it travels on messages.
+//! A position in a trace, as messages carry it.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ impl TraceParent {
     }
 }
 
-/// The standard allows no upper case.
+/// Returns true for lower-case hex digits: the standard allows no upper case.
 fn is_hex(part: &str) -> bool {
     part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

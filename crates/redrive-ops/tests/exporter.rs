@@ -15,14 +15,14 @@ use redrive_ops::{ShelfExporter, ShelfMetrics, SnapshotOptions};
 
 const DEAD_LETTERS: &str = r#"queue_name="orders",shelf="dead-letter""#;
 
-/// Shelves of a broker that can fail, and not answer.
+/// Shelves of a broker that can fail or hang.
 struct Faulty {
     shelves: MemoryShelves,
     fails: AtomicBool,
     hangs: AtomicBool,
     asked: AtomicU32,
     browsed: AtomicU32,
-    /// How long a look takes.
+    /// How long a read takes.
     takes: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Shelves for Faulty {
     }
 }
 
-/// Lets this many orders fail.
+/// Makes this many orders fail.
 async fn fail(broker: &MemoryBroker, orders: std::ops::Range<u32>) -> Result<(), BoxError> {
     for order in orders {
         broker.publish("orders", Message::new(order.to_string()).with_id(format!("id-{order}")))?;
@@ -114,7 +114,7 @@ fn exporter(broker: &MemoryBroker, shelves: Arc<dyn Shelves>) -> ShelfExporter {
     ShelfExporter::new().watch("orders", shelves).clock(move || clock.now())
 }
 
-/// The value of the series that begins like this, if it is shown.
+/// Returns the value of the series that begins like this, if there is one.
 fn value(metrics: &ShelfMetrics, series: &str) -> Option<f64> {
     let page = metrics.render();
     let found: Vec<_> = page.lines().filter(|line| line.starts_with(series)).collect();
@@ -126,7 +126,7 @@ fn of_shelf(metrics: &ShelfMetrics, name: &str) -> Option<f64> {
     value(metrics, &format!("{name}{{{DEAD_LETTERS}}}"))
 }
 
-/// Lets the tasks work, and time pass.
+/// Lets the tasks run, and time pass.
 async fn after(seconds: u64) {
     tokio::time::sleep(secs(seconds) + Duration::from_millis(10)).await;
 }
@@ -152,7 +152,7 @@ async fn metrics_follow_the_shelf() -> Result<(), BoxError> {
     assert!(!page.contains("address") && !page.contains("id-"), "no text and no id: {page}");
     assert!(page.contains(r#"shelf_messages{queue_name="orders",shelf="parking"} 0"#), "{page}");
 
-    // The age of what is shown, and of the oldest, grow between two reads.
+    // Between two reads, the age of the values and of the oldest entry grow.
     fail(&broker, 3..4).await?;
     after(10).await;
     assert_eq!(of_shelf(&metrics, "shelf_messages"), Some(3.0));

@@ -4,7 +4,7 @@ use redrive_core::{BoxError, Delivery, Disposition, Failure, Message, Shelf, She
 use redrive_memory::MemoryBroker;
 use redrive_ops::{ShelfSnapshot, SnapshotOptions, snapshot};
 
-/// A shelf with this many entries.
+/// Creates a shelf with this many entries.
 async fn shelf(entries: u64) -> Result<impl Shelves, BoxError> {
     let broker = MemoryBroker::new();
     for order in 0..entries {
@@ -29,7 +29,7 @@ async fn taken(shelves: &dyn Shelves, limit: u64) -> Result<ShelfSnapshot, BoxEr
     Ok(snapshot(shelves, Shelf::DeadLetter, &SnapshotOptions::new().limit(limit)).await?)
 }
 
-/// More than one page of a scan.
+/// More entries than one page of a scan.
 const ENTRIES: u64 = 600;
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,10 @@
-//! Every metric: name, kind, labels, meaning. The one place where they stand.
+//! The catalog of all metrics: name, kind, labels, meaning.
 
 /// A metric of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// The name, without a prefix. It ends with the unit, where there is one.
+    /// The name, without a prefix. It ends with the unit, if there is one.
     pub name: &'static str,
     /// What kind of metric it is.
     pub kind: Kind,
@@ -12,7 +12,7 @@ pub struct Metric {
     pub labels: &'static [&'static str],
     /// What it counts or measures.
     pub help: &'static str,
-    /// The values of the last label that are there from the start, at 0. A counter without a label of its own has an empty one.
+    /// The values of the last label that exist from the start, at 0. A counter without a label of its own has an empty one.
     pub(crate) known: &'static [&'static str],
     /// The recommended upper bounds of a histogram's buckets; empty for the other kinds.
     pub buckets: &'static [f64],
@@ -22,17 +22,17 @@ pub struct Metric {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// It only grows, until the process ends.
+    /// A value that only grows, until the process ends.
     Counter,
-    /// It is what is true now.
+    /// The current value.
     Gauge,
-    /// How often which values were measured.
+    /// The distribution of measured values.
     Histogram,
 }
 
 /// Returns every metric of a consumer.
 ///
-/// An exporter of the `metrics` facade knows no buckets of its own:
+/// An exporter of the `metrics` facade has no default buckets for them:
 ///
 /// ```
 /// for metric in redrive_telemetry::catalog().iter().filter(|metric| !metric.buckets.is_empty()) {
@@ -49,7 +49,7 @@ const QUEUE: &[&str] = &["queue_name"];
 const NO_LABEL: &[&str] = &[""];
 const OUTCOMES: &[&str] = &["ack", "retry", "snooze", "release", "dead-letter", "park", "discard"];
 const CLASSES: &[&str] = &["transient", "throttled", "custom"];
-/// The application's own reasons come as they are seen.
+/// The application's own reasons are added when they occur.
 const REASONS: &[&str] = &[
     "PoisonMessage",
     "NonRetryableError",
@@ -146,7 +146,7 @@ const fn histogram(name: &'static str, help: &'static str, buckets: &'static [f6
     Metric { name, kind: Kind::Histogram, labels: QUEUE, known: NO_LABEL, help, buckets }
 }
 
-/// A metric of the catalog, by its place there.
+/// A metric of the catalog, by its position there.
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {
@@ -174,7 +174,7 @@ impl Id {
         &CATALOG[self as usize]
     }
 
-    /// Its place among the metrics of its kind.
+    /// Returns its position among the metrics of its kind.
     pub(crate) fn of_its_kind(self) -> usize {
         match self.metric().kind {
             Kind::Counter => self as usize - Self::Received as usize,

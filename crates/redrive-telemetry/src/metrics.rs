@@ -23,19 +23,18 @@ use crate::watch::{Instruments, Watch};
 /// # }
 /// ```
 ///
-/// The recorder is looked up when the consumer starts: install it before. The facade has one recorder for each of its own
-/// versions, and drops what has none: a service whose exporter stands on another version than ours (0.24) would see nothing.
-/// The consumer then logs a warning, and the service can hand over the exporter itself, with
-/// [`with_recorder`](Self::with_recorder).
+/// The recorder is looked up when the consumer starts: install it before. The facade has a separate recorder for each of its
+/// versions: if the exporter uses another version than this crate (0.24), nothing is recorded. The consumer then logs a warning,
+/// and the service can pass the exporter's recorder to [`with_recorder`](Self::with_recorder).
 ///
-/// One for each consumer: a clone watches another consumer.
+/// Use one for each consumer: a clone observes another consumer.
 #[derive(Default)]
 pub struct Metrics {
     target: Target,
     watch: Watch<Handles>,
 }
 
-/// Where the metrics go, and under which names.
+/// The recorder and the names of the metrics.
 #[derive(Clone, Default)]
 struct Target {
     /// `None`: the recorder of the process.
@@ -57,7 +56,7 @@ impl Metrics {
         Self { target, watch: Watch::default() }
     }
 
-    /// Puts this before the name of each metric: for example `redrive_`. Default: nothing.
+    /// Sets a prefix for the name of each metric: for example `redrive_`. Default: none.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.target.prefix = prefix.into();
@@ -65,7 +64,7 @@ impl Metrics {
     }
 }
 
-/// A clone watches another consumer, in the same way.
+/// The clone observes another consumer, with the same recorder and prefix.
 impl Clone for Metrics {
     fn clone(&self) -> Self {
         Self { target: self.target.clone(), watch: Watch::default() }
@@ -116,7 +115,7 @@ impl Target {
         });
     }
 
-    /// True if the process has no recorder: then the one that is asked is the empty one of the facade.
+    /// Returns true if the process has no recorder: the facade then returns its no-op recorder.
     fn is_nowhere(&self) -> bool {
         self.recorder.is_none() && self.with(|recorder| size_of_val(recorder) == 0)
     }
@@ -128,7 +127,7 @@ static METADATA: Metadata<'static> = Metadata::new("redrive", Level::INFO, Some(
 struct Handles {
     target: Target,
     queue: String,
-    /// In the order of the catalog, as the others.
+    /// In the order of the catalog, like the other lists.
     counters: Vec<Family>,
     histograms: Vec<Histogram>,
     gauges: Vec<Gauge>,
@@ -136,7 +135,7 @@ struct Handles {
 
 /// A counter for each value of its label.
 struct Family {
-    /// Those that are there from the start, at 0: who watches a rate must see the first failure.
+    /// The counters that exist from the start, at 0: an alert on a rate must see the first failure.
     known: Vec<(&'static str, Counter)>,
     custom: RwLock<HashMap<String, Counter>>,
 }
@@ -192,7 +191,7 @@ impl Instruments for Handles {
     }
 
     fn shift(&self, id: Id, by: i64) {
-        // A gauge counts deliveries or consumers of one process: far fewer than a float tells apart.
+        // A gauge counts deliveries or consumers of one process: small enough for a float to be exact.
         self.gauges[id.of_its_kind()].increment(by as f64);
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps the label `reason` to a bounded number of values.
+//! Bounds the number of values of the label `reason`.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
 use redrive_core::Reason;
 
-/// Number of an application's own reasons that get a value of their own.
+/// Number of the application's own reasons with their own label value.
 const MOST_CUSTOM: usize = 20;
 /// The value for all others.
 const OTHER: &str = "other";

@@ -1,4 +1,4 @@
-//! What each event of a consumer changes, the same for every adapter.
+//! Maps each event of a consumer to changes of metrics, in the same way for every adapter.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use redrive_core::{Disposition, Event, Reason};
 use crate::catalog::Id;
 use crate::reasons::Reasons;
 
-/// The instruments of one consumer: what an adapter does with a change.
+/// The instruments of one consumer, which an adapter implements.
 pub(crate) trait Instruments: Send + Sync {
     /// Adds one to a counter. `label`: the value of its label besides the queue, if it has one.
     fn count(&self, id: Id, label: &str);
@@ -43,7 +43,7 @@ impl<I> Default for Watch<I> {
 }
 
 impl<I: Instruments> Watch<I> {
-    /// Changes the instruments by this event. `instruments` makes them for a queue of a system, when the consumer has started.
+    /// Applies this event to the instruments. `instruments` creates them, for a queue of a system, when the consumer starts.
     pub(crate) fn observe(&self, event: &Event<'_>, instruments: impl FnOnce(&str, &'static str) -> I) {
         if let Event::Started { queue, system } = *event {
             self.0.get_or_init(|| Watched::new(instruments(queue, system)));
@@ -124,7 +124,7 @@ impl<I: Instruments> Watched<I> {
         }
     }
 
-    /// A consumer is paused for one reason, the other, or both.
+    /// Sets one of the two reasons for a pause; a consumer may be paused for both.
     fn pause(&self, reason: &AtomicBool, other: &AtomicBool, on: bool) {
         if other.load(Relaxed) {
             reason.store(on, Relaxed);
@@ -140,7 +140,7 @@ impl<I: Instruments> Watched<I> {
         }
     }
 
-    /// Nothing is true any more of a consumer that has ended.
+    /// Resets all gauges: the consumer has ended.
     fn stopped(&self) {
         self.in_flight(-self.in_flight.load(Relaxed));
         self.pause(&self.blocked, &self.paused, false);
@@ -150,12 +150,12 @@ impl<I: Instruments> Watched<I> {
     }
 }
 
-/// True if the message does not come again to this consumer.
+/// Returns true if the message does not come again to this consumer.
 fn is_end(disposition: &Disposition) -> bool {
     !matches!(disposition, Disposition::Retry(..) | Disposition::Snooze(_) | Disposition::Release)
 }
 
-/// The value of the label `class`.
+/// Returns the value of the label `class`.
 fn class(reason: &Reason) -> &'static str {
     match reason {
         Reason::RetryableError => "transient",
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Of a handler that blocks its thread, nothing is reported at the end.
+    /// If a handler blocks its thread, the end of its delivery is not reported.
     #[test]
     fn a_delivery_whose_end_is_not_reported_is_in_flight_until_its_consumer_has_ended() {
         let in_flight = InFlight::default();

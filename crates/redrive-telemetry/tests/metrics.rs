@@ -1,4 +1,4 @@
-//! What a consumer's story leaves in the `metrics` facade.
+//! The metrics of a consumer on the `metrics` facade.
 #![cfg(feature = "metrics")]
 
 mod common;
@@ -32,7 +32,7 @@ async fn every_metric_says_what_happened() {
     assert_eq!(value("messages_parked_total{queue_name=orders,reason=MaxDeliveryCountExceeded}"), 1.0);
     assert_eq!(value("settlement_failures_total{queue_name=orders}"), 0.0);
     assert_eq!(value("in_flight{queue_name=orders}"), 0.0);
-    // Histograms: the sum of what was recorded.
+    // Histograms: the sum of the recorded values.
     assert_eq!(value("attempts_per_message{queue_name=orders}"), 1.0 + 2.0 + 1.0 + 1.0 + 3.0);
     assert!(value("message_age_seconds{queue_name=orders}") >= 1.0 + 5.0 + 2.0, "{seen:#?}");
     for metric in catalog() {
@@ -82,7 +82,7 @@ async fn a_gauge_tells_what_is_true_now_and_nothing_when_the_consumer_has_ended(
     // The handler never ends: its delivery is given back.
     handle.stop();
     running.await.unwrap().unwrap();
-    // A snapshot has what changed since the last one.
+    // A snapshot contains the changes since the previous one.
     let since = seen(&snapshots);
     assert_eq!(since["in_flight{queue_name=orders}"], -1.0, "{since:#?}");
     assert_eq!(since["intake_paused{queue_name=orders}"], -1.0);
@@ -98,7 +98,7 @@ async fn a_process_without_a_recorder_is_told_so() {
     assert!(lines.iter().any(|line| line.contains("no metrics are recorded")), "{lines:#?}");
 }
 
-/// Every series with its value; of a histogram, the sum.
+/// Returns every series with its value; for a histogram, the sum.
 fn seen(snapshots: &Snapshotter) -> BTreeMap<String, f64> {
     let taken = snapshots.snapshot().into_vec();
     let series = taken.into_iter().map(|(key, _, _, value)| {

@@ -1,4 +1,4 @@
-//! What a consumer's story leaves in OpenTelemetry: one connected picture, and the metrics of the conventions.
+//! The spans and metrics of a consumer in OpenTelemetry: one connected trace, and the metrics of the conventions.
 #![cfg(feature = "opentelemetry")]
 
 mod common;
@@ -30,7 +30,7 @@ fn spans() -> (InMemorySpanExporter, SdkTracerProvider, DefaultGuard) {
     (exporter, provider, guard)
 }
 
-/// A message that is published in a span, fails three times, is sent back, and succeeds.
+/// Publishes a message in a span; it fails three times, is redriven, and succeeds.
 async fn story(tracer: OpenTelemetryTracer) -> Vec<SpanData> {
     let (exporter, _provider, guard) = spans();
     let orders = Memory::new("orders");
@@ -143,13 +143,13 @@ async fn the_metrics_are_those_of_the_facade_and_of_the_conventions() {
     let conventional =
         "messaging.destination.name=orders,messaging.operation.name=process,messaging.system=memory";
     assert_eq!(value(&format!("messaging.client.consumed.messages{{{conventional}}}")), 8.0);
-    // Of a histogram: how many.
+    // For a histogram: the number of values.
     assert_eq!(value(&format!("messaging.process.duration{{{conventional}}}")), 2.0);
     assert_eq!(value(&format!("messaging.process.duration{{error.type=OutOfStock,{conventional}}}")), 1.0);
     assert_eq!(value("handler_duration_seconds{queue_name=orders}"), 8.0);
 }
 
-/// Every series with its value; of a histogram, the number of values.
+/// Returns every series with its value; for a histogram, the number of values.
 fn seen(exporter: &InMemoryMetricExporter) -> BTreeMap<String, f64> {
     let mut seen = BTreeMap::new();
     let exported = exporter.get_finished_metrics().unwrap();

@@ -8,8 +8,8 @@ use redrive_core::{Reason, Value};
 use crate::record::{AttemptRecord, End, MessageRecord, TestRun};
 use crate::table::{self, Table};
 
-/// Assertions about one message; made by [`TestRun::assert`]. Each panics with the whole run where something else happened, and
-/// answers itself where not.
+/// Assertions about one message; made by [`TestRun::assert`]. Each panics with the table of the run if it does not hold, and returns
+/// itself otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct AssertMessage<'a> {
     run: &'a TestRun,
@@ -17,22 +17,22 @@ pub struct AssertMessage<'a> {
 }
 
 impl TestRun {
-    /// Assertions about the message of this id.
+    /// Starts assertions about the message with this id.
     ///
     /// # Panics
     ///
-    /// When there was none.
+    /// If there was no such message.
     #[track_caller]
     pub fn assert(&self, id: &str) -> AssertMessage<'_> {
         AssertMessage { run: self, message: self.message(id) }
     }
 
-    /// Asserts that the other queue has the messages of these ids, in this order, and no others: those that handlers published.
-    /// An attempt that publishes and then fails publishes again the next time.
+    /// Asserts that handlers published exactly the messages with these ids to the other queue, in this order. An attempt that
+    /// publishes and then fails publishes again the next time.
     ///
     /// # Panics
     ///
-    /// When it has others.
+    /// If the queue contains other messages.
     #[track_caller]
     pub fn assert_published<'a>(&self, queue: &str, ids: impl IntoIterator<Item = &'a str>) -> &Self {
         let expected: Vec<_> = ids.into_iter().collect();
@@ -49,15 +49,15 @@ impl TestRun {
 }
 
 impl AssertMessage<'_> {
-    /// The message was delivered this often.
+    /// Asserts that the message was delivered this many times.
     #[track_caller]
     pub fn attempts(self, times: usize) -> Self {
         let found = self.message.attempts.len();
         self.holds(found == times, format_args!("{times} attempts"), format_args!("{found}"))
     }
 
-    /// The message was delivered at these times, and at no others: the time after which each attempt began, counted from the
-    /// start of the run. Tokio's timers go by the millisecond, so each wait may be up to 2 ms longer than the policy says.
+    /// Asserts that the message was delivered at exactly these times, measured from the start of the run. Tokio's timers have a
+    /// resolution of a millisecond, so each wait may be up to 2 ms longer than the policy says.
     #[track_caller]
     pub fn attempts_at(self, times: impl IntoIterator<Item = Duration>) -> Self {
         const LATE: Duration = Duration::from_millis(2);
@@ -74,7 +74,7 @@ impl AssertMessage<'_> {
         )
     }
 
-    /// The attempt of this number (1 is the first, also after a redrive) failed, with an error that contains this text.
+    /// Asserts that the attempt of this number (1 is the first, also after a redrive) failed with an error that contains this text.
     #[track_caller]
     pub fn attempt_failed_with(self, number: u32, error: &str) -> Self {
         let of_number = self.message.attempts.iter().filter(|attempt| attempt.number == number);
@@ -86,7 +86,7 @@ impl AssertMessage<'_> {
         )
     }
 
-    /// The last failure that is written on the message has an error that contains this text.
+    /// Asserts that the last failure written on the message has an error that contains this text.
     #[track_caller]
     pub fn failed_with(self, error: &str) -> Self {
         let found = self.message.history().error;
@@ -97,31 +97,31 @@ impl AssertMessage<'_> {
         )
     }
 
-    /// The message was removed, as handled.
+    /// Asserts that the message was acknowledged.
     #[track_caller]
     pub fn acknowledged(self) -> Self {
         self.ends(End::Acknowledged, None)
     }
 
-    /// The message failed, and was removed at the handler's wish.
+    /// Asserts that the message was discarded, at the handler's request.
     #[track_caller]
     pub fn discarded(self) -> Self {
         self.ends(End::Discarded, None)
     }
 
-    /// The message is on the dead-letter shelf, for this reason.
+    /// Asserts that the message is on the dead-letter shelf, for this reason.
     #[track_caller]
     pub fn dead_lettered(self, reason: Reason) -> Self {
         self.ends(End::DeadLettered, Some(reason))
     }
 
-    /// The message is on the parking shelf, for this reason.
+    /// Asserts that the message is on the parking shelf, for this reason.
     #[track_caller]
     pub fn parked(self, reason: Reason) -> Self {
         self.ends(End::Parked, Some(reason))
     }
 
-    /// The message still waits for its next attempt. Only [`run_for`](crate::TestConsumer::run_for) leaves such messages.
+    /// Asserts that the message still waits for its next attempt. Only [`run_for`](crate::TestConsumer::run_for) leaves such messages.
     #[track_caller]
     pub fn waiting(self) -> Self {
         self.holds(
@@ -131,7 +131,7 @@ impl AssertMessage<'_> {
         )
     }
 
-    /// The message has this header, at the end. Numbers are compared by value, whatever their type.
+    /// Asserts that the message has this header at the end. Compares numbers by value, whatever their type.
     #[track_caller]
     pub fn header(self, name: &str, value: impl Into<Value>) -> Self {
         let (expected, found) = (value.into(), self.message.message.headers().get(name));
@@ -146,7 +146,7 @@ impl AssertMessage<'_> {
         )
     }
 
-    /// The message does not have this header, at the end.
+    /// Asserts that the message does not have this header at the end.
     #[track_caller]
     pub fn no_header(self, name: &str) -> Self {
         let found = self.message.message.headers().get(name);

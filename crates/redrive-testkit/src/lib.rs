@@ -26,9 +26,9 @@
 //! ```
 //!
 //! - [`TestConsumer`] runs a consumer until every message has ended.
-//! - [`TestRun`] says what happened, and [asserts](TestRun::assert) it. What is not as expected is shown with the whole run.
+//! - [`TestRun`] tells what happened, and [asserts](TestRun::assert) it. A failed assertion prints the whole run.
 //! - [`Script`] lets attempts fail, panic or hang before the handler is called.
-//! - [`contract`] is for who writes a transport.
+//! - [`contract`] is for authors of a transport.
 
 mod assert;
 mod record;

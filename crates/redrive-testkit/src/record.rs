@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redrive_core::{Delivery, Disposition, Failure, FailureHistory, Message, Reason};
 
-/// What happened in a run of a [`TestConsumer`](crate::TestConsumer), up to now. Its `Display` is a table of all attempts.
+/// What happened so far in a run of a [`TestConsumer`](crate::TestConsumer). `Display` prints a table of all attempts.
 ///
-/// Times are virtual, and count from the start of the first run, which is when its messages are sent.
+/// Times are virtual, measured from the start of the first run, when its messages are sent.
 #[derive(Clone, Debug, Default)]
 pub struct TestRun {
     pub(crate) messages: Vec<MessageRecord>,
@@ -18,13 +18,13 @@ pub struct TestRun {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MessageRecord {
-    /// The id. Messages of one id share a record.
+    /// The id. Messages with the same id share a record.
     pub id: String,
     /// Every delivery, in the order of arrival.
     pub attempts: Vec<AttemptRecord>,
     /// Where the message is at the end of the run.
     pub end: End,
-    /// The message as it is there; where it was removed, as it was delivered last.
+    /// The message as it is there; if it was removed, as it was delivered last.
     pub message: Message,
 }
 
@@ -32,7 +32,7 @@ pub struct MessageRecord {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AttemptRecord {
-    /// Which attempt at the message this was: 1 the first time.
+    /// Number of the attempt: 1 the first time.
     pub number: u32,
     /// When it began.
     pub at: Duration,
@@ -42,7 +42,7 @@ pub struct AttemptRecord {
     pub message: Message,
     /// What layers and handler decided; `None` while the handler has not ended.
     pub disposition: Option<Disposition>,
-    /// Why the broker did not do what was decided, while it is tried again.
+    /// Why the broker has not carried the decision out yet, while the consumer tries again.
     pub not_settled: Option<String>,
 }
 
@@ -50,9 +50,9 @@ pub struct AttemptRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
-    /// Removed, as handled.
+    /// Removed, because it was handled.
     Acknowledged,
-    /// Removed for another reason: at the handler's wish, or by an operator.
+    /// Removed for another reason: at the handler's request, or by an operator.
     Discarded,
     /// On the dead-letter shelf.
     DeadLettered,
@@ -72,22 +72,22 @@ pub enum End {
 pub struct PublishedMessage {
     /// The message.
     pub message: Message,
-    /// When it will be delivered, where it was published with a wait that is not over.
+    /// When it will be delivered, if it was published with a wait that is not over.
     pub due: Option<Duration>,
 }
 
 impl TestRun {
-    /// All messages that were sent or delivered, in that order.
+    /// Returns all messages that were sent or delivered, in that order.
     #[must_use]
     pub fn messages(&self) -> &[MessageRecord] {
         &self.messages
     }
 
-    /// What happened to the message of this id.
+    /// Returns what happened to the message with this id.
     ///
     /// # Panics
     ///
-    /// When there was none.
+    /// If there was no such message.
     #[must_use]
     #[track_caller]
     pub fn message(&self, id: &str) -> &MessageRecord {
@@ -97,8 +97,8 @@ impl TestRun {
         }
     }
 
-    /// What handlers published to this queue, and what else is in it; empty where nothing is. What the consumer itself consumes is
-    /// among the [`messages`](Self::messages).
+    /// Returns the messages in this queue, which handlers published; empty if there are none. For the consumer's own queue, use
+    /// [`messages`](Self::messages).
     #[must_use]
     pub fn published(&self, queue: &str) -> &[PublishedMessage] {
         self.published.get(queue).map_or(&[], Vec::as_slice)
@@ -106,13 +106,13 @@ impl TestRun {
 }
 
 impl MessageRecord {
-    /// What redrive wrote on the message when it failed: reason, error, counts, past failures.
+    /// Returns what redrive wrote on the message when it failed: reason, error, counts, past failures.
     #[must_use]
     pub fn history(&self) -> FailureHistory {
         FailureHistory::read(&self.message)
     }
 
-    /// Why the message is where it is, if it failed.
+    /// Returns why the message is where it is, if it failed.
     pub(crate) fn reason(&self) -> Option<Reason> {
         matches!(self.end, End::DeadLettered | End::Parked).then(|| self.history().reason).flatten()
     }
@@ -134,13 +134,13 @@ impl AttemptRecord {
         self.message.id().unwrap_or_default()
     }
 
-    /// What the error said, if the attempt failed: redacted, as redrive writes it on the message.
+    /// Returns the text of the error if the attempt failed: redacted, as redrive writes it on the message.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.disposition.as_ref()?.failure().map(Failure::text)
     }
 
-    /// When the next attempt is due, if there is to be one.
+    /// Returns when the next attempt is due, if there is one.
     #[must_use]
     pub fn next_at(&self) -> Option<Duration> {
         match self.disposition {

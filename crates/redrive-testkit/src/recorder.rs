@@ -1,4 +1,4 @@
-//! Watches a consumer, and keeps what it did.
+//! Records what a consumer did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::record::AttemptRecord;
 
-/// Watches a consumer. Clones share what was seen.
+/// Observes a consumer. Clones share the records.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     shared: Arc<Shared>,
@@ -24,7 +24,7 @@ struct Shared {
 
 /// One delivery.
 struct Entry {
-    /// Of the copy that was delivered: two copies of one message have two numbers.
+    /// Number of the delivered copy: two copies of one message have different numbers.
     number: Option<u64>,
     attempt: AttemptRecord,
 }
@@ -40,22 +40,22 @@ impl Recorder {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Is told about everything that happens.
+    /// Returns the signal that every event notifies.
     pub(crate) fn changed(&self) -> &Notify {
         &self.shared.changed
     }
 
-    /// True once the transport has accepted the consumer's configuration.
+    /// Returns true once the transport has accepted the consumer's configuration.
     pub(crate) fn has_started(&self) -> bool {
         self.shared.started.load(Ordering::Relaxed)
     }
 
-    /// How many deliveries there were.
+    /// Returns the number of deliveries.
     pub(crate) fn deliveries(&self) -> usize {
         self.attempts().len()
     }
 
-    /// What became of every delivery, in the order of their arrival.
+    /// Returns the result of every delivery, in the order of their arrival.
     pub(crate) fn records(&self) -> Vec<AttemptRecord> {
         self.attempts().iter().map(|entry| entry.attempt.clone()).collect()
     }
@@ -75,7 +75,7 @@ impl Recorder {
 
     fn settled(&self, delivery: &Delivery, disposition: &Disposition) {
         self.update(delivery, |entry| {
-            // What was carried out can be less than what was decided.
+            // The settlement may do less than was decided.
             entry.attempt.disposition = Some(disposition.clone());
             entry.attempt.not_settled = None;
         });
@@ -86,7 +86,7 @@ impl Recorder {
         let is_meant = |entry: &&mut Entry| {
             entry.number == delivery.broker_number() && entry.attempt.id() == delivery.id()
         };
-        // The last one: what was given back comes again as the same copy.
+        // Searches from the end: a delivery that was given back comes again as the same copy.
         if let Some(entry) = attempts.iter_mut().rev().find(is_meant) {
             change(entry);
         }

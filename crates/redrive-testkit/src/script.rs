@@ -1,4 +1,4 @@
-//! Failures on purpose, before the handler.
+//! Deliberate failures before the handler.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use redrive_core::{BoxError, Delivery, Disposition, Handler, Needs, Outcome, Stages, into_box_error};
 use tokio::time::sleep;
 
-/// What happens to the first deliveries of a message, before the handler is called. Each message goes through the script by
-/// itself; after the last step the handler is called.
+/// What happens to the first deliveries of a message before the handler is called. Each message has its own position in the
+/// script; after the last step the handler is called.
 ///
 /// ```
 /// use redrive_core::{BoxError, Consumer, Message, secs};
@@ -38,7 +38,7 @@ use tokio::time::sleep;
 #[derive(Clone, Debug, Default)]
 #[must_use = "a script does nothing until it stands before a handler: `script.then(handler)`"]
 pub struct Script {
-    /// Each with how often.
+    /// Steps, each with a number of repetitions.
     steps: Vec<(usize, Step)>,
     only: Option<String>,
 }
@@ -54,12 +54,12 @@ enum Step {
 }
 
 impl Script {
-    /// A script without steps: every delivery goes to the handler.
+    /// Creates a script without steps: every delivery goes to the handler.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next `times` deliveries fail with this error, as if the handler had returned it. Layers and classifiers see its type.
+    /// Makes the next `times` deliveries fail with this error, as if the handler had returned it. Layers and classifiers see its type.
     pub fn fail<E: Into<BoxError> + 'static>(
         self,
         times: usize,
@@ -68,39 +68,39 @@ impl Script {
         self.add(times, Step::Fail(Arc::new(move || into_box_error(error()))))
     }
 
-    /// The next `times` deliveries panic with this message.
+    /// Makes the next `times` deliveries panic with this message.
     pub fn panic(self, times: usize, message: impl Into<String>) -> Self {
         self.add(times, Step::Panic(message.into()))
     }
 
-    /// The next `times` deliveries never end: for layers that limit the time, and for shutdowns.
+    /// Makes the next `times` deliveries never end: for layers with a timeout, and for shutdowns.
     pub fn hang(self, times: usize) -> Self {
         self.add(times, Step::Hang)
     }
 
-    /// The next `times` deliveries go to the handler after this long.
+    /// Passes the next `times` deliveries to the handler after this time.
     pub fn delay(self, times: usize, time: Duration) -> Self {
         self.add(times, Step::Delay(time))
     }
 
-    /// The next `times` deliveries are answered with this disposition, as if the handler had returned it.
+    /// Ends the next `times` deliveries with this disposition, as if the handler had returned it.
     pub fn answer(self, times: usize, disposition: Disposition) -> Self {
         self.add(times, Step::Answer(disposition))
     }
 
-    /// The next `times` deliveries go to the handler.
+    /// Passes the next `times` deliveries to the handler.
     pub fn pass(self, times: usize) -> Self {
         self.add(times, Step::Pass)
     }
 
-    /// Only for the message with this id; the others go to the handler.
+    /// Restricts the script to the message with this id; the others go to the handler.
     pub fn only(mut self, id: impl Into<String>) -> Self {
         self.only = Some(id.into());
         self
     }
 
-    /// The handler behind this script. It is a [`Handler`] with the same arguments, state and needs, and can stand behind another
-    /// script.
+    /// Puts the script before this handler. The result is a [`Handler`] with the same arguments, state and needs, and can be put
+    /// behind another script.
     pub fn then<H>(self, handler: H) -> Scripted<H> {
         Scripted { script: Arc::new(self), delivered: Arc::default(), handler }
     }
@@ -110,7 +110,7 @@ impl Script {
         self
     }
 
-    /// The step for a message that was delivered so often before.
+    /// Returns the step for a message that was delivered `before` times before.
     fn step(&self, mut before: usize) -> Step {
         for (times, step) in &self.steps {
             match before.checked_sub(*times) {
@@ -139,12 +139,12 @@ impl fmt::Debug for Step {
 #[derive(Clone, Debug)]
 pub struct Scripted<H> {
     script: Arc<Script>,
-    /// How often each message was delivered, by its id.
+    /// Number of deliveries of each message, by its id.
     delivered: Arc<Mutex<HashMap<String, usize>>>,
     handler: H,
 }
 
-/// Tells the compiler that this is a scripted handler, and around which function.
+/// Tells the compiler that this handler has a script, and which function is inside.
 #[derive(Debug)]
 pub struct ScriptedArgs<Args>(PhantomData<fn() -> Args>);
 
@@ -173,11 +173,11 @@ where
         match self.next_step(&delivery) {
             Step::Pass => Box::pin(self.handler.handle(delivery, state)),
             Step::Fail(error) => Box::pin(async move { Err(error()) }),
-            // Not `panic!`: the hook would print a backtrace of the kit.
+            // Not `panic!`: the hook would print a backtrace of the test kit.
             Step::Panic(message) => Box::pin(async move { resume_unwind(Box::new(message)) }),
             Step::Hang => Box::pin(std::future::pending()),
             Step::Delay(time) => {
-                // The state cannot be kept: the arguments are taken out of it now.
+                // The future cannot borrow the state, so the arguments are extracted now.
                 let handling = self.handler.handle(delivery, state);
                 Box::pin(async move {
                     sleep(time).await;

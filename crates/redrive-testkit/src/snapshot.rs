@@ -1,4 +1,4 @@
-//! From what was seen and what the broker has to what happened.
+//! Combines the records of the consumer with the content of the broker.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -8,16 +8,16 @@ use redrive_memory::{MemoryBroker, QueuedMessage};
 
 use crate::record::{AttemptRecord, End, MessageRecord, PublishedMessage, TestRun};
 
-/// A queue, now.
+/// The current content of a queue.
 pub(crate) struct Snapshot<'a> {
     pub(crate) broker: &'a MemoryBroker,
     pub(crate) queue: &'a str,
-    /// Times count from here.
+    /// Times are measured from here.
     pub(crate) began: SystemTime,
 }
 
 impl Snapshot<'_> {
-    /// What happened to these messages, and to what else was delivered.
+    /// Returns what happened to these messages, and to all others that were delivered.
     pub(crate) fn record(&self, sent: &[Message], mut attempts: Vec<AttemptRecord>) -> TestRun {
         let places = self.places();
         let mut messages = Vec::new();
@@ -37,7 +37,7 @@ impl Snapshot<'_> {
         TestRun { messages, published: self.published() }
     }
 
-    /// Where the broker has messages of the queue. Of several with one id, the first here counts.
+    /// Returns where the broker has messages of the queue. Of several with one id, the first counts.
     fn places(&self) -> Vec<(End, Message)> {
         let shelf =
             |shelf, end| self.broker.shelf(self.queue, shelf).into_iter().map(move |message| (end, message));

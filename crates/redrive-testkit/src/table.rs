@@ -1,4 +1,4 @@
-//! A run as a table, for people who look at a failed test.
+//! Prints a run as a table, for people who read a failed test.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use redrive_core::{Disposition, Reason};
 use crate::record::{AttemptRecord, End, MessageRecord, TestRun};
 
 const HEAD: [&str; 5] = ["message", "attempt", "at", "ended with", "next at"];
-/// How many messages, and how many attempts of each, are shown.
+/// Maximum number of messages, and of attempts of each, in the table.
 const MAX_MESSAGES: usize = 20;
 const MAX_ATTEMPTS: usize = 12;
-/// How many characters of an error are shown.
+/// Maximum number of characters of an error.
 const MAX_ERROR: usize = 100;
 
 type Row = [String; 5];
@@ -22,7 +22,7 @@ impl fmt::Display for TestRun {
     }
 }
 
-/// A run as a table; what is asked about is always shown.
+/// A run as a table, which always shows the message of the failed assertion.
 pub(crate) struct Table<'a>(pub(crate) &'a TestRun, pub(crate) &'a MessageRecord);
 
 impl fmt::Display for Table<'_> {
@@ -100,12 +100,12 @@ fn decided(disposition: &Disposition) -> String {
     }
 }
 
-/// Where a message is, in words.
+/// Returns where a message is, in words.
 pub(crate) fn end_of(message: &MessageRecord) -> String {
     end(message.end, message.reason().as_ref())
 }
 
-/// The same for one that is expected there.
+/// Returns the same words for an expected end.
 pub(crate) fn end(end: End, reason: Option<&Reason>) -> String {
     let because = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     match end {
@@ -119,7 +119,7 @@ pub(crate) fn end(end: End, reason: Option<&Reason>) -> String {
     }
 }
 
-/// A time of a run, to the millisecond.
+/// Formats a time of a run, in milliseconds.
 pub(crate) fn time(time: Duration) -> String {
     humantime::format_duration(Duration::from_millis(time.as_millis() as u64)).to_string()
 }

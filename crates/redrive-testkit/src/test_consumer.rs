@@ -15,9 +15,9 @@ use crate::record::TestRun;
 use crate::recorder::Recorder;
 use crate::snapshot::Snapshot;
 
-/// Runs a consumer on the in-process broker and on virtual time, until every message has ended, and says what happened.
+/// Runs a consumer on the in-process broker and on virtual time until every message has ended, and returns what happened.
 ///
-/// It takes the function that makes the consumer. A service whose function is generic over the transport is tested as it is:
+/// It takes a function that creates the consumer. If a service's function is generic over the transport, it can be tested unchanged:
 ///
 /// ```
 /// use redrive_core::{BoxError, Consumer, Exponential, Message, Runner, Transport, secs};
@@ -41,22 +41,22 @@ use crate::snapshot::Snapshot;
 ///
 /// # Time
 ///
-/// The first run pauses tokio's clock, which then jumps to the next moment at which something is due. It needs a runtime with one
-/// thread, which `#[tokio::test]` makes by default. What waits for the outside, for example for a socket, does not fit: the clock
-/// goes on meanwhile.
+/// The first run pauses tokio's clock, which then jumps to the next moment at which something is due. This needs a runtime with one
+/// thread, the default of `#[tokio::test]`. A handler must not wait for anything outside, such as a socket: the clock goes on
+/// meanwhile.
 #[must_use = "nothing is handled until it is run"]
 pub struct TestConsumer {
     broker: MemoryBroker,
     publisher: Publisher,
     limit: Duration,
     max_deliveries: usize,
-    /// Until the first run.
+    /// Present until the first run.
     runner: Option<Runner<Memory>>,
-    /// From the first run on.
+    /// Present from the first run on.
     running: Option<Running>,
-    /// Not published yet, each with its wait.
+    /// Messages that are not published yet, each with its wait.
     pending: Vec<(Duration, Message)>,
-    /// Everything that was sent.
+    /// All messages that were sent.
     sent: Vec<Message>,
 }
 
@@ -67,22 +67,22 @@ struct Running {
 }
 
 impl TestConsumer {
-    /// The default of [`limit`](Self::limit): 30 days.
+    /// Default of [`limit`](Self::limit): 30 days.
     pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 86_400);
-    /// The default of [`max_deliveries`](Self::max_deliveries).
+    /// Default of [`max_deliveries`](Self::max_deliveries).
     pub const DEFAULT_MAX_DELIVERIES: usize = 10_000;
 
-    /// The consumer that `make` makes, on a queue with the name `test` of a broker of its own.
+    /// Creates a test of the consumer that `make` returns, on a queue named `test` of its own broker.
     pub fn new(make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
         Self::with(Memory::new("test"), make)
     }
 
-    /// The consumer that `make` makes on this transport: for another name of the queue, a broker with
-    /// [limits](redrive_memory::MemoryOptions), or one that is shared.
+    /// Creates a test of the consumer that `make` returns for this transport: for another queue name, a broker with
+    /// [limits](redrive_memory::MemoryOptions), or a shared broker.
     ///
     /// # Panics
     ///
-    /// When it consumes something else.
+    /// If the consumer consumes another queue.
     pub fn with(transport: Memory, make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
         let (broker, publisher) = (transport.broker().clone(), transport.publisher());
         let runner = make(transport);
@@ -103,20 +103,20 @@ impl TestConsumer {
         }
     }
 
-    /// For how long a [run](Self::run) may go on, in virtual time. Default: [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
+    /// Sets how long a [run](Self::run) may take, in virtual time. Default: [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
     pub fn limit(mut self, time: Duration) -> Self {
         self.limit = time;
         self
     }
 
-    /// How many deliveries there may be in all. It ends a handler that has its message come again for ever at once, for which no
-    /// time passes. Default: [`DEFAULT_MAX_DELIVERIES`](Self::DEFAULT_MAX_DELIVERIES).
+    /// Sets the maximum number of deliveries in all runs. It stops a handler whose message comes again at once forever, so that no time
+    /// passes. Default: [`DEFAULT_MAX_DELIVERIES`](Self::DEFAULT_MAX_DELIVERIES).
     pub fn max_deliveries(mut self, deliveries: usize) -> Self {
         self.max_deliveries = deliveries;
         self
     }
 
-    /// Sends a message when the next run begins. One without an id gets `message-1`, `message-2`, and so on.
+    /// Sends a message when the next run begins. A message without an id gets `message-1`, `message-2`, and so on.
     pub fn send(&mut self, message: Message) -> &mut Self {
         self.send_after(Duration::ZERO, message)
     }
@@ -129,7 +129,7 @@ impl TestConsumer {
         self
     }
 
-    /// Sends a message that is delivered after this long.
+    /// Sends a message that is delivered after this wait.
     pub fn send_after(&mut self, wait: Duration, mut message: Message) -> &mut Self {
         if message.id().is_none() {
             message = message.with_id(format!("message-{}", self.sent.len() + 1));
@@ -139,19 +139,19 @@ impl TestConsumer {
         self
     }
 
-    /// The broker: to look at, and to break.
+    /// Returns the broker, to inspect it or to make it fail.
     #[must_use]
     pub fn broker(&self) -> &MemoryBroker {
         &self.broker
     }
 
-    /// Runs until no message waits and none is in flight. The consumer stays there for another run, with what was sent or
-    /// [redriven](Self::redrive) in between; it ends when this is dropped.
+    /// Runs until no message waits and none is in flight. The consumer stays for another run of messages that are sent or
+    /// [redriven](Self::redrive) in between; it ends when this value is dropped.
     ///
     /// # Panics
     ///
-    /// When the consumer does not start or ends, when the run goes on beyond its [limit](Self::limit) or has more deliveries than
-    /// [allowed](Self::max_deliveries), and on a runtime with several threads.
+    /// If the consumer does not start, or ends; if the run exceeds its [limit](Self::limit) or has more deliveries than
+    /// [allowed](Self::max_deliveries); on a runtime with several threads.
     pub async fn run(&mut self) -> TestRun {
         if !self.proceed(self.limit).await {
             let (limit, run) = (humantime::format_duration(self.limit), self.record());
@@ -163,7 +163,7 @@ impl TestConsumer {
         self.record()
     }
 
-    /// Runs as [`run`](Self::run), but for this long at most, in virtual time. Messages may still wait then.
+    /// Runs as [`run`](Self::run), but at most for this virtual time. Messages may still wait then.
     ///
     /// # Panics
     ///
@@ -173,11 +173,11 @@ impl TestConsumer {
         self.record()
     }
 
-    /// Sends the message of this id from its shelf back to the consumer, as an operator does; the next run handles it.
+    /// Sends the message with this id from its shelf back to the consumer, as an operator does; the next run handles it.
     ///
     /// # Panics
     ///
-    /// When it is on no shelf.
+    /// If it is on no shelf.
     pub async fn redrive(&mut self, id: &str) -> &mut Self {
         let shelves = self.broker.shelves(self.publisher.destination());
         for shelf in [Shelf::DeadLetter, Shelf::Parking] {
@@ -194,7 +194,7 @@ impl TestConsumer {
         panic!("{id}: on no shelf, so it cannot be redriven\n\n{}", self.record());
     }
 
-    /// True when all messages have ended, false when the time was over first.
+    /// Returns true when all messages have ended, or false if the time is over first.
     async fn proceed(&mut self, time: Duration) -> bool {
         let went_on = self.go_on(time).await;
         went_on.unwrap_or_else(|why| panic!("{why}\n\n{}", self.record()))
@@ -211,7 +211,7 @@ impl TestConsumer {
         let running = self.running.as_mut().expect("it was started just now");
         let mut over = pin!(sleep(time));
         loop {
-            // Listening begins before looking, so that no change falls in between.
+            // Subscribes before checking, so that no change is missed.
             let mut changed = pin!(running.recorder.changed().notified());
             changed.as_mut().enable();
             if running.recorder.has_started() && self.broker.depth(queue) == 0 {
@@ -266,7 +266,7 @@ impl Drop for Running {
     }
 }
 
-/// A clock that is paused shows the same time twice; one that runs is paused.
+/// Pauses the clock unless it is paused already: a paused clock shows the same time twice.
 fn pause_time() {
     let (virtual_now, real) = (Instant::now(), std::time::Instant::now());
     while real.elapsed() < Duration::from_micros(10) {

@@ -1,4 +1,4 @@
-//! The kit for tests of consumers: what it does, and what it says where something else happened than expected.
+//! The test kit for consumers: what it does, and the text of its failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn retried<A: 'static>(orders: Memory, handler: impl Handler<A, ()>) -> Runner<M
     Consumer::new(orders).with_dead_letter_backoff([secs(1), secs(10), mins(1)]).handler(handler)
 }
 
-/// A consumer whose handler stands behind this script.
+/// Creates a consumer with this script before its handler.
 fn scripted(script: Script) -> TestConsumer {
     TestConsumer::new(|orders| retried(orders, script.then(ship)))
 }
@@ -33,13 +33,13 @@ fn carrier_down(times: usize) -> Script {
     Script::new().fail(times, || "the carrier does not answer")
 }
 
-/// What a failing assertion says.
+/// Returns the text of a failing assertion.
 fn said<T>(assertion: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| drop(assertion()))).expect_err("it must fail");
     *panic.downcast::<String>().expect("a text")
 }
 
-/// The first line of it.
+/// Returns its first line.
 fn complaint<T>(assertion: impl FnOnce() -> T) -> String {
     said(assertion).lines().next().expect("a line").to_owned()
 }
@@ -332,7 +332,7 @@ mod scripts {
 mod complaints {
     use super::*;
 
-    /// The whole text once, as a person sees it.
+    /// Compares the whole text once, as a person sees it.
     #[tokio::test(start_paused = true)]
     async fn a_failed_assertion_shows_the_whole_run() {
         let only = Script::new().only("order-1").fail(2, || "the carrier does not answer");
@@ -408,7 +408,7 @@ order-2  1        0s   ack
         );
     }
 
-    /// What the task of a run panics with.
+    /// Returns the panic message of the task.
     async fn why_it_panics(run: impl Future<Output = ()> + Send + 'static) -> String {
         let ended = tokio::spawn(run).await;
         *ended.expect_err("it must panic").into_panic().downcast::<String>().expect("a text")

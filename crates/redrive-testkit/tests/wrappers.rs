@@ -1,5 +1,5 @@
-//! The faulty transport fails as it was told, the losing one loses what it is told to, and the recording one misses nothing;
-//! without faults all keep the contract of the transport inside.
+//! The faulty transport fails as configured, the losing one loses what it should, and the recording one records everything.
+//! Without faults, all fulfil the contract of the inner transport.
 
 use redrive_core::{
     BoxError, Delivery, Message, Needs, Settlement, Shelf, Shelves, TransportError, TransportErrorKind,
@@ -97,7 +97,7 @@ async fn a_settlement_lost_after_leaves_the_message_and_its_copy() {
     let lost = transport.settle(received.receipt, settlement).await.unwrap_err();
     assert_eq!(lost.error.kind(), TransportErrorKind::Lost);
     assert_eq!(transport.inner().broker().shelf("orders", Shelf::DeadLetter).len(), 1);
-    // The original comes again, also after its receipt was dropped.
+    // The original comes again, even after its receipt was dropped.
     drop(transport.receive().await.unwrap().unwrap());
     let again = transport.receive().await.unwrap().unwrap();
     assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 3));

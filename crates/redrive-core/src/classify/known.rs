@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::ErrorClass;
 
 impl ErrorClass {
-    /// Returns the class of an `io::Error`, by its kind: for [`ByType::classed`](super::ByType::classed). `None`: the kind has no class,
-    /// and the cause decides.
+    /// Returns the class of an `io::Error` by its kind, for [`ByType::classed`](super::ByType::classed). `None`: the kind has no
+    /// class, and the cause decides.
     ///
     /// Transient: failed connections, timeouts, and resources that are exhausted now (storage, memory, a busy resource). Permanent:
     /// what does not exist, is not allowed or is not valid.

@@ -72,9 +72,9 @@ impl ConsumerHandle {
         self.health.borrow().at(Instant::now())
     }
 
-    /// Waits until the health differs from what it was when this was first polled, and returns the new one. Cancel safe. Waits forever
-    /// once the consumer has ended. It misses a change between a look at the [health](Self::health) and this call: to wait for a
-    /// certain health, use [`wait_for_health`](Self::wait_for_health).
+    /// Waits until the health differs from what it was at the first poll, and returns the new one. Cancel safe. Waits forever once
+    /// the consumer has ended. It misses a change between a call of [`health`](Self::health) and this one: to wait for a certain
+    /// health, use [`wait_for_health`](Self::wait_for_health).
     pub async fn health_changed(&self) -> Health {
         let mut health = self.health.clone();
         health.mark_unchanged();
@@ -84,8 +84,8 @@ impl ConsumerHandle {
         self.health()
     }
 
-    /// Waits until the health is `wanted`, and answers it: at once where it is already. Cancel safe. It waits for ever where the
-    /// consumer ends otherwise.
+    /// Waits until the health is `wanted`, and returns it: at once if it already is. Cancel safe. Waits forever if the consumer ends
+    /// in another way.
     ///
     /// ```
     /// # async fn example(consumer: redrive_core::ConsumerHandle) {

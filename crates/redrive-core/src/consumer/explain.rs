@@ -30,24 +30,24 @@ impl<T: Transport> Runner<T> {
         self.explain_message(&Message::new("").with_id("example"))
     }
 
-    /// The same for this message: where stages of the service look at its headers or properties.
+    /// Explains this message, for stages of the service that use its headers or properties.
     #[must_use]
     pub fn explain_message(&self, message: &Message) -> RetryPlan {
         self.plan(message, &self.transport.outline(&self.settings.needs), false)
     }
 
-    /// Compares what this consumer needs with what is at the broker, and returns its [plan](Self::explain) with all that is
-    /// wrong, doubtful, or could not be found out. Changes nothing at the broker: nothing is declared, published or received.
-    /// The consumer can be run afterwards, and looks at all of it again.
+    /// Compares what this consumer needs with the broker, and returns its [plan](Self::explain) with everything that is wrong,
+    /// doubtful, or could not be checked. Changes nothing at the broker: nothing is declared, published or received. The consumer
+    /// can be run afterwards, and checks everything again.
     ///
-    /// What [starts](RetryPlan::starts) here may still be refused when it is run: somebody may change the broker in between, and
-    /// what a preflight cannot find out is among its findings.
+    /// A consumer that [starts](RetryPlan::starts) according to the plan may still be refused when it runs: the broker may change in
+    /// between, and the findings name what could not be checked.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked. What it would refuse is no error, but a finding.
+    /// If the broker cannot be asked. What it would refuse is a finding, not an error.
     pub async fn preflight(&self) -> Result<RetryPlan, ConsumerError> {
         let answer = self.transport.preflight(&self.settings.needs).await;
         let outline =
@@ -80,6 +80,7 @@ fn unseen(layers: usize) -> Option<Finding> {
         _ => &format!("{layers} layers are no stages, and are"),
     };
     Some(Finding::unchecked(format!(
-        "{are} left out of this plan: an error of it goes the way of its class, and what it decides itself (a          `tower::ServiceBuilder` with retries) is not shown; add stages with `stage` or `with_dead_letter_backoff`"
+        "{are} left out of this plan: its errors are treated by their class, and its own decisions (a \
+         `tower::ServiceBuilder` with retries) are not shown; add stages with `stage` or `with_dead_letter_backoff`"
     )))
 }

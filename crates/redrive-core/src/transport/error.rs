@@ -1,4 +1,4 @@
-//! Why a transport could not do what was asked.
+//! Errors of a transport.
 
 use std::error::Error;
 use std::fmt;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum OpenError {
     /// The broker cannot honour the [needs](crate::Needs): one sentence each, with what to do. Nothing was declared for
-    /// them, as far as the broker told before that.
+    /// them that could be known before.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
-    /// It failed for another reason.
+    /// Any other error.
     #[error(transparent)]
     Failed(#[from] TransportError),
 }
 
 impl OpenError {
-    /// What kind of error this is; a refusal is [`Unsupported`](TransportErrorKind::Unsupported).
+    /// Returns the kind of this error; a refusal is [`Unsupported`](TransportErrorKind::Unsupported).
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
         match self {
@@ -28,8 +28,7 @@ impl OpenError {
     }
 }
 
-/// Why a transport could not do what was asked: what was tried, on what, and what to do next. Never
-/// contains a password. A clone shares the source.
+/// An error of a transport: what was tried, on what, and what to do next. Never contains a password. Clones share the source.
 #[derive(Clone, Debug)]
 pub struct TransportError {
     kind: TransportErrorKind,
@@ -38,13 +37,13 @@ pub struct TransportError {
 }
 
 impl TransportError {
-    /// An error of this kind; `message` says what was tried, on what, and what to do next.
+    /// Creates an error of this kind; `message` says what was tried, on what, and what to do next.
     #[must_use]
     pub fn new(kind: TransportErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// The transport of this queue was opened before: it has one receiver.
+    /// Creates the error for a transport that is opened a second time: it has one receiver.
     #[must_use]
     pub fn opened_before(queue: &str) -> Self {
         let message =
@@ -52,14 +51,14 @@ impl TransportError {
         Self::new(TransportErrorKind::Other, message)
     }
 
-    /// The same error with the one that caused it.
+    /// Adds the error that caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<crate::BoxError>) -> Self {
         self.source = Some(source.into().into());
         self
     }
 
-    /// What kind of error this is.
+    /// Returns the kind of this error.
     #[must_use]
     pub fn kind(&self) -> TransportErrorKind {
         self.kind
@@ -73,76 +72,77 @@ impl fmt::Display for TransportError {
 }
 
 impl Error for TransportError {
-    // Not derived: the derive would answer the `Arc`, which nobody can downcast to the error inside.
+    // Not derived: the derive would return the `Arc`, which cannot be downcast to the error inside.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
     }
 }
 
-/// The kinds of [`TransportError`], as far as callers act on them.
+/// The kinds of [`TransportError`] that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
     /// The broker does not answer. Trying again later may help.
     Unreachable,
-    /// The broker refuses the credentials, or the right to do this.
+    /// The broker refuses the credentials or the permission.
     Unauthorized,
-    /// Something else stands under a name that is needed, or it is missing.
+    /// A name that is needed is missing, or belongs to something else.
     Topology,
-    /// The configuration asks for what this broker cannot do.
+    /// The broker cannot do what the configuration asks for.
     Unsupported,
-    /// The copy was not stored: target missing, or no confirmation in time. The consumer pauses its intake and tries
-    /// again.
+    /// The copy was not stored: its target is missing, or no confirmation came in time. The consumer pauses its intake and
+    /// tries again.
     NotStored,
-    /// The copy was not stored: its target has no room. Where it was to come back, the consumer keeps the delivery in flight,
-    /// goes on with others, which makes room, and handles it again when its wait is over.
+    /// The copy was not stored: its target is full. If the copy was to come back to this consumer, the consumer keeps the delivery
+    /// in flight, handles others, which makes room, and handles this one again when its wait is over.
     Full,
-    /// The copy will never be stored as it is: too large for the broker.
+    /// The copy can never be stored: it is too large for the broker.
     TooLarge,
-    /// The delivery is no longer ours to settle; it comes again.
+    /// The delivery is no longer in flight; it comes again.
     Lost,
-    /// What was named is not there any more: an entry of a shelf, by its handle.
+    /// The entry of a shelf that the handle names no longer exists.
     NotFound,
     /// The transport was closed.
     Closed,
-    /// Anything else.
+    /// Any other kind.
     Other,
 }
 
-/// Why a delivery was not settled. A transport makes one with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
+/// The delivery was not settled. A transport creates this error with [`lost`](Self::lost), [`lost_after_copy`](Self::lost_after_copy)
 /// or [`held`](Self::held).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SettleError<R> {
     /// What happened.
     pub error: TransportError,
-    /// The right to settle the delivery, when it is still in flight. Dropping it gives the delivery back.
+    /// The right to settle the delivery, if it is still in flight. Dropping it gives the delivery back.
     pub receipt: Option<R>,
-    /// True when the copy is known to be stored, and only the removal of the original is in doubt. When the original
-    /// comes again it must not be copied again.
+    /// True if the copy is known to be stored, and only the removal of the original is in doubt. If the original comes again,
+    /// it must not be copied again.
     pub copy_stored: bool,
 }
 
 impl<R> SettleError<R> {
-    /// The delivery is no longer in flight.
+    /// Creates the error for a delivery that is no longer in flight.
     #[must_use]
     pub fn lost(error: TransportError) -> Self {
         Self { error, receipt: None, copy_stored: false }
     }
 
-    /// The delivery is no longer in flight, but its copy is stored: only the removal of the original is in doubt.
+    /// Creates the error for a delivery that is no longer in flight although its copy is stored: only the removal of the original is
+    /// in doubt.
     #[must_use]
     pub fn lost_after_copy(error: TransportError) -> Self {
         Self { error, receipt: None, copy_stored: true }
     }
 
-    /// The delivery is still in flight: its settlement can be tried again.
+    /// Creates the error for a delivery that is still in flight: its settlement can be tried again.
     #[must_use]
     pub fn held(error: TransportError, receipt: R) -> Self {
         Self { error, receipt: Some(receipt), copy_stored: false }
     }
 
-    /// The same error with another receipt, where there is one: for a transport that wraps another one's receipts.
+    /// Converts the receipt, for a transport that wraps another one's receipts.
     #[must_use]
     pub fn map_receipt<Other>(self, wrap: impl FnOnce(R) -> Other) -> SettleError<Other> {
         SettleError { error: self.error, receipt: self.receipt.map(wrap), copy_stored: self.copy_stored }

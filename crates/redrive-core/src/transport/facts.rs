@@ -1,4 +1,4 @@
-//! What a broker can do, as it is configured.
+//! What a broker can do with its current configuration.
 
 use std::fmt;
 use std::ptr::fn_addr_eq;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::in_place::InPlace;
 use crate::message::Message;
 
-/// What is known of a broker and of the queue that is consumed: the answer of
-/// [`Transport::open`](super::Transport::open), and of [`Signal::FactsChanged`](super::Signal::FactsChanged) later.
+/// What is known of a broker and of the consumed queue. [`Transport::open`](super::Transport::open) returns it, and
+/// [`Signal::FactsChanged`](super::Signal::FactsChanged) reports changes.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
@@ -18,12 +18,12 @@ pub struct Facts {
     pub delays: Delays,
     /// What it counts.
     pub counting: Counting,
-    /// What is too much for it.
+    /// Its limits.
     pub limits: Limits,
-    /// Whether it moves messages onto the dead-letter shelf itself. The plan of a settlement acts on it.
+    /// Whether it moves messages to the dead-letter shelf itself. The plan of a settlement uses it.
     pub dead_letter: NativeDeadLetter,
-    /// Whether the transport asks for messages by requests that wait ([`Needs::max_wait_time`](crate::Needs::max_wait_time)), instead
-    /// of having them pushed.
+    /// True if the transport polls: it requests messages, and the requests wait
+    /// ([`Needs::max_wait_time`](crate::Needs::max_wait_time)). False if the broker pushes them.
     pub polls: bool,
 }
 
@@ -33,14 +33,13 @@ pub struct Facts {
 pub struct Delays {
     /// The longest wait; `None`: any. The preflight refuses a policy that asks for a longer one.
     pub longest: Option<Duration>,
-    /// The waits of one hop, shortest first; a wait in between takes the next longer one. The plan of a settlement makes longer
-    /// waits of several hops, so that none is cut short. `None`: any.
+    /// The waits of one hop, shortest first; a wait in between takes the next longer one. `None`: any. The plan of a settlement
+    /// splits longer waits into several hops, so that none is cut short.
     pub hop_durations: Option<Vec<Duration>>,
-    /// What the broker does about retries by itself, without copies; `None`: every retry is a copy. The plan of a settlement
-    /// acts on it.
+    /// How the broker retries without copies; `None`: every retry is a copy. The plan of a settlement uses it.
     pub in_place: Option<InPlace>,
-    /// Whether a copy that was stored to come back after a wait is never lost, even when the broker crashes just as it
-    /// comes back. Where it may be, the consumer handles a delivery that comes again, although its copy was stored.
+    /// True if a copy that waits is never lost, even if the broker crashes at the moment when it comes back. If false, the
+    /// consumer handles a delivery that comes again although its copy was stored.
     pub survive_crashes: bool,
 }
 
@@ -48,45 +47,45 @@ pub struct Delays {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counting {
-    /// Whether it counts how often it handed a message out. Without it the consumer finds no suspects by count.
+    /// True if it counts how often it handed a message out. Without this count the consumer finds no suspects by count.
     pub deliveries: bool,
-    /// Whether giving a delivery back raises that count. From the second delivery on the plan of a settlement then gives back by
-    /// a copy that comes back at once; the first time it plans a release.
+    /// True if giving a delivery back raises that count. From the second delivery on, the plan of a settlement then gives back
+    /// with a copy that comes back at once; the first time it plans a release.
     pub releases: bool,
 }
 
-/// What is too much for a broker.
+/// Limits of a broker.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// After how many deliveries the broker itself takes a message away; `None`: never, or not known. The layers turn a message
-    /// away before that.
+    /// Number of deliveries after which the broker itself removes a message; `None`: never, or not known. The layers reject a
+    /// message before that.
     pub deliveries: Option<u32>,
-    /// How many deliveries the transport may have in flight, where it takes more than [`Needs::prefetch`](crate::Needs::prefetch)
-    /// by itself; `None`: never more than that. The consumer remembers as many.
+    /// Maximum number of deliveries in flight, if the transport takes more than [`Needs::prefetch`](crate::Needs::prefetch) by
+    /// itself; `None`: never more than that. The consumer remembers as many.
     pub in_flight: Option<u32>,
-    /// After how long the broker takes back a delivery that is not settled; `None`: never, or not known, or the transport asks
-    /// for more time by itself. The consumer warns of handlers that may take longer.
+    /// Time after which the broker takes back an unsettled delivery; `None`: never, or not known, or the transport extends it by
+    /// itself. The consumer warns of handlers that may take longer.
     pub hold: Option<Duration>,
-    /// How large properties and headers of a copy may be; `None`: any size. The plan of a settlement leaves out of the history
-    /// what does not fit.
+    /// Maximum size of properties and headers of a copy; `None`: no limit. The plan of a settlement drops from the history what
+    /// does not fit.
     pub headers: Option<HeaderLimit>,
 }
 
-/// Whether a broker moves messages onto the dead-letter shelf itself ([`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter)),
-/// without a copy and hence without their history.
+/// Whether a broker moves messages to the dead-letter shelf itself ([`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter)),
+/// without a copy and therefore without their history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NativeDeadLetter {
-    /// It does not, or not onto the shelf.
+    /// It does not, or not to the shelf.
     No,
-    /// It does, and is asked to only for what cannot be copied.
+    /// It does; used only for messages that cannot be copied.
     LastResort,
-    /// It does, and is asked to for all that is dead-lettered.
+    /// It does; used for all dead-lettered messages.
     Preferred,
 }
 
-/// How large properties and headers of a copy may be, as this transport writes them.
+/// Maximum size of properties and headers of a copy, as this transport writes them.
 #[derive(Clone, Copy)]
 pub struct HeaderLimit {
     bytes: usize,
@@ -94,7 +93,7 @@ pub struct HeaderLimit {
 }
 
 impl Facts {
-    /// The facts of a broker without limits: a start to change from. It delays a copy for any time and does not lose it, counts
+    /// Creates the facts of a broker without limits, to start from. It delays a copy for any time and does not lose it, counts
     /// deliveries and not releases, dead-letters nothing by itself, and pushes deliveries.
     ///
     /// ```
@@ -117,7 +116,7 @@ impl Facts {
 }
 
 impl NativeDeadLetter {
-    /// Whether [`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter) reaches the dead-letter shelf.
+    /// Returns true if [`Settlement::NativeDeadLetter`](crate::Settlement::NativeDeadLetter) reaches the dead-letter shelf.
     #[must_use]
     pub fn is_possible(self) -> bool {
         self != Self::No
@@ -125,7 +124,8 @@ impl NativeDeadLetter {
 }
 
 impl HeaderLimit {
-    /// This many bytes, as `measure` counts them. Where the broker limits headers and body together, it counts both.
+    /// Creates a limit of this many bytes, as `measure` counts them. If the broker limits headers and body together, `measure` counts
+    /// both.
     #[must_use]
     pub fn new(bytes: usize, measure: fn(&Message) -> usize) -> Self {
         Self { bytes, measure }
@@ -137,7 +137,7 @@ impl HeaderLimit {
         self.bytes
     }
 
-    /// Whether properties and headers of this message keep to the limit.
+    /// Returns true if properties and headers of this message are within the limit.
     #[must_use]
     pub fn has_room_for(&self, message: &Message) -> bool {
         (self.measure)(message) <= self.bytes

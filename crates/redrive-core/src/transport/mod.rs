@@ -1,4 +1,4 @@
-//! What a broker must be able to do: the contract between the consumer and a transport.
+//! The contract between the consumer and a transport.
 
 mod error;
 mod facts;
@@ -22,83 +22,81 @@ pub use outline::{Finding, Outline, Rest, Severity};
 pub use signals::{Signal, Signals};
 pub use unconnected::{NoReceiver, Unconnected};
 
-/// A broker, as the consumer sees it. A transport decides nothing; what must be done arrives complete, in a
-/// [`Settlement`].
+/// A broker, as the consumer sees it. A transport decides nothing: a [`Settlement`] tells it completely what to do.
 ///
-/// The contract stands clause by clause in the suite of `redrive-testkit`; how to write a transport is told in
-/// [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md).
+/// The suite in `redrive-testkit` tests every clause of the contract;
+/// [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) explains how to write one.
 ///
-/// # Life
+/// # Life cycle
 ///
-/// 1. [`open`](Self::open), once: it connects, refuses what the broker cannot honour, prepares the queues, and gives the
+/// 1. [`open`](Self::open), once: connects, refuses what the broker cannot honour, prepares the queues, and returns the
 ///    [`Receiver`] and the [`Facts`]. Before that nothing can be received: there is no receiver.
-/// 2. [`Receiver::set_limit`] with more than 0: deliveries come. 0 stops them, and more than 0 brings them again, any
+/// 2. [`Receiver::set_limit`] with more than 0: deliveries come. 0 stops them, and more than 0 starts them again, any
 ///    number of times. [`Receiver::receive`] and [`Receiver::settle`] are called any number of times, from any task.
-/// 3. [`close`](Self::close), at the end: the receiver has nothing more to give.
+/// 3. [`close`](Self::close), at the end: after it, the receiver returns no more deliveries.
 ///
 /// A transport repairs an interruption (broker restarted, connection lost) itself, with backoff and jitter: `receive` waits
-/// until it is over. Deliveries in flight at that moment come again, and settling them answers
+/// until it is over. Deliveries in flight at that moment come again, and settling them returns
 /// [`TransportErrorKind::Lost`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `Transport`",
     note = "use one of redrive's transports (`Memory`, `RabbitMq`, …), connected: did you forget `.await?`"
 )]
 pub trait Transport: Send + Sync + 'static {
-    /// What [`open`](Self::open) gives.
+    /// The receiver that [`open`](Self::open) returns.
     type Receiver: Receiver;
 
-    /// The queue (or subscription) that is consumed: the name that deliveries have too
+    /// Returns the queue (or subscription) that is consumed. Deliveries carry the same name
     /// ([`Delivery::queue`]).
     fn queue(&self) -> &str;
 
-    /// Connects, compares `needs` with what the broker can do ([`Needs::check`]) and refuses what it cannot honour before
-    /// anything is declared, then declares or verifies the queues. Nothing is handed out before
+    /// Connects, compares `needs` with what the broker can do ([`Needs::check`]), and refuses what it cannot honour before
+    /// anything is declared. Then declares or verifies the queues. Nothing is handed out before
     /// [`set_limit`](Receiver::set_limit).
     ///
-    /// The [`Facts`] are what is known now. Whatever of them changes later, and all else that happens beside the
-    /// deliveries, goes to `signals`.
+    /// The [`Facts`] are what is known now. Later changes, and all other events that are not deliveries, go to `signals`.
     ///
-    /// It may be dropped before it is ready, when the consumer is asked to end during its start; [`close`](Self::close) follows.
+    /// The future may be dropped before it is ready, if the consumer is asked to end during its start; [`close`](Self::close)
+    /// follows.
     ///
-    /// A transport has one receiver: after an error `open` may be tried again, after a success it answers an error.
+    /// A transport has one receiver: after an error `open` may be called again; after a success it returns an error.
     ///
     /// # Errors
     ///
-    /// [`OpenError::Refused`] when the broker cannot honour the needs. [`OpenError::Failed`] when it cannot be reached,
-    /// refuses the credentials, or has something else under the names that are needed; and when the transport was opened
-    /// before, or closed.
+    /// [`OpenError::Refused`] if the broker cannot honour the needs. [`OpenError::Failed`] if it cannot be reached, refuses the
+    /// credentials, or has something else under the names that are needed; also if the transport was opened before, or closed.
     fn open(
         &self,
         needs: &Needs,
         signals: Signals,
     ) -> impl Future<Output = Result<(Self::Receiver, Facts), OpenError>> + Send;
 
-    /// Publishes to the queue that is consumed, or to its topic. Works before it is opened and beside the consumer, and answers
-    /// [`TransportErrorKind::Closed`] after [`close`](Self::close). Declares that queue at most, and what it cannot be without.
+    /// Returns a publisher to the consumed queue, or to its topic. It works before the transport is opened and beside the
+    /// consumer, and returns [`TransportErrorKind::Closed`] after [`close`](Self::close). It declares at most that queue and what
+    /// the queue requires.
     fn publisher(&self) -> Publisher;
 
-    /// Ends the work: gives back to the broker what is in flight, and closes connections in order.
-    /// [`Receiver::receive`] answers from here on that there is no more. Closing twice, and closing what was never opened,
-    /// is harmless.
+    /// Ends the work: gives deliveries in flight back to the broker, and closes connections in order. From then on
+    /// [`Receiver::receive`] returns 0. Closing twice is harmless, and so is closing a transport that was never opened.
     fn close(&self) -> impl Future<Output = ()> + Send;
 
-    /// What this transport would do with messages that fail, for a consumer with these needs. Pure: it asks no broker, and
-    /// declares, publishes and receives nothing. What it says is what [`open`](Self::open) and [`Receiver::settle`] then do.
+    /// Returns what this transport would do with messages that fail, for a consumer with these needs. Pure: it asks no broker,
+    /// and declares, publishes and receives nothing. [`open`](Self::open) and [`Receiver::settle`] then do exactly that.
     ///
-    /// The default knows of no limit.
+    /// By default, no limits are known.
     fn outline(&self, needs: &Needs) -> Outline {
         let _ = needs;
         Outline::new(Facts::new("a broker"))
     }
 
-    /// The same, compared with what is at the broker: what [`open`](Self::open) would refuse or warn of, and what cannot be
-    /// found out. It changes nothing at the broker: nothing is declared, published or received.
+    /// Returns the outline after a comparison with the broker: what [`open`](Self::open) would refuse or warn of, and what cannot
+    /// be found out. Changes nothing at the broker: nothing is declared, published or received.
     ///
-    /// It may be called any number of times before `open`. Cancel safe.
+    /// May be called any number of times before `open`. Cancel safe.
     ///
     /// # Errors
     ///
-    /// When the broker cannot be asked.
+    /// If the broker cannot be asked.
     fn preflight(&self, needs: &Needs) -> impl Future<Output = Result<Outline, TransportError>> + Send {
         let outline = self.outline(needs).with(Finding::unchecked(
             "this transport does not compare what is needed with what is at the broker",
@@ -106,84 +104,81 @@ pub trait Transport: Send + Sync + 'static {
         async { Ok(outline) }
     }
 
-    /// The time, for everything that is written on messages. A transport on virtual time answers with that.
+    /// Returns the current time, for everything that is written on messages. A transport on virtual time returns that time.
     fn now(&self) -> SystemTime {
         SystemTime::now()
     }
 }
 
-/// Deliveries come in, settlements go out.
+/// Receives and settles deliveries.
 pub trait Receiver: Send + Sync + 'static {
-    /// The right to settle one delivery. Moved, hence used at most once; gives the delivery back to the
-    /// broker when dropped, in any thread and outside of a runtime too.
+    /// The right to settle one delivery. Settling consumes it. When dropped, it gives the delivery back to the broker, in any
+    /// thread and also outside a runtime.
     type Receipt: Send + 'static;
 
-    /// Appends the deliveries that are there to `batch`, in their order, `most` of them at most, and answers how many;
-    /// waits until there is one. 0: there is none to come. That is so while the limit is 0 and what had been handed out
-    /// before was received, hence also before the first [`set_limit`](Self::set_limit); and after the
-    /// [end](Transport::close). `most` is 1 or more.
+    /// Appends available deliveries to `batch`, in their order and at most `most` of them, and returns how many; waits until
+    /// there is one. Returns 0 if none will come: while the limit is 0 and everything handed out before was received (so also
+    /// before the first [`set_limit`](Self::set_limit)), and after the [end](Transport::close). `most` is 1 or more.
     ///
-    /// A queue of the caller, who uses it again, saves an allocation for each batch.
+    /// The caller passes the queue, and uses it again: that saves an allocation for each batch.
     ///
-    /// Cancel safe: `batch` is changed in the moment in which the future is ready, and a delivery is never lost with the
-    /// future.
+    /// Cancel safe: `batch` changes only when the future becomes ready, so that a dropped future loses no delivery.
     ///
     /// # Errors
     ///
-    /// Only what time does not mend, such as a queue that was deleted and must not be declared again.
+    /// Only errors that waiting does not cure, such as a queue that was deleted and must not be declared again.
     fn receive(
         &self,
         batch: &mut VecDeque<Received<Self::Receipt>>,
         most: usize,
     ) -> impl Future<Output = Result<usize, TransportError>> + Send;
 
-    /// Carries a settlement out. A copy is stored for good (confirmed by the broker) before the original is
-    /// removed: a crash in between leaves two, never none.
+    /// Carries a settlement out. The broker confirms that it has stored the copy before the original is removed: a crash in
+    /// between leaves two, never none.
     ///
-    /// `Ok` means that nothing is left to decide or to store. The removal of the original may still be on its way, for as
-    /// long as the transport's documentation says: when the connection ends first the delivery comes again.
+    /// `Ok` means that nothing is left to decide or to store. The removal of the original may still be under way, for as long as
+    /// the transport's documentation says; if the connection ends first, the delivery comes again.
     ///
-    /// Not cancel safe: when the future is dropped the delivery may or may not be settled; if not, it comes
-    /// again.
+    /// Not cancel safe: if the future is dropped, the delivery may or may not be settled; if not, it comes again.
     ///
     /// # Errors
     ///
-    /// The delivery then counts as unsettled. Where it is still in flight the error carries its receipt, to try
-    /// again with; where it is lost the delivery comes again by itself.
+    /// The delivery counts as unsettled. If it is still in flight, the error carries its receipt, for another try; if it is lost,
+    /// the delivery comes again by itself.
     fn settle(
         &self,
         receipt: Self::Receipt,
         settlement: Settlement,
     ) -> impl Future<Output = Result<(), SettleError<Self::Receipt>>> + Send;
 
-    /// How many deliveries the broker may have handed out and not seen settled, never more than [`Needs::prefetch`]. 0 in the
-    /// beginning.
+    /// Sets the maximum number of deliveries that the broker may hand out before they are settled, at most [`Needs::prefetch`].
+    /// Initially 0.
     ///
-    /// 0: the broker hands out no more. Resolves when nothing more comes in; what had been handed out before still comes
-    /// from [`receive`](Self::receive), which then answers 0. Settling goes on.
+    /// 0: the broker hands out no more. Resolves when no more deliveries come in. [`receive`](Self::receive) still returns what
+    /// was handed out before, and then returns 0. Settling goes on.
     ///
-    /// More: the broker hands out up to as many. Where it counts by subscription, what was handed out before the limit
-    /// changed does not count; where nothing smaller can be asked for, the transport says so on its page. The limit that
-    /// holds already changes nothing. Where `receive` answered an error, it begins again.
+    /// More than 0: the broker hands out up to this many. If the broker counts by subscription, deliveries handed out before the
+    /// change do not count; if a small limit is not possible, the transport's page says so. Setting the current limit again
+    /// changes nothing. After an error of `receive`, this starts receiving again.
     ///
-    /// May be called from several tasks at once: the limit of the call that begins last holds. The calls before it resolve
-    /// as well, at the latest with that one.
+    /// May be called from several tasks at once: the call that begins last wins. The earlier calls resolve too, at the latest
+    /// with that one.
     ///
-    /// The consumer asks for 1 while it handles messages alone that may be the reason why processes die: whatever a
-    /// process that dies has in flight is counted against it by the broker.
+    /// The consumer sets 1 while it handles suspects alone: the broker charges every delivery that a dying process has in flight.
     ///
     /// # Errors
     ///
-    /// More than 0, and the transport was closed, or deliveries cannot be taken; 0 only where the intake could not be
+    /// With more than 0: if the transport was closed, or cannot receive. With 0: only if the intake could not be stopped in
+    /// order.
     /// stopped in order.
     fn set_limit(&self, limit: u32) -> impl Future<Output = Result<(), TransportError>> + Send;
 
-    /// Resolves when this delivery is no longer ours to settle while its connection lives: when its lock ran out, for
-    /// example. The consumer then drops its handler, and the receipt; no attempt is charged, and the message comes again by
-    /// itself. Asked for once, before the handler begins.
+    /// Resolves when this delivery is lost while its connection lives, for example because its lock expired. The consumer then
+    /// drops its handler and the receipt; no attempt is charged, and the message comes again by itself. Called once, before the
+    /// handler begins.
     ///
-    /// Cancel safe. Never resolves where nothing tells, as by default: the handler then runs to its end, and settling answers
-    /// [`TransportErrorKind::Lost`]. Must not resolve for a delivery that can still be settled.
+    /// Cancel safe. By default, and if the transport cannot notice the loss, it never resolves: the handler then runs to its end,
+    /// and settling returns [`TransportErrorKind::Lost`]. Must not resolve for a delivery that can still be settled.
     fn lost(&self, receipt: &Self::Receipt) -> impl Future<Output = ()> + Send + 'static {
         let _ = receipt;
         std::future::pending()
@@ -197,9 +192,9 @@ pub type ReceiptOf<T> = <<T as Transport>::Receiver as Receiver>::Receipt;
 #[derive(Debug)]
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct Received<R> {
-    /// What goes through the layers.
+    /// The part that passes through the layers.
     pub delivery: Delivery,
-    /// What stays with the consumer.
+    /// The part that stays with the consumer.
     pub receipt: R,
 }
 

@@ -1,4 +1,4 @@
-//! What a transport does with failed messages, as a value that can be asked without a broker.
+//! What a transport does with failed messages, as a value that exists without a broker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::facts::Facts;
 use crate::settlement::Settlement;
 
-/// What a transport would do with messages that fail: the facts, and the place where each settlement leaves its message. The
-/// answer of [`Transport::outline`](super::Transport::outline), which asks no broker, and of
-/// [`Transport::preflight`](super::Transport::preflight), which does.
+/// What a transport would do with messages that fail: the facts, and the place where each settlement leaves its message.
+/// [`Transport::outline`](super::Transport::outline) returns it without asking the broker, and
+/// [`Transport::preflight`](super::Transport::preflight) after asking it.
 ///
 /// ```
 /// use redrive_core::{Facts, Finding, Outline, Rest, Settlement};
@@ -26,7 +26,7 @@ use crate::settlement::Settlement;
 pub struct Outline {
     /// The facts, as far as they are known.
     pub facts: Facts,
-    /// What is wrong or doubtful beside what [`Needs`](crate::Needs) says of the facts.
+    /// What is wrong or doubtful, in addition to what [`Needs`](crate::Needs) derives from the facts.
     pub findings: Vec<Finding>,
     rest: Arc<RestOf>,
 }
@@ -42,18 +42,18 @@ pub struct Rest {
     pub(crate) operations: Vec<&'static str>,
 }
 
-/// Something that keeps a consumer from starting, or that somebody should know before it starts.
+/// A reason why a consumer cannot start, or something to know before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "json", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
-    /// What follows from it.
+    /// Its consequence.
     pub severity: Severity,
     /// One sentence, with what to do.
     pub text: String,
 }
 
-/// What follows from a [`Finding`].
+/// The consequence of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "json", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
@@ -62,14 +62,14 @@ pub enum Severity {
     Refused,
     /// The consumer would start, with a warning in the log.
     Warning,
-    /// It could not be found out.
+    /// This could not be checked.
     Unchecked,
-    /// Nothing: it is good to know.
+    /// None: for information.
     Note,
 }
 
 impl Outline {
-    /// Creates the outline of a broker of which nothing but these facts is known.
+    /// Creates the outline of a broker of which only these facts are known.
     pub fn new(facts: Facts) -> Self {
         let system = facts.system;
         let rest = move |settlement: &Settlement| match settlement {
@@ -80,7 +80,7 @@ impl Outline {
         Self { facts, findings: Vec::new(), rest: Arc::new(rest) }
     }
 
-    /// Says where settlements leave their messages. Pure: asked any number of times.
+    /// Sets the function that returns where a settlement leaves its message. It must be pure: it is called any number of times.
     pub fn resting(mut self, rest: impl Fn(&Settlement) -> Rest + Send + Sync + 'static) -> Self {
         self.rest = Arc::new(rest);
         self
@@ -103,13 +103,13 @@ impl Rest {
         Self { place: place.into(), held_for: None, operations: Vec::new() }
     }
 
-    /// Sets for how long the place holds the message, where that is not the wait that the settlement asks for.
+    /// Sets how long the place holds the message, if that differs from the wait of the settlement.
     pub fn held_for(mut self, time: Duration) -> Self {
         self.held_for = Some(time);
         self
     }
 
-    /// Sets the requests to the broker that carry the settlement out, in the broker's words.
+    /// Sets the requests to the broker that carry the settlement out, in the broker's terms.
     pub fn by(mut self, operations: impl IntoIterator<Item = &'static str>) -> Self {
         self.operations = operations.into_iter().collect();
         self
@@ -117,25 +117,25 @@ impl Rest {
 }
 
 impl Finding {
-    /// Creates a finding that keeps the consumer from starting.
+    /// Creates a finding with which the consumer cannot start.
     #[must_use]
     pub fn refused(text: impl Into<String>) -> Self {
         Self { severity: Severity::Refused, text: text.into() }
     }
 
-    /// Creates a finding that the consumer would only log.
+    /// Creates a finding that the consumer only logs.
     #[must_use]
     pub fn warning(text: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, text: text.into() }
     }
 
-    /// Creates a finding that says what could not be found out.
+    /// Creates a finding about something that could not be checked.
     #[must_use]
     pub fn unchecked(text: impl Into<String>) -> Self {
         Self { severity: Severity::Unchecked, text: text.into() }
     }
 
-    /// Creates a finding that is only good to know.
+    /// Creates a finding for information.
     #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
         Self { severity: Severity::Note, text: text.into() }

@@ -1,4 +1,4 @@
-//! What a transport tells beside the deliveries.
+//! Events of a transport other than deliveries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,51 +6,51 @@ use std::sync::Arc;
 use super::{Facts, TransportError};
 use crate::delivery::Delivery;
 
-/// What happens beside the deliveries.
+/// An event other than a delivery.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Signal {
-    /// Deliveries in flight were lost with their connection (or their locks) though this process lives on, and come again from
-    /// now on, with a higher count for which nobody is to blame. Signalled before the first of them can be received.
+    /// Deliveries in flight were lost with their connection (or their locks) although this process lives on. From now on they come
+    /// again, with a higher count that is nobody's fault. Sent before the first of them can be received.
     Interrupted {
-        /// What was handed out and never received: it was thrown away, and comes again. Left empty by a transport whose
-        /// deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the interruptions with
-        /// [`Delivery::after_interruptions`].
+        /// Deliveries that were handed out and never received: the transport dropped them, and they come again. Left empty by a
+        /// transport whose deliveries have [numbers of the broker](Delivery::with_broker_number); all others count the
+        /// interruptions with [`Delivery::after_interruptions`].
         unreceived: Vec<Delivery>,
     },
-    /// What could not be stored is worth trying again at once, for example because a broker that was out of memory takes
-    /// messages again. The consumer tries again by and by in any case.
+    /// A copy that could not be stored is worth another try now, for example because a broker that was out of memory accepts
+    /// messages again. The consumer also tries again without this signal.
     Recovered,
-    /// The broker is not what it was, for example another version after a restart.
+    /// The facts of the broker changed, for example because it restarted with another version.
     FactsChanged(Facts),
     /// The transport cannot receive at the moment, for example because the connection was lost, and tries again by itself. It may
-    /// be sent again with every attempt that fails.
+    /// send this again after every failed try.
     Disconnected(TransportError),
     /// The transport can receive, for the first time or again. It may be sent more than once.
     Connected,
 }
 
-/// Where a transport tells what happens beside the deliveries. Clones lead to the same place.
+/// Sends the events of a transport that are not deliveries. Clones send to the same listener.
 ///
-/// The order of calls is the order of events: what is told before a delivery can be received is known before it is
-/// received. Sending never blocks for long, and never fails.
+/// Calls are in the order of events: a signal that is sent before a delivery can be received is processed before that delivery.
+/// Sending never blocks for long, and never fails.
 #[derive(Clone)]
 pub struct Signals(Arc<dyn Fn(Signal) + Send + Sync>);
 
 impl Signals {
-    /// Calls this function for each signal. It must not block, and must not call the transport.
+    /// Creates signals that call this function. It must not block, and must not call the transport.
     #[must_use]
     pub fn to(listener: impl Fn(Signal) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
 
-    /// Nobody listens.
+    /// Creates signals that are ignored.
     #[must_use]
     pub fn ignored() -> Self {
         Self::to(drop)
     }
 
-    /// Tells the listener.
+    /// Sends a signal to the listener.
     pub fn send(&self, signal: Signal) {
         (self.0)(signal);
     }

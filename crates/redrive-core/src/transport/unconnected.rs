@@ -14,7 +14,7 @@ use crate::needs::Needs;
 use crate::publisher::{Outgoing, Publish, Publisher};
 use crate::settlement::Settlement;
 
-/// A transport as its options describe it, connected to nothing. A consumer of it can be
+/// A transport that exists only as its options and is connected to nothing. A consumer of it can be
 /// [explained](crate::Runner::explain), and does not start. Made by the options of a transport (`unconnected`).
 pub struct Unconnected {
     queue: Arc<str>,
@@ -22,7 +22,7 @@ pub struct Unconnected {
 }
 
 impl Unconnected {
-    /// Creates the transport of `queue` that answers this outline.
+    /// Creates the transport of `queue` with this outline.
     #[must_use]
     pub fn new(
         queue: impl Into<Arc<str>>,
@@ -32,7 +32,7 @@ impl Unconnected {
     }
 }
 
-// Helps nobody who forgot to connect.
+// Left out of the compiler's suggestions: it does not help a user who forgot to connect.
 #[diagnostic::do_not_recommend]
 impl Transport for Unconnected {
     type Receiver = NoReceiver;

@@ -1,10 +1,10 @@
 //! Metrics of shelves, as text for Prometheus.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
-//! | [`reading`] | shelves are read, each on a task of its own |
-//! | [`values`] | a snapshot becomes values with bounded labels; pure |
-//! | [`rendering`] | values become text; pure |
+//! | [`reading`] | reads each shelf on its own task |
+//! | [`values`] | converts a snapshot into values with bounded labels; pure |
+//! | [`rendering`] | writes values as text; pure |
 
 mod reading;
 mod rendering;
@@ -25,7 +25,7 @@ use crate::snapshot::SnapshotOptions;
 /// Value of the header `content-type` for the text that [`ShelfMetrics::render`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Reads the shelves of queues again and again, and shows them as metrics. Any number of queues, on any transports.
+/// Reads the shelves of queues periodically, and exposes them as metrics. Any number of queues, on any transports.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -52,26 +52,26 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 ///
 /// All are gauges with the labels `queue_name` and `shelf` (`dead-letter` or `parking`).
 ///
-/// | metric | is |
+/// | metric | value |
 /// |---|---|
 /// | `shelf_messages` | messages on the shelf, by the broker's count |
-/// | `shelf_oldest_age_seconds` | since when the oldest entry is on the shelf; absent if none tells, or for an empty shelf |
+/// | `shelf_oldest_age_seconds` | time since the oldest entry was shelved; absent if no entry has a time, or the shelf is empty |
 /// | `shelf_messages_by_reason` | entries of each `reason` |
 /// | `shelf_messages_by_group` | entries of each `group` of failures, with its `reason` and `error_type` |
-/// | `shelf_truncated` | 1 if the shelf has more entries than are read: ages, reasons and groups are those of the ones that were read |
+/// | `shelf_truncated` | 1 if the shelf has more entries than are read: ages, reasons and groups cover only those that were read |
 /// | `shelf_readable` | 1 if the last read succeeded, 0 if it failed or none has ended yet |
-/// | `shelf_read_age_seconds` | since when the values of the shelf are; absent before the first read that succeeded |
+/// | `shelf_read_age_seconds` | age of the other values of the shelf; absent before the first successful read |
 ///
-/// # Old values
+/// # Stale values
 ///
 /// A shelf that cannot be read keeps its last values, so that an alert on them does not end with the broker's connection.
-/// `shelf_readable` is then 0; if a read does not end, `shelf_read_age_seconds` grows. Alert on both. Before the first read that
-/// succeeded, a shelf has no values. A failed read is logged when it is the first one, and so is the first that succeeds again.
+/// `shelf_readable` is then 0; if a read does not end, `shelf_read_age_seconds` grows. Alert on both. Before the first successful
+/// read, a shelf has no values. The first failed read is logged, and so is the first successful one after it.
 ///
 /// # Labels
 ///
-/// A label never contains an id or a text of a message. A `reason` or an `error_type` that is no plain word is `other`; an unknown
-/// one is `unknown`. The largest [groups](Self::groups) and reasons have series of their own, the others are added up as `other`.
+/// A label never contains an id or a text of a message. A `reason` or an `error_type` that is no plain word becomes `other`; an unknown
+/// one becomes `unknown`. The largest [groups](Self::groups) and reasons have their own series; the sum of the others is `other`.
 #[derive(Clone)]
 #[must_use = "an exporter reads nothing until it is started"]
 pub struct ShelfExporter {
@@ -90,7 +90,7 @@ struct Watch {
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 impl ShelfExporter {
-    /// Creates an exporter of no shelves.
+    /// Creates an exporter without shelves.
     pub fn new() -> Self {
         let reading = Reading {
             interval: Duration::from_secs(30),
@@ -101,23 +101,23 @@ impl ShelfExporter {
         Self { queues: BTreeMap::new(), reading, prefix: None, clock: Arc::new(SystemTime::now) }
     }
 
-    /// Adds both shelves of a queue. `queue_name` is the label, and names one queue: the later of two with the same name
-    /// replaces the earlier.
+    /// Adds both shelves of a queue. `queue_name` is the label and must be unique: a later queue of the same name replaces the
+    /// earlier one.
     pub fn watch(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {
         self.queues.insert(queue_name.into(), Watch { shelves, count_only: false });
         self
     }
 
-    /// Adds both shelves of a queue, as [`watch`](Self::watch) does, and only counts their messages: they have `shelf_messages`,
-    /// `shelf_readable` and `shelf_read_age_seconds`. For shelves on which reading counts as a delivery against a limit (RabbitMQ),
-    /// and for very large ones.
+    /// Adds both shelves of a queue, but only counts their messages: they have `shelf_messages`, `shelf_readable` and
+    /// `shelf_read_age_seconds`. For shelves where reading counts as a delivery against a limit (RabbitMQ), and for very large
+    /// ones.
     pub fn count_only(mut self, queue_name: impl Into<String>, shelves: Arc<dyn Shelves>) -> Self {
         self.queues.insert(queue_name.into(), Watch { shelves, count_only: true });
         self
     }
 
-    /// Sets how long a shelf is left alone between two reads. Default: 30 s. After a read that took long, the pause is four
-    /// times as long as that read, if this is longer: a large shelf does not keep its broker busy.
+    /// Sets the pause between two reads of a shelf. Default: 30 s. The pause is at least four times as long as the read before it,
+    /// so that a large shelf does not keep its broker busy.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.reading.interval = interval;
         self
@@ -129,7 +129,7 @@ impl ShelfExporter {
         self
     }
 
-    /// Sets how many groups, and how many reasons, of each shelf have a series of their own. Default: 20.
+    /// Sets how many groups, and how many reasons, of each shelf have their own series. Default: 20.
     pub fn groups(mut self, groups: usize) -> Self {
         self.reading.groups = groups;
         self
@@ -139,7 +139,7 @@ impl ShelfExporter {
     ///
     /// # Errors
     ///
-    /// If no metric may have such a name.
+    /// If the prefix cannot begin the name of a metric.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, InvalidPrefix> {
         let prefix = prefix.into();
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
@@ -156,7 +156,7 @@ impl ShelfExporter {
         self
     }
 
-    /// Begins to read: each shelf on a task of its own, so that none waits for another.
+    /// Starts reading: each shelf on its own task, so that none waits for another.
     ///
     /// # Panics
     ///
@@ -201,8 +201,8 @@ impl fmt::Debug for ShelfExporter {
 )]
 pub struct InvalidPrefix(String);
 
-/// What a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped, also in the middle of a shelf:
-/// RabbitMQ then counts a delivery for what was read of it.
+/// The values that a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped, even in the middle of
+/// a shelf: RabbitMQ then counts a delivery for each entry that was read.
 #[derive(Clone)]
 pub struct ShelfMetrics {
     shared: Arc<Shared>,
@@ -212,13 +212,13 @@ struct Shared {
     shelves: Vec<Arc<WatchedShelf>>,
     prefix: Option<String>,
     clock: Clock,
-    /// Dropping them ends them.
+    /// Ends the tasks when dropped.
     _tasks: JoinSet<()>,
 }
 
 impl ShelfMetrics {
-    /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus. Waits for no
-    /// broker.
+    /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus. Does not wait
+    /// for the broker.
     #[must_use]
     pub fn render(&self) -> String {
         let Shared { shelves, prefix, clock, .. } = &*self.shared;

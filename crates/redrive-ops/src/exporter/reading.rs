@@ -1,4 +1,4 @@
-//! Reads shelves, each on a task of its own.
+//! Reads each shelf on its own task.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,37 +11,37 @@ use tracing::{info, warn};
 use super::values::{EntryValues, Values};
 use crate::snapshot::{SnapshotOptions, snapshot};
 
-/// The pause after a read is at least this many times as long as the read took.
+/// Minimum pause after a read, as a multiple of the time that the read took.
 const PAUSE_PER_READ: u32 = 4;
 
-/// How shelves are read.
+/// Options of reading.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) interval: Duration,
     pub(super) snapshots: SnapshotOptions,
-    /// No entry is read.
+    /// True if no entry is read.
     pub(super) count_only: bool,
-    /// How many groups and reasons have series of their own.
+    /// Number of groups and of reasons with their own series.
     pub(super) groups: usize,
 }
 
-/// A shelf, and what was read of it last.
+/// A shelf, and the result of its last read.
 pub(super) struct WatchedShelf {
     pub(super) queue_name: String,
     pub(super) shelf: Shelf,
     seen: Mutex<Seen>,
 }
 
-/// What was read of a shelf so far.
+/// The state of a shelf.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     /// Whether the last read succeeded; `None`: none has ended yet.
     pub(super) succeeded: Option<bool>,
-    /// The values of the last read that succeeded, and when it began.
+    /// The values of the last successful read, and when it began.
     pub(super) values: Option<(Instant, Arc<Values>)>,
 }
 
-/// Reads the shelf again and again.
+/// Reads the shelf periodically.
 pub(super) async fn keep_reading(watched: Arc<WatchedShelf>, shelves: Arc<dyn Shelves>, reading: Reading) {
     loop {
         let began = Instant::now();
@@ -57,7 +57,7 @@ async fn read(shelves: &dyn Shelves, shelf: Shelf, reading: &Reading) -> Result<
     }
     let snapshot = snapshot(shelves, shelf, &reading.snapshots).await?;
     let messages = match snapshot.truncated {
-        // The count of a quorum queue may be late for what was looked at just now.
+        // A quorum queue updates its count with a delay after entries were read.
         true => shelves.count(shelf).await?.max(snapshot.count + 1),
         // Counting a shelf can cost as much as reading it.
         false => snapshot.count,
@@ -70,7 +70,7 @@ impl WatchedShelf {
         Self { queue_name, shelf, seen: Mutex::default() }
     }
 
-    /// What was read so far. Waits for no broker.
+    /// Returns the current state. Does not wait for the broker.
     pub(super) fn seen(&self) -> Seen {
         self.lock().clone()
     }

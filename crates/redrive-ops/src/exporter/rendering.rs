@@ -1,4 +1,4 @@
-//! What was read becomes text. Pure.
+//! Writes values as text. Pure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::values::{EntryValues, Values};
 
-/// What the metrics show of one shelf.
+/// The metrics of one shelf.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) queue_name: String,
@@ -21,7 +21,7 @@ pub(super) struct Shown {
     pub(super) values: Option<(Duration, Arc<Values>)>,
 }
 
-/// The text of the metrics, for what is shown at this time.
+/// Returns the text of the metrics at this time.
 pub(super) fn render(prefix: Option<&str>, now: SystemTime, shown: Vec<Shown>) -> String {
     let mut registry = prefix.map_or_else(Registry::default, Registry::with_prefix);
     registry.register_collector(Box::new(Page { now, shown }));
@@ -89,7 +89,7 @@ impl Page {
         self.shown.iter().filter_map(move |shown| Some((labels(shown), value(&shown.values.as_ref()?.1))))
     }
 
-    /// The series of each shelf whose entries were read, with their own labels behind those of the shelf.
+    /// Adds one series for each value, for every shelf whose entries were read. Labels of the shelf come first.
     fn of_entries<'a, V, I>(
         &'a self,
         series: impl Fn(&'a EntryValues) -> I,
@@ -104,7 +104,7 @@ impl Page {
         })
     }
 
-    /// A time in the future, by another clock, is now.
+    /// Returns the seconds since a time; 0 for a time in the future, which comes from another clock.
     fn since(&self, time: SystemTime) -> f64 {
         self.now.duration_since(time).unwrap_or_default().as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! What the metrics of a shelf say: a snapshot with bounded labels. Pure.
+//! The values of a shelf's metrics: a snapshot with bounded labels. Pure.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use crate::group::is_name;
 use crate::snapshot::ShelfSnapshot;
 
-/// Label of what has no series of its own.
+/// Label of values without their own series.
 const OTHER: &str = "other";
-/// Label of what no entry tells.
+/// Label of entries without a value.
 const UNKNOWN: &str = "unknown";
 
-/// What one read of a shelf gives.
+/// Result of one read of a shelf.
 #[derive(Debug, PartialEq)]
 pub(super) struct Values {
     pub(super) messages: u64,
@@ -36,7 +36,7 @@ pub(super) struct GroupLabels {
 }
 
 impl EntryValues {
-    /// The values of a snapshot, with at most `max` reasons and groups beside `other`.
+    /// Converts a snapshot into values with at most `max` reasons and groups, and `other`.
     pub(super) fn of(snapshot: &ShelfSnapshot, max: usize) -> Self {
         Self {
             oldest: snapshot.oldest,
@@ -48,7 +48,7 @@ impl EntryValues {
 }
 
 fn by_reason(snapshot: &ShelfSnapshot, max: usize) -> Vec<(String, u64)> {
-    // Several reasons may have one label.
+    // Several reasons may have the same label.
     let mut labels = BTreeMap::<&str, u64>::new();
     for (reason, count) in &snapshot.by_reason {
         *labels.entry(label(reason)).or_default() += count;
@@ -76,8 +76,8 @@ fn by_group(snapshot: &ShelfSnapshot, max: usize) -> Vec<(GroupLabels, u64)> {
     of_group.chain((other > 0).then(|| (labels(OTHER, OTHER, OTHER), other))).collect()
 }
 
-/// The label for a reason or an error type. Anybody who may publish can write any: what is no plain word may be a text, or contain
-/// an id.
+/// Returns the label for a reason or an error type. Publishers can write anything there: a value that is no plain word may be a text
+/// or contain an id.
 fn label(word: &str) -> &str {
     match word {
         "" => UNKNOWN,

@@ -1,21 +1,21 @@
-//! What varies in a text, by its form. Only the shape counts, never the value of a digit, so that texts that differ in digits
-//! are masked alike.
+//! Recognizes variable parts of a text by their form. Only the shape counts, never the value of a digit, so that texts that differ in
+//! digits are masked in the same way.
 
 use super::placeholder::{DURATION, HEX, ID, IP, NUMBER, TIME, UUID};
 use super::text::{Text, is_word};
 use super::times;
 
-/// End and placeholder of what was found.
+/// End and placeholder of a match.
 pub(super) type Found = (usize, &'static str);
 
-/// Hexadecimal words of fewer characters are rather words with a number.
+/// Minimum length of a hexadecimal word: shorter ones are more likely words with a number.
 const MIN_HEX: usize = 8;
-/// The same for words with letters and digits.
+/// Minimum length of an id of letters and digits, for the same reason.
 const MIN_ID: usize = 16;
-/// How often such a word changes between letters and digits at least.
+/// Minimum number of changes between letters and digits in such an id.
 const MIN_CHANGES: usize = 4;
 
-/// The form that begins at `at`, where a word begins.
+/// Finds the form that begins at `at`, the start of a word.
 pub(super) fn form(text: &Text<'_>, at: usize) -> Option<Found> {
     let found = |end: Option<usize>, placeholder| end.map(|end| (end, placeholder));
     found(uuid(text, at), UUID)
@@ -46,7 +46,7 @@ fn ip_v4(text: &Text<'_>, at: usize) -> Option<usize> {
     (!goes_on).then_some(end)
 }
 
-/// Eight groups, or fewer with one `::` between them and a digit in them. Begins and ends with a group: `::1` is a number.
+/// Matches eight groups, or fewer with one `::` between them and a digit in them. Must begin and end with a group: `::1` is a number.
 fn ip_v6(text: &Text<'_>, at: usize) -> Option<usize> {
     let (mut end, mut groups, mut gaps) = (at, 0, 0);
     loop {
@@ -73,7 +73,7 @@ fn ip_v6(text: &Text<'_>, at: usize) -> Option<usize> {
     (is_address && !text.word_after(end)).then_some(end)
 }
 
-/// A whole word of letters and digits that is no number.
+/// Matches a whole word of letters and digits that is no number.
 fn word(text: &Text<'_>, at: usize) -> Option<Found> {
     let end = text.run(at, is_word);
     let word = &text.bytes[at..end];
@@ -91,7 +91,7 @@ fn word(text: &Text<'_>, at: usize) -> Option<Found> {
     (word.is_ascii() && word.len() >= MIN_ID && changes >= MIN_CHANGES).then_some((end, ID))
 }
 
-/// `17`, `1.5`, `1,234.56`, `1.2e-7`, `1, 2, 3`; `250ms`, `1m30s`.
+/// Matches `17`, `1.5`, `1,234.56`, `1.2e-7`, `1, 2, 3`; `250ms`, `1m30s`.
 fn number_or_duration(text: &Text<'_>, at: usize) -> Option<Found> {
     let mut end = number(text, at)?;
     if !text.word_after(end) {
@@ -107,14 +107,14 @@ fn number_or_duration(text: &Text<'_>, at: usize) -> Option<Found> {
     Some((number(text, at)?, NUMBER))
 }
 
-/// The end of the number that begins with the digit at `at`. A list of numbers is one: its length must not change the template.
+/// Returns the end of the number that begins with the digit at `at`. A list of numbers is one match: its length must not change the template.
 pub(super) fn number(text: &Text<'_>, at: usize) -> Option<usize> {
     let digits = |at: usize| Some(text.run(at, |byte| byte.is_ascii_digit())).filter(|&end| end > at);
     let mut end = digits(at)?;
     loop {
         let next = match text.byte(end) {
             b'.' => digits(end + 1),
-            // What comes after the comma may be the beginning of something else.
+            // The text after the comma may be another form.
             b',' => digits(end + 1 + usize::from(text.byte(end + 1) == b' '))
                 .filter(|&end| !text.word_after(end) && !matches!(text.byte(end), b'-' | b':' | b'/')),
             _ => None,
@@ -131,7 +131,7 @@ pub(super) fn number(text: &Text<'_>, at: usize) -> Option<usize> {
     Some(exponent().filter(|&end| !text.word_after(end)).unwrap_or(end))
 }
 
-/// The end of the unit of time at `at`, as `Duration` and `humantime` write it.
+/// Returns the end of the unit of time at `at`, as `Duration` and `humantime` write it.
 fn unit(text: &Text<'_>, at: usize) -> Option<usize> {
     const UNITS: [&str; 12] = ["ns", "us", "µs", "μs", "ms", "min", "sec", "s", "m", "h", "days", "d"];
     UNITS.iter().find(|unit| text.follows(at, unit)).map(|unit| at + unit.len())

@@ -8,11 +8,11 @@ use sha2::{Digest as _, Sha256};
 /// Id of a group of failures, printed as 16 hexadecimal digits.
 ///
 /// It is the beginning of a hash of the [`Template`](super::Template): the same in every process, for every shelf and on every
-/// broker, so that it can be written into an alert, a runbook or a command. The hash is the first 8 bytes of SHA-256 over
+/// broker, so that alerts, runbooks and commands can contain it. The hash is the first 8 bytes of SHA-256 over
 /// `redrive-group/1`, then the reason, the error type and the text, each as its length in bytes (8 bytes, big endian) followed by
-/// its UTF-8. SHA-256, because anybody may publish: nobody can make a message that falls into a given group by its id only.
+/// its UTF-8. SHA-256, because anybody may publish: a message cannot be crafted to fall into a given group by a hash collision.
 ///
-/// A change of what is masked gives failures another template, and so another id; the changelog says when.
+/// If the masking changes, failures get another template and another id; the changelog says when.
 ///
 /// ```
 /// use redrive_ops::{GroupId, Template};
@@ -47,7 +47,7 @@ impl fmt::Display for GroupId {
 impl FromStr for GroupId {
     type Err = ParseGroupIdError;
 
-    /// Accepts exactly what is printed.
+    /// Accepts only the printed form.
     fn from_str(text: &str) -> Result<Self, ParseGroupIdError> {
         let id = u64::from_str_radix(text, 16).map(|id| Self(id.to_be_bytes()));
         id.ok().filter(|id| id.to_string() == text).ok_or_else(|| ParseGroupIdError(text.to_owned()))
@@ -63,8 +63,7 @@ pub struct ParseGroupIdError(String);
 mod tests {
     use super::*;
 
-    /// An id that changes breaks alerts and runbooks: a change of these values goes into the changelog. They were computed with
-    /// Python's `hashlib`.
+    /// A changed id breaks alerts and runbooks: a change of these values goes into the changelog. Python's `hashlib` computed them.
     #[test]
     fn ids_are_these_values() {
         let ids =

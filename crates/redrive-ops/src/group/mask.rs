@@ -1,16 +1,16 @@
-//! Masks what varies in a text.
+//! Masks the variable parts of a text.
 
 use super::forms::{self, Found};
 use super::placeholder::{DURATION, EMAIL, ID, NUMBER, PLACEHOLDERS, QUERY, QUOTED};
 use super::text::{CUT, Text, is_word, one_line};
 
 const QUOTES: [u8; 3] = *b"\"'`";
-/// A quote with more backslashes before it quotes nothing.
+/// Maximum number of backslashes before a quote that quotes text.
 const MAX_BACKSLASHES: usize = 7;
 
-/// The text on one line, with a placeholder for each part that varies from one failure to the next, cut to `max` bytes.
+/// Returns the text on one line, cut to `max` bytes, with a placeholder for each part that varies between failures.
 ///
-/// Takes linear time. Masking the result again changes nothing: it has no digits left, and a placeholder reads as the word that
+/// Takes linear time. Masking the result again changes nothing: it has no digits left, and a placeholder is treated as the word that
 /// stood there.
 pub(super) fn mask(text: &str, max: usize) -> String {
     let line = one_line(text);
@@ -23,7 +23,7 @@ pub(super) fn mask(text: &str, max: usize) -> String {
         mask.step();
     }
     let mut masked = mask.masked;
-    // Never within a placeholder, which would no longer be a word.
+    // A cut within a placeholder would leave something that is no longer a word.
     if masked.len() > max {
         masked.truncate(fits);
         masked.push_str(CUT);
@@ -31,16 +31,16 @@ pub(super) fn mask(text: &str, max: usize) -> String {
     masked
 }
 
-/// A text, masked up to a position.
+/// A text that is masked up to a position.
 struct Mask<'a> {
     text: Text<'a>,
     at: usize,
     masked: String,
     /// True between the `://` of a URL and its end.
     in_url: bool,
-    /// Where the last run of characters of a local part ended: it is looked through once.
+    /// End of the last run of characters of a local part: each run is searched once.
     local_part_end: usize,
-    /// Whether no quote of this kind, with as many backslashes before it, closes anything behind `at`.
+    /// True if no quote of this kind, with this many backslashes before it, closes anything after `at`.
     no_closing: [[bool; MAX_BACKSLASHES + 1]; QUOTES.len()],
 }
 
@@ -50,7 +50,7 @@ impl<'a> Mask<'a> {
         Self { text, at: 0, masked: String::new(), in_url: false, local_part_end: 0, no_closing }
     }
 
-    /// Masks or copies what begins here: at least one character.
+    /// Masks or copies the part that begins here: at least one character.
     fn step(&mut self) {
         let (at, byte) = (self.at, self.text.byte(self.at));
         self.in_url &= !ends_url(byte);
@@ -86,7 +86,7 @@ impl<'a> Mask<'a> {
                     None => self.copy_character(),
                 }
             }
-            // Within a word.
+            // Inside a word.
             b'0'..=b'9' => match forms::number(&self.text, at) {
                 Some(end) => self.replace((end, NUMBER)),
                 None => self.copy_character(),
@@ -110,7 +110,7 @@ impl<'a> Mask<'a> {
         self.copy_to(self.at + length);
     }
 
-    /// Masks the quoted text that begins here, and those that follow it in a list. False: this quote opens nothing.
+    /// Masks the quoted text that begins here, and all that follow it in a list. Returns false if this quote opens nothing.
     fn quoted(&mut self, kind: usize) -> bool {
         let quote = QUOTES[kind];
         let backslashes = (1..=self.at.min(MAX_BACKSLASHES + 1))
@@ -133,7 +133,7 @@ impl<'a> Mask<'a> {
         true
     }
 
-    /// The quote that closes what was opened before `from`: of the same kind, with as many backslashes before it. An apostrophe
+    /// Returns the quote that closes the one opened before `from`: of the same kind, with the same number of backslashes. An apostrophe
     /// within a word closes nothing.
     fn closing(&mut self, kind: usize, backslashes: usize, from: usize) -> Option<usize> {
         if self.no_closing[kind][backslashes] {
@@ -152,7 +152,7 @@ impl<'a> Mask<'a> {
         None
     }
 
-    /// The quote that opens the next text of a list, behind the one that closed the last.
+    /// Returns the quote that opens the next text of a list, after the closing quote of the last.
     fn next_in_list(&self, close: usize, quote: u8, backslashes: usize) -> Option<usize> {
         let after_comma = (self.text.byte(close + 1) == b',').then_some(close + 2)?;
         let at = after_comma + usize::from(self.text.byte(after_comma) == b' ');
@@ -161,7 +161,7 @@ impl<'a> Mask<'a> {
         (is_escaped && self.text.byte(open) == quote).then_some(open)
     }
 
-    /// A segment of a path with a digit in it is an id, but for `v2`.
+    /// Masks a segment of a path that contains a digit, which is an id; except `v2` and the like.
     fn path_segment(&mut self) {
         let start = self.at + 1;
         let end = self.text.run(start, |byte| !ends_url(byte) && !matches!(byte, b'/' | b'?' | b'#'));
@@ -173,7 +173,7 @@ impl<'a> Mask<'a> {
         }
     }
 
-    /// The number with the sign that stands here.
+    /// Matches the number with its sign that begins here.
     fn signed(&self) -> Option<Found> {
         let (text, at) = (&self.text, self.at);
         let may_be_sign = at == 0 || b" (=[{,:".contains(&text.byte(at - 1));
@@ -183,7 +183,7 @@ impl<'a> Mask<'a> {
         matches!(found.1, NUMBER | DURATION).then_some(found)
     }
 
-    /// `name@host`, the beginning of whose name is here.
+    /// Matches `name@host` if its name begins here.
     fn email(&mut self) -> Option<Found> {
         let is_local = |byte| is_word(byte) || b"._%+-".contains(&byte);
         if self.local_part_end <= self.at {

@@ -1,12 +1,12 @@
-//! Groups of failures that are alike. Pure.
+//! Groups of similar failures. Pure.
 //!
-//! | module | is |
+//! | module | contains |
 //! |---|---|
-//! | [`template`] | what the failures of a group have in common |
+//! | [`template`] | the common part of a group's failures |
 //! | [`id`] | the id of a group |
-//! | [`mask`] | masks what varies in a text |
-//! | [`forms`], [`times`] | what varies, by its form |
-//! | [`placeholder`] | what stands for it |
+//! | [`mask`] | masks the variable parts of a text |
+//! | [`forms`], [`times`] | recognize variable parts by their form |
+//! | [`placeholder`] | the placeholders |
 //! | [`text`] | reads a text by position |
 
 mod forms;

@@ -1,4 +1,4 @@
-//! What stands in a template for what varies. They have no digits, and no form begins or ends within them.
+//! The placeholders of a template. They contain no digits, and no form begins or ends within them.
 
 pub(super) const NUMBER: &str = "<number>";
 pub(super) const DURATION: &str = "<duration>";

@@ -1,4 +1,4 @@
-//! What failures of a group have in common.
+//! The common part of a group's failures.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use super::mask::mask;
 const MAX_WORD_BYTES: usize = 128;
 /// Maximum number of bytes of a text.
 const MAX_TEXT_BYTES: usize = 512;
-/// A word with more digits contains an id rather than a code.
+/// Maximum number of digits of a name: a word with more contains an id rather than a code.
 const MAX_DIGITS: usize = 5;
 
-/// What the failures of a group have in common: reason, error type and text, with [placeholders](#placeholders) for what
-/// varies.
+/// The common part of a group's failures: reason, error type and text, with [placeholders](#placeholders) for the parts that
+/// vary.
 ///
 /// ```
 /// use redrive_ops::Template;
@@ -38,18 +38,18 @@ const MAX_DIGITS: usize = 5;
 /// | `<id>` | a word of 16 or more letters and digits that change at least four times; in a URL, a segment of the path with a digit |
 /// | `<ip>` | an address of IPv4 or IPv6, without its port |
 /// | `<email>` | `name@host` |
-/// | `<query>` | what follows the `?` of a URL |
-/// | `<text>` | what stands in quotes: `"…"`, `'…'`, `` `…` ``; a list of such texts, whatever its length |
+/// | `<query>` | the part of a URL after the `?` |
+/// | `<text>` | the text in quotes: `"…"`, `'…'`, `` `…` ``; a list of such texts, whatever its length |
 ///
 /// Runs of white space and of control characters become one space.
 ///
 /// A reason or an error type that is a plain word (ASCII letters, digits, `_`, `-`, `.`, `:`, at most 128 bytes and five digits:
-/// `HttpError503`) is kept as it is: those digits are a code. Any other is masked as a text is, and cut at 128 bytes.
+/// `HttpError503`) is kept unchanged: its digits are a code. Any other is masked like a text, and cut at 128 bytes.
 ///
 /// # Bounds
 ///
-/// The text is cut at 512 bytes: failures that begin alike for so long are one group. Only the shape of a text counts, not the
-/// values of its digits; where the length of a number changes its shape (`1.2.3.4` is an address, `1.2.3` is not) groups can split.
+/// The text is cut at 512 bytes: failures with the same first 512 bytes are one group. Only the shape of a text counts, not the
+/// values of its digits; if the length of a number changes its shape (`1.2.3.4` is an address, `1.2.3` is not), a group may split.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Template {
     reason: String,
@@ -58,18 +58,16 @@ pub struct Template {
 }
 
 impl Template {
-    /// Returns the template of a failure. An empty string stands for what is not known. A template's own parts give the same
-    /// template again.
+    /// Creates the template of a failure. An empty string means not known. The parts of a template make the same template again.
     ///
-    /// Takes time in proportion to the length of the texts.
+    /// Takes time proportional to the length of the texts.
     #[must_use]
     pub fn new(reason: &str, error_type: &str, text: &str) -> Self {
         Self { reason: word(reason), error_type: word(error_type), text: mask(text, MAX_TEXT_BYTES) }
     }
 
-    /// Returns the template of an entry: of the failure that redrive recorded; if there is none, of the reason and the
-    /// description of the broker, or of the program that dead-lettered the message, without
-    /// [secrets](redrive_core::redact).
+    /// Creates the template of an entry, from the failure that redrive recorded. If there is none, from the reason and the
+    /// description of the broker or program that dead-lettered the message, without [secrets](redrive_core::redact).
     #[must_use]
     pub fn of(entry: &Shelved) -> Self {
         let error_type = entry.history.error_type.as_deref().filter(|_| is_recorded(entry));
@@ -102,12 +100,12 @@ impl Template {
     }
 }
 
-/// Returns the text of the entry's failure, from where its [reason](Shelved::reason) is from.
+/// Returns the text of the entry's failure, from the same source as its [reason](Shelved::reason).
 pub(crate) fn error_text(entry: &Shelved) -> Option<Cow<'_, str>> {
     if is_recorded(entry) {
         return entry.history.error.as_deref().map(Cow::Borrowed);
     }
-    // redrive wrote none of it, so that nobody has taken secrets out of it.
+    // Another program wrote it, so its secrets were not removed yet.
     entry.broker_description.as_deref().map(|text| Cow::Owned(redact(text)))
 }
 
@@ -115,7 +113,7 @@ fn is_recorded(entry: &Shelved) -> bool {
     entry.history.reason.is_some()
 }
 
-/// True if this is a plain word, as a reason and a type are: it contains no id, and no text.
+/// Returns true for a plain word, as reasons and types are: it contains no id, and no text.
 pub(crate) fn is_name(word: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     let digits = word.bytes().filter(u8::is_ascii_digit).count();

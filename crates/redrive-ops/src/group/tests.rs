@@ -1,4 +1,4 @@
-//! What holds for every text.
+//! Properties of every text.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ fn a_long_text_is_cut_and_stays_so() {
     assert_eq!(masked(&once), once);
 }
 
-/// A part of a placeholder is no word: what stands before it would read otherwise the second time.
+/// A part of a placeholder is no word: the text before it would be masked differently the second time.
 #[test]
 fn a_cut_splits_no_placeholder() {
     for after in ["7", "<number>", "<number"] {
@@ -80,8 +80,8 @@ fn a_cut_splits_no_placeholder() {
     }
 }
 
-/// Texts that are made to be looked through again and again. All of them take two seconds in all; one of them alone takes minutes
-/// where each part looks through the rest. The limit only tells these two apart.
+/// Texts that are made to be searched again and again. All together take two seconds; with quadratic time, one of them alone takes
+/// minutes. The limit only distinguishes these two.
 #[test]
 fn the_time_is_linear() {
     const LENGTH: usize = 1 << 17;
@@ -98,7 +98,7 @@ fn the_time_is_linear() {
     }
 }
 
-/// Pieces that forms are made of, so that random texts come close to them.
+/// Generates pieces of forms, so that random texts come close to them.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[0-9]{1,13}",
@@ -150,7 +150,7 @@ proptest! {
         prop_assert!(!mask(&text, usize::MAX).bytes().any(|byte| byte.is_ascii_digit()));
     }
 
-    /// `0x` is a mark, and no number.
+    /// `0x` is a prefix, not a number.
     #[test]
     fn the_values_of_digits_do_not_count(text in pieces(), seed in any::<u64>()) {
         let mut seed = seed;
@@ -179,7 +179,7 @@ proptest! {
     }
 }
 
-/// A number as programs print it.
+/// Generates a number as programs print it.
 fn number() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<u8>().prop_map(|number| number.to_string()),

@@ -1,4 +1,4 @@
-//! Reads a text by position. All forms that are looked for are ASCII, so that they begin and end on character boundaries.
+//! Reads a text by position. All forms are ASCII, so they begin and end on character boundaries.
 
 use super::placeholder::PLACEHOLDERS;
 
@@ -13,7 +13,7 @@ impl<'a> Text<'a> {
         Self { text, bytes: text.as_bytes() }
     }
 
-    /// The byte at a position; 0 behind the end. No control character is in the text.
+    /// Returns the byte at a position; 0 after the end, because the text contains no control character.
     pub(super) fn byte(&self, at: usize) -> u8 {
         self.bytes.get(at).copied().unwrap_or(0)
     }
@@ -22,19 +22,19 @@ impl<'a> Text<'a> {
         self.bytes.get(at..).is_some_and(|rest| rest.starts_with(word.as_bytes()))
     }
 
-    /// The end of the run of bytes from `at` that are `wanted`.
+    /// Returns the end of the run of `wanted` bytes from `at`.
     pub(super) fn run(&self, at: usize, wanted: impl Fn(u8) -> bool) -> usize {
         let rest = self.bytes.get(at..).unwrap_or_default();
         rest.iter().position(|&byte| !wanted(byte)).map_or(self.bytes.len(), |length| at + length)
     }
 
-    /// The end of the run of digits from `at`, if it has as many of them as allowed.
+    /// Returns the end of the run of digits from `at`, if it has an allowed number of digits.
     pub(super) fn digits(&self, at: usize, count: std::ops::RangeInclusive<usize>) -> Option<usize> {
         let end = at + (0..=*count.end()).take_while(|index| self.byte(at + index).is_ascii_digit()).count();
         count.contains(&(end - at)).then_some(end)
     }
 
-    /// True if a word ends at `at`. A placeholder is a word: what is masked must read as it did before.
+    /// Returns true if a word ends at `at`. A placeholder is a word: masked text must be read as before.
     pub(super) fn word_before(&self, at: usize) -> bool {
         at > 0
             && match self.bytes[at - 1] {
@@ -43,7 +43,7 @@ impl<'a> Text<'a> {
             }
     }
 
-    /// True if a word begins at `at`.
+    /// Returns true if a word begins at `at`.
     pub(super) fn word_after(&self, at: usize) -> bool {
         match self.byte(at) {
             b'<' => PLACEHOLDERS.iter().any(|it| self.follows(at, it)),
@@ -52,13 +52,13 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Letters and digits; every character beyond ASCII counts as a letter.
+/// Returns true for letters and digits; every character beyond ASCII counts as a letter.
 pub(super) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
 
-/// The text with each run of white space and control characters as one space. A number that is padded to a width must not change
-/// the template, and a template must not control a terminal.
+/// Replaces each run of white space and control characters by one space. A number that is padded to a width must not change the
+/// template, and a template must not control a terminal.
 pub(super) fn one_line(text: &str) -> String {
     let is_space = |c: char| c.is_whitespace() || c.is_control();
     let mut line = String::with_capacity(text.len());
@@ -71,7 +71,7 @@ pub(super) fn one_line(text: &str) -> String {
     line
 }
 
-/// What stands at the end of a text that was cut.
+/// Marks the end of a text that was cut.
 pub(super) const CUT: &str = "…";
 
 /// Cuts the text to at most `max` bytes on a character boundary.

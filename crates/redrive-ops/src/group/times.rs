@@ -1,4 +1,4 @@
-//! Times and dates in a text. Only their shape counts, not the values of their digits: `99:99:99` is a time.
+//! Recognizes times and dates in a text. Only their shape counts, not the values of their digits: `99:99:99` is a time.
 
 use super::text::Text;
 
@@ -18,7 +18,7 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// The end of the time that begins at `at`, a beginning of a word.
+/// Returns the end of the time that begins at `at`, the start of a word.
 pub(super) fn time(text: &Text<'_>, at: usize) -> Option<usize> {
     let end = compact(text, at)
         .or_else(|| date(text, at).map(|end| with_clock(text, end)))
@@ -51,14 +51,14 @@ fn date(text: &Text<'_>, at: usize) -> Option<usize> {
     year_first().or_else(year_last)
 }
 
-/// The end of the clock that follows a date, or that of the date.
+/// Returns the end of the clock that follows a date, or the end of the date.
 fn with_clock(text: &Text<'_>, date: usize) -> usize {
     let follows =
         matches!(text.byte(date), b'T' | b't' | b' ' | b':').then(|| clock(text, date + 1)).flatten();
     follows.map_or(date, |clock| zone(text, clock.end))
 }
 
-/// `Fri, 2 Jan 2026 03:04:05 GMT`, `Fri Jan 2 03:04:05 2026`, `Jan 2 03:04:05`, `2 January 2026`: a year or a clock is in it.
+/// Matches `Fri, 2 Jan 2026 03:04:05 GMT`, `Fri Jan 2 03:04:05 2026`, `Jan 2 03:04:05`, `2 January 2026`. Must contain a year or a clock.
 fn long_date(text: &Text<'_>, at: usize) -> Option<usize> {
     let space = |at: usize| (text.byte(at) == b' ').then_some(at + 1);
     let comma = |at: usize| if text.byte(at) == b',' { at + 1 } else { at };
@@ -71,7 +71,7 @@ fn long_date(text: &Text<'_>, at: usize) -> Option<usize> {
     let end = with_clock(text, with_year.unwrap_or(day));
     match with_year {
         Some(_) => Some(end),
-        // The year of `asctime` comes last.
+        // `asctime` writes the year last.
         None if end > day => Some(year(end).unwrap_or(end)),
         None => None,
     }
@@ -92,7 +92,7 @@ fn clock(text: &Text<'_>, at: usize) -> Option<Clock> {
     Some(Clock { end: fraction.unwrap_or(seconds), has_seconds: true })
 }
 
-/// The end of the zone that follows a clock, or that of the clock: `Z`, `+01:00`, `-0500`, ` UTC`.
+/// Returns the end of the zone that follows a clock, or the end of the clock: `Z`, `+01:00`, `-0500`, ` UTC`.
 fn zone(text: &Text<'_>, clock: usize) -> usize {
     if matches!(text.byte(clock), b'Z' | b'z') {
         return clock + 1;
@@ -112,7 +112,7 @@ fn zone(text: &Text<'_>, clock: usize) -> usize {
     offset().unwrap_or(clock)
 }
 
-/// The end of one of these names, or of its first three letters.
+/// Returns the end of one of these names, or of its first three letters.
 fn name(text: &Text<'_>, at: usize, names: &[&str]) -> Option<usize> {
     let end = text.run(at, |byte| byte.is_ascii_alphabetic()).min(at + 9);
     let word = text.bytes.get(at..end)?;

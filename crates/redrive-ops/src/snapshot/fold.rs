@@ -14,8 +14,8 @@ const MAX_REASON_BYTES: usize = 128;
 /// Maximum number of bytes of a message id.
 const MAX_ID_BYTES: usize = 256;
 
-/// Folds entries, one by one, into a [`ShelfSnapshot`]. For entries that are read already; [`snapshot`](super::snapshot()) reads a
-/// shelf.
+/// Folds entries, one by one, into a [`ShelfSnapshot`]. For entries that the caller has read already; [`snapshot`](super::snapshot())
+/// reads a shelf.
 ///
 /// ```
 /// use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names};
@@ -39,7 +39,7 @@ pub struct SnapshotFold {
 }
 
 impl SnapshotFold {
-    /// Creates a fold of no entries.
+    /// Creates a fold without entries.
     pub fn new(shelf: Shelf, options: &SnapshotOptions) -> Self {
         let snapshot = ShelfSnapshot {
             shelf,
@@ -53,7 +53,7 @@ impl SnapshotFold {
         Self { max_groups: options.groups, snapshot, groups: HashMap::new() }
     }
 
-    /// Returns the number of entries that were added.
+    /// Returns the number of added entries.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.snapshot.count
@@ -99,7 +99,7 @@ impl SnapshotFold {
         }
     }
 
-    /// Returns the snapshot of the entries that were added. `truncated`: the shelf has more.
+    /// Returns the snapshot of the added entries. `truncated`: the shelf has more.
     #[must_use]
     pub fn finish(self, truncated: bool) -> ShelfSnapshot {
         let mut groups: Vec<_> = self.groups.into_values().collect();
@@ -108,7 +108,7 @@ impl SnapshotFold {
     }
 }
 
-/// The earlier of the times that are known.
+/// Returns the earlier of the known times.
 fn earlier(one: Option<SystemTime>, other: Option<SystemTime>) -> Option<SystemTime> {
     one.into_iter().chain(other).min()
 }

@@ -1,10 +1,10 @@
 //! Snapshots of a shelf.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
 //! | [`options`] | how much of a shelf is read |
-//! | [`fold`] | entries are folded into a snapshot; pure |
-//! | [`read`] | the shelf is read |
+//! | [`fold`] | folds entries into a snapshot; pure |
+//! | [`read`] | reads the shelf |
 
 mod fold;
 mod options;
@@ -30,23 +30,23 @@ pub struct ShelfSnapshot {
     pub shelf: Shelf,
     /// Number of entries that were read.
     pub count: u64,
-    /// Since when the entry that has been on the shelf longest is there, or when it failed, if only that is known. `None`: no
-    /// entry tells.
+    /// When the entry that has been on the shelf longest was shelved, or when it failed, if only that is known. `None`: no entry has
+    /// a time.
     pub oldest: Option<SystemTime>,
-    /// Number of entries of each [reason](redrive_core::Shelved::reason), cut to 128 bytes. The empty reason: entries that tell
-    /// none.
+    /// Number of entries of each [reason](redrive_core::Shelved::reason), cut to 128 bytes. The empty reason counts entries without
+    /// one.
     pub by_reason: BTreeMap<String, u64>,
     /// The groups, largest first.
     pub groups: Vec<GroupSummary>,
-    /// Number of entries that are in no group and under no reason here, because the snapshot has as many groups or reasons as it
-    /// [may](SnapshotOptions::groups).
+    /// Number of entries that are counted in no group or under no reason, because the snapshot has reached its
+    /// [maximum](SnapshotOptions::groups).
     pub left_out: LeftOut,
     /// True if the shelf has more entries than the [limit](SnapshotOptions::limit). The entries that were read are the first ones:
     /// the oldest, if the broker keeps an order.
     pub truncated: bool,
 }
 
-/// Number of entries that were counted and not told apart.
+/// Number of entries that are only counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {
@@ -56,17 +56,17 @@ pub struct LeftOut {
     pub of_reasons: u64,
 }
 
-/// The entries of a shelf that failed alike.
+/// The entries of a shelf with similar failures.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupSummary {
     /// Id of the group.
     pub id: GroupId,
-    /// What its failures have in common.
+    /// The common part of its failures.
     pub template: Template,
     /// Number of entries.
     pub count: u64,
-    /// Time of the first failure, as in [`ShelfSnapshot::oldest`]. `None`: no entry of the group tells.
+    /// Time of the first failure, as in [`ShelfSnapshot::oldest`]. `None`: no entry of the group has a time.
     pub first_seen: Option<SystemTime>,
     /// Time of the last failure.
     pub last_seen: Option<SystemTime>,

@@ -1,4 +1,4 @@
-//! How much of a shelf is read, and how much of it is kept.
+//! Limits of a snapshot: how much is read, and how much is kept.
 
 /// Limits of a snapshot.
 ///
@@ -21,14 +21,14 @@ impl SnapshotOptions {
         Self { limit: 100_000, groups: 1_000 }
     }
 
-    /// Sets how many entries are read. Default: 100 000.
+    /// Sets the maximum number of entries to read. Default: 100 000.
     pub fn limit(mut self, entries: u64) -> Self {
         self.limit = entries;
         self
     }
 
-    /// Sets how many groups, and how many reasons, are told apart: those that are met first. Entries of others are only counted.
-    /// Anybody who may publish can write any reason and any text; this bounds what they can make of a snapshot. Default: 1000.
+    /// Sets the maximum number of groups, and of reasons, to distinguish: the first ones that occur. Entries of others are only
+    /// counted. Publishers can write any reason and any text; this bounds the size of the snapshot. Default: 1000.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self

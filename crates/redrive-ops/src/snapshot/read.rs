@@ -8,8 +8,8 @@ use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 
 /// Reads a shelf once, in one [scan](Shelves::scan), into a snapshot. The entries stay where they are.
 ///
-/// An entry that comes or goes meanwhile may be counted or not. What a look at a shelf costs, and whether it holds entries for a
-/// moment, is the broker's: see the page of the transport.
+/// An entry that comes or goes meanwhile may be counted or not. The transport's page says what reading a shelf costs, and whether
+/// it holds entries for a moment.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -45,7 +45,7 @@ use super::{ShelfSnapshot, SnapshotFold, SnapshotOptions};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future ends the look at the shelf. Nothing is lost; on RabbitMQ a delivery is counted for each entry that was read.
+/// Dropping the future ends the read. Nothing is lost; RabbitMQ counts a delivery for each entry that was read.
 pub async fn snapshot(
     shelves: &dyn Shelves,
     shelf: Shelf,
@@ -54,7 +54,7 @@ pub async fn snapshot(
     let mut fold = SnapshotFold::new(shelf, options);
     let mut truncated = false;
     let mut each = |entry: Shelved| {
-        // One more than may be read tells whether there is more.
+        // Reads one more than the limit, to know whether there are more.
         truncated = fold.count() == options.limit;
         if truncated {
             return ControlFlow::Break(());

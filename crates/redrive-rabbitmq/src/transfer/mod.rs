@@ -148,7 +148,8 @@ impl Transfer {
         match sources.iter().find(|source| rests.contains(&&source.name)) {
             Some(Source { name, .. }) => {
                 let message = format!(
-                    "messages waited in `{name}`, which is the work queue or a shelf now: what waits there cannot be told from                      what rests there; give the shelf another name (`dead_letter_queue`, `parking_queue`)"
+                    "messages waited in `{name}`, which is the work queue or a shelf now: what waits there cannot be told from \
+                     what rests there; give the shelf another name (`dead_letter_queue`, `parking_queue`)"
                 );
                 Err(TransportError::new(TransportErrorKind::Unsupported, message))
             }

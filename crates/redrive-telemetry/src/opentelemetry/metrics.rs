@@ -30,10 +30,10 @@ const PROCESS_DURATION_BUCKETS: [f64; 14] =
 /// # }
 /// ```
 ///
-/// A meter of another version of `opentelemetry` than ours (0.33) does not compile. A meter of a process without a provider
-/// records nothing, and OpenTelemetry does not tell.
+/// A meter of another version of `opentelemetry` than this crate's (0.33) does not compile. Without a meter provider in the process,
+/// nothing is recorded, and OpenTelemetry does not report that.
 ///
-/// One for each consumer: a clone watches another consumer.
+/// Use one for each consumer: a clone observes another consumer.
 pub struct OpenTelemetryMetrics {
     meter: Meter,
     prefix: Arc<str>,
@@ -47,7 +47,7 @@ impl OpenTelemetryMetrics {
         Self { meter, prefix: Arc::default(), watch: Watch::default() }
     }
 
-    /// Puts this before the name of each metric of the catalog: for example `redrive_`. Default: nothing.
+    /// Sets a prefix for the name of each metric of the catalog: for example `redrive_`. Default: none.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.into();
@@ -55,7 +55,7 @@ impl OpenTelemetryMetrics {
     }
 }
 
-/// A clone watches another consumer, in the same way.
+/// The clone observes another consumer, with the same meter and prefix.
 impl Clone for OpenTelemetryMetrics {
     fn clone(&self) -> Self {
         Self { meter: self.meter.clone(), prefix: self.prefix.clone(), watch: Watch::default() }
@@ -77,14 +77,14 @@ impl Observer for OpenTelemetryMetrics {
 
 struct MeterInstruments {
     queue: KeyValue,
-    /// In the order of the catalog, as the others.
+    /// In the order of the catalog, like the other lists.
     counters: Vec<Counter<u64>>,
     histograms: Vec<Histogram<f64>>,
     gauges: Vec<UpDownCounter<i64>>,
     conventional: Conventional,
 }
 
-/// What the semantic conventions name.
+/// The metrics of the semantic conventions.
 struct Conventional {
     attributes: [KeyValue; 3],
     consumed: Counter<u64>,
@@ -115,7 +115,7 @@ impl MeterInstruments {
             gauges: of(Kind::Gauge).map(gauge).collect(),
             conventional: Conventional::new(meter, queue, system),
         };
-        // Who watches a rate must see the first failure: every series is there from the start.
+        // Every series exists from the start: an alert on a rate must see the first failure.
         for (index, metric) in of(Kind::Counter).enumerate() {
             metric.known.iter().for_each(|label| all.add(index, metric, label, 0));
         }

@@ -6,13 +6,13 @@ use redrive_core::{Delivery, Message, TraceParent, Tracer, Value};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Joins the spans of deliveries to the traces of their messages, where the process has the layer of
+/// Joins the spans of deliveries to the traces of their messages, if the process has the layer of
 /// [`tracing-opentelemetry`](tracing_opentelemetry).
 ///
-/// The span of a delivery has a link to the span of its publisher, which stands in the header `traceparent`, or in `Diagnostic-Id`
-/// as the SDKs of Service Bus write it; and a link, with the attribute `redrive.link` = `previous-attempt`, to the attempt before it,
-/// also across a redrive. So the story of a message can be followed from any of its spans. The context of an attempt is written on its copy:
-/// where a broker retries [in place](redrive_core::InPlace), nothing is copied, and there is no link to the attempt before.
+/// The span of a delivery has a link to the span of its publisher, taken from the header `traceparent`, or from `Diagnostic-Id` as
+/// the SDKs of Service Bus write it. Another link, with the attribute `redrive.link` = `previous-attempt`, leads to the previous
+/// attempt, also across a redrive. So all attempts of a message can be found from any of its spans. The context of an attempt is
+/// written on its copy: if a broker retries [in place](redrive_core::InPlace), there is no copy, and no link to the previous attempt.
 ///
 /// ```
 /// use redrive_core::Consumer;
@@ -30,7 +30,7 @@ pub struct OpenTelemetryTracer {
 }
 
 impl OpenTelemetryTracer {
-    /// Links to the publisher's span: each attempt is a trace of its own.
+    /// Creates a tracer that links to the publisher's span: each attempt is a trace of its own.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -44,7 +44,7 @@ impl OpenTelemetryTracer {
         self
     }
 
-    /// Writes the position of the current span on a message that is about to be published, as the header `traceparent`.
+    /// Writes the context of the current span on a message to be published, as the header `traceparent`.
     ///
     /// ```
     /// # use redrive_core::{Message, Publisher, TransportError};
@@ -67,7 +67,7 @@ impl Tracer for OpenTelemetryTracer {
     fn join(&self, span: &Span, delivery: &Delivery) {
         if let Some(publisher) = publisher_of(delivery).map(remote) {
             if self.continues_trace {
-                // It fails only where the process has no layer for OpenTelemetry.
+                // Fails only if the process has no layer for OpenTelemetry.
                 let _ = span.set_parent(Context::new().with_remote_span_context(publisher));
             } else {
                 span.add_link(publisher);

@@ -1,4 +1,4 @@
-//! One story that contains every ending.
+//! One sequence of messages that contains every ending.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::io;
@@ -26,12 +26,12 @@ pub(crate) async fn fails_as_told(
     }
 }
 
-/// Runs a consumer through a story of five messages and eight attempts, watched by this observer.
+/// Runs a consumer through five messages and eight attempts, with this observer.
 pub(crate) async fn run(observer: impl Observer) {
     run_with(|consumer| consumer.observer(observer)).await;
 }
 
-/// The same, of a consumer that is changed before.
+/// Does the same with a changed consumer.
 pub(crate) async fn run_with(change: impl FnOnce(Consumer<Memory>) -> Consumer<Memory>) {
     let orders = Memory::new("orders");
     for (number, body) in ["fine", "throttled once", "hopeless", "sold out", "never"].into_iter().enumerate()
@@ -77,7 +77,7 @@ impl Diary {
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// The log lines of this thread, until the guard is dropped.
+/// Returns the log lines of this thread, until the guard is dropped.
 pub(crate) fn lines() -> (Lines, tracing::subscriber::DefaultGuard) {
     let lines = Lines::default();
     let kept = Arc::clone(&lines);
