@@ -1,4 +1,4 @@
-//! What cargo says that it has built: which test programs can run.
+//! Reads from cargo's messages which test programs can run.
 
 use crate::programs::Program;
 use anyhow::{Context as _, Result};
@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Test programs as cargo reports them. Cargo compiles a test without the binaries that the test starts, and often before them:
-/// an integration test is held back until the binaries of its package are there.
+/// Test programs as cargo reports them. Cargo compiles a test without the binaries that the test starts, and often before them: an
+/// integration test is held back until the binaries of its package are built.
 #[derive(Debug, Default)]
 pub(crate) struct Artifacts {
     /// Binaries that are not built yet, by the manifest of their package.
@@ -18,7 +18,7 @@ pub(crate) struct Artifacts {
 }
 
 impl Artifacts {
-    /// Of the workspace, before anything is built.
+    /// Creates the state of the workspace before anything is built.
     pub(crate) fn of_workspace() -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let printed = Command::new(cargo).args(["metadata", "--no-deps", "--format-version=1"]).output()?;
@@ -36,7 +36,7 @@ impl Artifacts {
         Self { missing, held: Vec::new() }
     }
 
-    /// The programs that can run now; `line` is one of cargo's `--message-format=json`.
+    /// Returns the programs that can run now; `line` is one line of cargo's `--message-format=json`.
     pub(crate) fn read(&mut self, line: &str) -> Vec<Program> {
         let Ok(message) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         let (target, path) = (&message["target"], &message["executable"]);
@@ -121,7 +121,7 @@ mod tests {
         let mut artifacts = system(&["worker", "emulator"]);
         assert!(artifacts.read(&artifact("test", "a", true, Some("a-1"))).is_empty());
         assert!(artifacts.read(&artifact("bin", "worker", false, Some("worker"))).is_empty());
-        // The tests inside a binary start no other.
+        // A binary's own tests start no other binary.
         assert_eq!(
             names(&artifacts.read(&artifact("bin", "worker", true, Some("worker-1")))),
             ["system bins/worker.rs"]

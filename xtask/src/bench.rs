@@ -1,15 +1,15 @@
-//! `cargo xtask bench`: starts brokers that are set up for load, builds the benchmark, and hands over to it.
+//! `cargo xtask bench`: starts brokers configured for load, then builds and runs the benchmark.
 
 use crate::{rivals, servers};
 use anyhow::{Context as _, Result};
 use redrive_brokers::Version;
 use std::process::{Command, ExitCode};
 
-/// As on servers: more memory than the small nodes of the tests have, and RabbitMQ's own size of the write-ahead log.
+/// Configuration as on servers: more memory than the small nodes of the tests, and RabbitMQ's default size of the write-ahead log.
 const CONFIGURATION: [&str; 2] =
     ["vm_memory_high_watermark.absolute = 6GB", "raft.wal_max_size_bytes = 512000000"];
 
-/// The emulator's benchmark needs no RabbitMQ, but the emulator, as it is shipped.
+/// Runs the emulator's benchmark, which needs no RabbitMQ, but the release build of the emulator.
 pub(crate) fn run_servicebus(arguments: &[String]) -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let packages = ["--package", "redrive-bench", "--package", "redrive-servicebus-emulator"];
@@ -23,7 +23,7 @@ pub(crate) fn run_servicebus(arguments: &[String]) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs `redrive-bench` with these arguments on brokers of these `versions`; on request with programs of others.
+/// Runs `redrive-bench` with these arguments on brokers of these `versions`, and on request against rival libraries.
 pub(crate) fn run(versions: &[Version], with_rivals: bool, arguments: &[String]) -> Result<ExitCode> {
     let servers = servers::find_with(versions, &CONFIGURATION)?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

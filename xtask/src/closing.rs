@@ -7,14 +7,14 @@ use redrive_brokers::Version;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How many of the slowest tests are named.
+/// Number of the slowest tests to name.
 const SLOWEST: usize = 20;
 
-/// Everything the closing report says.
+/// The content of the closing report.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     pub(crate) steps: Vec<Step>,
-    /// What is wrong: failed checks, failed tests, crashed binaries. Each counts as one.
+    /// Failed checks, failed tests and crashed binaries. Each counts as one failure.
     pub(crate) failures: Vec<String>,
     /// What was left out, and why.
     pub(crate) not_run: Vec<String>,
@@ -23,13 +23,13 @@ pub(crate) struct Closing {
     /// Lines that tests reported.
     reported: Vec<String>,
     slowest: Vec<String>,
-    /// How long the tests took.
+    /// Duration of the tests.
     tested: Option<Duration>,
     counts: Counts,
 }
 
 impl Closing {
-    /// Takes a step that is over.
+    /// Adds a step that has ended.
     pub(crate) fn take(&mut self, step: Step) {
         if !step.passed {
             self.failures.push(step.name.clone());
@@ -37,7 +37,7 @@ impl Closing {
         self.steps.push(step);
     }
 
-    /// Takes what the tests brought.
+    /// Adds the results of the tests.
     pub(crate) fn take_tests(&mut self, tested: Tested, versions: &[Version]) {
         let Tested { tally, servers, reported, took } = tested;
         self.counts = tally.total();
@@ -68,13 +68,13 @@ impl Closing {
         self.not_run.extend(tally.not_applying.iter().map(clause));
         self.not_run.extend(tally.ignored.iter().map(|test| format!("{test} (ignored)")));
 
-        // Such as a run that tested nothing.
+        // A run that tested nothing has failed.
         if self.counts.passed + self.counts.failed == 0 {
             self.failures.push("no test ran".to_owned());
         }
     }
 
-    /// Prints the report. Its last line is `N passed, N failed`, with `, N skipped` where there are any.
+    /// Prints the report. Its last line is `N passed, N failed`, with `, N skipped` if there are any.
     pub(crate) fn print(&self, took: Duration) -> ExitCode {
         println!();
         for step in &self.steps {

@@ -1,5 +1,4 @@
-//! What a user's `Cargo.toml` and the docs begin with: the packages, each feature of the facade alone, and the quickstart on each
-//! broker.
+//! Checks what users start with: the packages, each feature of the facade alone, and the quickstart on each broker.
 
 use crate::closing::Closing;
 use crate::step;
@@ -41,7 +40,7 @@ fn packages() -> Result<Vec<Value>> {
     Ok(metadata["packages"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// Runs the quickstart as `docs/getting-started.md` says; on RabbitMQ, where there is one.
+/// Runs the quickstart as `docs/getting-started.md` says; on RabbitMQ, if there is one.
 pub(crate) fn run_quickstarts(rabbitmq: Option<&str>, closing: &mut Closing) -> Result<()> {
     let quickstart = ["run", "--example", "quickstart"];
     let alone = |feature| [&quickstart[..], &["--no-default-features", "--features", feature]].concat();
@@ -55,7 +54,7 @@ pub(crate) fn run_quickstarts(rabbitmq: Option<&str>, closing: &mut Closing) -> 
         let mut step = step::cargo(&run, &[], |line| {
             parked |= line.contains("order-8") && line.contains("onto the parking shelf");
         })?;
-        // One that ends early, and well, shows nothing.
+        // A quickstart that succeeds but ends early has shown nothing.
         step.passed &= parked;
         closing.take(step);
     }

@@ -1,12 +1,12 @@
-//! Tests of links: every link in the docs leads to a file and a heading; rustdoc, which is read where the repository is not,
-//! names files of it by their full address.
+//! Tests of links: every link in the docs leads to an existing file and heading; doc comments link to files of the repository by
+//! their full address, because they are read on docs.rs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// How a file of the repository is named where the repository is not there.
+/// Full addresses of the repository's files.
 const ADDRESSES: [&str; 2] = [
     concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/"),
     concat!(env!("CARGO_PKG_REPOSITORY"), "/tree/main/"),
@@ -27,7 +27,7 @@ fn links_lead_to_a_file_and_a_heading() -> Result<()> {
             }
         }
     }
-    // Alert rules and the dashboard lead to their pages, too.
+    // Alert rules and the dashboard link to pages too.
     let sources = ["rs", "md", "yml", "json"].iter().map(|ending| files(&root, ending));
     for source in sources.collect::<Result<Vec<_>>>()?.concat() {
         let text = fs::read_to_string(&source)?;
@@ -64,7 +64,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
 }
 
-/// All files of the repository whose names end so; what git does not keep is left out.
+/// Returns all files of the repository with this extension, except those that git ignores.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -79,7 +79,7 @@ fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The targets of `[text](target)`, outside of code.
+/// Returns the targets of `[text](target)`, outside code.
 fn links(page: &str) -> Vec<String> {
     let outside_of_code = page.split("```").step_by(2);
     let after = outside_of_code.flat_map(|text| text.split("](").skip(1));
@@ -100,7 +100,7 @@ fn leads_somewhere(target: &Path, link: &str) -> bool {
     fs::read_to_string(target).is_ok_and(|page| headings(&page).iter().any(|it| it == heading))
 }
 
-/// The names of headings in addresses: lower case, without punctuation, `-` for a space. A second one of a name is not told apart.
+/// Returns the anchors of headings: lower case, without punctuation, `-` for a space. Duplicate headings have the same anchor.
 fn headings(page: &str) -> Vec<String> {
     let outside_of_code = page.split("```").step_by(2);
     let titles = outside_of_code.flat_map(str::lines).filter(|line| line.starts_with('#'));

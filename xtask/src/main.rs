@@ -1,11 +1,11 @@
 //! The project's own commands, run as `cargo xtask …`.
 //!
-//! `cargo xtask test` is everything that CI runs. The files, in the order in which it uses them:
-//! [`mod@test`] the steps, [`step`] one command shown live, [`servers`] the brokers, [`artifacts`] the test programs as cargo
-//! builds them, [`programs`] what runs them side by side, [`facade`] what users begin with, [`tally`] what their output says, [`closing`] the report at the end.
-//! With `--servicebus-sdks` it is [`sdks`] instead. [`mod@bench`] is `cargo xtask bench`, for which [`rivals`] installs what
-//! redrive is measured beside. [`soak`] is
-//! `cargo xtask soak`.
+//! `cargo xtask test` is everything that CI runs. Its files, in the order of use: [`mod@test`] the steps, [`step`] one command with
+//! live output, [`servers`] the brokers, [`artifacts`] the test programs as cargo builds them, [`programs`] the pool that runs them,
+//! [`facade`] what users start with, [`tally`] reads their output, [`closing`] the report at the end. `--servicebus-sdks` runs
+//! [`sdks`] instead.
+//!
+//! [`mod@bench`] is `cargo xtask bench`; [`rivals`] installs the libraries to compare with. [`soak`] is `cargo xtask soak`.
 
 mod artifacts;
 mod bench;
@@ -45,31 +45,31 @@ enum Command {
         /// Only format, lints, and the tests without RabbitMQ.
         #[arg(long, conflicts_with = "broker")]
         quick: bool,
-        /// Only the Service Bus emulator under the eyes of foreign clients: installs them, and runs all their scenarios.
+        /// Only the Service Bus emulator with clients of other projects: installs them, and runs all their scenarios.
         #[arg(long, conflicts_with_all = ["broker", "quick"])]
         servicebus_sdks: bool,
     },
-    /// How fast redrive is, beside what can be written by hand: `cargo xtask bench run --help`.
+    /// Measures how fast redrive is, compared with code written by hand: `cargo xtask bench run --help`.
     Bench {
         /// Only on this RabbitMQ; may be repeated.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Vec<Version>,
-        /// With the libraries of others: builds and installs them under `target/rivals`.
+        /// With other libraries: builds and installs them under `target/rivals`.
         #[arg(long)]
         rivals: bool,
         /// What to measure, and how.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, default_value = "run")]
         arguments: Vec<String>,
     },
-    /// Random faults under load, for as long as you like; then says whether the books balance.
+    /// Random faults under load for a given time, then a check that no message was lost.
     Soak {
-        /// How long faults happen.
+        /// For how long faults happen.
         #[arg(long, default_value_t = 20)]
         minutes: u64,
-        /// Only on this RabbitMQ; else on one after the other.
+        /// Only on this RabbitMQ; by default on one after the other.
         #[arg(long, value_name = "3.10|4.3")]
         broker: Option<Version>,
-        /// The faults of an earlier soak again, in the same order; it says its seed when it starts.
+        /// Repeats the faults of an earlier soak in the same order; a soak prints its seed when it starts.
         #[arg(long)]
         seed: Option<u64>,
     },

@@ -1,5 +1,5 @@
-//! The test programs of the workspace, and a pool that runs them side by side: most tests wait for a broker or a clock and
-//! leave the processors idle.
+//! The test programs of the workspace, and a pool that runs them concurrently: most tests wait for a broker or a clock and leave the
+//! processors idle.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 
 /// Programs with many tests that mostly wait, and how many of these tests run at once.
 const WAITING: (&str, usize) = ("conformance", 32);
-/// They compile what they test with the toolchain as it is: nothing of it may be unlocked.
+/// This program compiles its tests with the unmodified toolchain, so unstable features must stay locked.
 const COMPILES: &str = "compile-fail";
-/// What takes longest begins first, or the end would wait for it alone; the others follow as they come. The times stand behind
-/// each program in the output.
+/// Starts the longest programs first: otherwise the end of the run would wait for them alone. The others follow in any order. The
+/// output shows the time of each program.
 const LONGEST_FIRST: [&str; 13] = [
     "redrive-servicebus tests/conformance.rs",
     "redrive-servicebus tests/stuck.rs",
@@ -31,9 +31,9 @@ const LONGEST_FIRST: [&str; 13] = [
     "system tests/network.rs",
 ];
 
-/// No program takes nearly so long, and CI would end without a word.
+/// Time limit of a program: far more than any takes, and less than CI allows, which would end without a message.
 const HANGS_AFTER: Duration = Duration::from_secs(40 * 60);
-/// What the system says of a program that succeeded.
+/// The system's text for a program that succeeded.
 const PASSED: &str = "exit status: 0";
 
 /// A program made of tests, as cargo built it.
@@ -42,28 +42,28 @@ pub(crate) struct Program {
     /// `redrive-rabbitmq tests/modes.rs`
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// Of its package, where cargo would run it.
+    /// Folder of its package, in which cargo would run it.
     pub(crate) folder: PathBuf,
 }
 
-/// What came of one.
+/// Result of one program.
 pub(crate) struct Ended {
-    /// All that it printed, behind a line that names it as cargo would.
+    /// Its whole output, after a line that names it as cargo does.
     pub(crate) output: String,
     pub(crate) passed: bool,
-    /// In a line.
+    /// Summary in one line.
     pub(crate) summary: String,
 }
 
 impl Program {
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub(crate) fn run(
         &self,
         arguments: &[String],
         environment: &[(String, Option<String>)],
     ) -> Result<Ended> {
         let began = Instant::now();
-        // One pipe for both streams: only their order tells what belongs to what.
+        // One pipe for both streams: only their order shows which lines belong together.
         let (mut output, input) = std::io::pipe()?;
         let mut command = Command::new(&self.path);
         command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -72,7 +72,7 @@ impl Program {
             command.arg(format!("--test-threads={}", WAITING.1));
         }
         if !self.name.starts_with(COMPILES) {
-            // A stable toolchain tells how long each test took only when it is unlocked.
+            // A stable toolchain reports the time of each test only with unstable features unlocked.
             command.env("RUSTC_BOOTSTRAP", "1").args(["-Zunstable-options", "--report-time"]);
         }
         for (variable, value) in environment {
@@ -82,9 +82,9 @@ impl Program {
             };
         }
         let mut child = command.spawn().with_context(|| format!("could not run {}", self.path.display()))?;
-        // It holds the writing ends of the pipe; the output would never end.
+        // The command holds the writing ends of the pipe: otherwise the output would never end.
         drop(command);
-        // In the background: a process that the program left behind may hold the pipe for ever.
+        // In the background: a process that the program left behind may keep the pipe open.
         let printed = Arc::new(Mutex::new(Vec::new()));
         let (reading, read) = mpsc::channel::<()>();
         std::thread::spawn({
@@ -120,7 +120,7 @@ impl Program {
     }
 }
 
-/// Programs that wait for their turn, while cargo may still be building more.
+/// Programs that wait to run, while cargo may still build more.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     waiting: Mutex<Waiting>,
@@ -133,7 +133,7 @@ struct Waiting {
     complete: bool,
 }
 
-/// Puts programs into the pool; dropped, it says that no more will come.
+/// Adds programs to the pool. Dropping it closes the pool.
 pub(crate) struct Filling<'a>(&'a Pool);
 
 impl Filling<'_> {
@@ -155,7 +155,7 @@ impl Pool {
         Filling(self)
     }
 
-    /// The one whose turn it is; waits for it. `None` when all had theirs.
+    /// Waits for the next program. Returns `None` when all have been taken.
     pub(crate) fn next(&self) -> Option<Program> {
         let mut waiting = self.lock();
         loop {

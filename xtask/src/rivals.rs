@@ -1,11 +1,11 @@
-//! The programs that redrive is measured beside, installed under `target/`: nothing of them is part of the workspace.
+//! The libraries that redrive is compared with, installed under `target/`: they are not part of the workspace.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds and installs them; gives back the folder. One that cannot be installed is said, and left out.
+/// Builds and installs them, and returns the folder. Prints and leaves out one that cannot be installed.
 pub(crate) fn install() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
     let sources = root.join("crates/redrive-bench/rivals");

@@ -1,4 +1,4 @@
-//! `cargo xtask test --servicebus-sdks`: the Service Bus emulator under the eyes of clients that others wrote.
+//! `cargo xtask test --servicebus-sdks`: the Service Bus emulator with clients of other projects.
 
 use crate::closing::Closing;
 use crate::step;
@@ -9,7 +9,7 @@ use redrive_brokers::{REPORT_VARIABLE, Version};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Set, a client that cannot be installed is a failure, and slow scenarios run too.
+/// If set, a client that cannot be installed is a failure, and slow scenarios run too.
 const ALL_VARIABLE: &str = "REDRIVE_SERVICEBUS_SDKS";
 
 /// The Rust client's scenarios are tests of the emulator's crate.
@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     std::fs::remove_file(&report)?;
     let mut closing = Closing::default();
     for step in [rust, others] {
-        // Failed tests are named for themselves.
+        // Failed tests are listed by name.
         if tally.failed.is_empty() { closing.take(step) } else { closing.steps.push(step) }
     }
     closing.take_tests(Tested { tally, servers: Vec::new(), reported, took: began.elapsed() }, &Version::ALL);

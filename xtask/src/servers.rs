@@ -1,4 +1,4 @@
-//! The brokers of a run: given by URL, or a private node of what is installed or can be.
+//! The brokers of a run: given by URL, or a private node of an installation.
 
 use anyhow::{Context as _, Result, bail};
 use redrive_brokers::{Node, Version, handshake, install, shared_url};
@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) version: Version,
-    /// The exact release, as far as the broker tells.
+    /// The exact release, as the broker reports it.
     pub(crate) release: String,
     source: Source,
 }
@@ -43,7 +43,7 @@ pub(crate) fn find(versions: &[Version]) -> Result<Vec<Server>> {
     find_with(versions, &[])
 }
 
-/// The same; a broker that has to be started gets these lines of `rabbitmq.conf`, too.
+/// Does the same; brokers that it starts also get these lines of `rabbitmq.conf`.
 pub(crate) fn find_with(versions: &[Version], config: &[&str]) -> Result<Vec<Server>> {
     versions.iter().map(|&version| find_one(version, config)).collect()
 }
@@ -57,7 +57,7 @@ fn find_one(version: Version, config: &[&str]) -> Result<Server> {
                 version.url_variable()
             )
         })?;
-        // A broker given by URL is not ours to kill: tests that do need an installation all the same.
+        // A broker given by URL must not be killed: tests that kill one need an installation as well.
         if let Err(error) = install::install(version) {
             println!("note: tests that kill their own RabbitMQ {version} will fail: {error:#}");
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: random faults for as long as asked, then the balance.
+//! `cargo xtask soak`: random faults for a given time, then the balance.
 
 use crate::step;
 use anyhow::Result;

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, IsTerminal as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What came of one command.
+/// Result of one command.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     pub(crate) name: String,
@@ -13,7 +13,7 @@ pub(crate) struct Step {
     pub(crate) took: Duration,
 }
 
-/// Runs `cargo` with `arguments`; shows its output live and gives it to `observe`.
+/// Runs `cargo` with `arguments`; shows its output live and passes it to `observe`.
 pub(crate) fn cargo(
     arguments: &[&str],
     environment: &[(String, Option<String>)],
@@ -23,12 +23,12 @@ pub(crate) fn cargo(
     println!("==> {name}");
     let began = Instant::now();
 
-    // One pipe for both streams: cargo names a test binary on stderr, the binary names its tests on stdout,
-    // and only their order tells which belongs to which.
+    // One pipe for both streams: cargo names a test binary on stderr, the binary names its tests on stdout, and only their order
+    // shows which belongs to which.
     let (output, input) = std::io::pipe()?;
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).stdout(input.try_clone()?).stderr(input);
-    // What `cargo run` says of this program. Build scripts that look at it would run again, and all that stands on them.
+    // Variables that `cargo run` sets for this program. Build scripts that read them would run again, with everything after them.
     for (variable, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of_us| variable.to_string_lossy().starts_with(of_us))
         {
@@ -45,13 +45,13 @@ pub(crate) fn cargo(
         command.env("CARGO_TERM_COLOR", "always");
     }
     let mut child = command.spawn().with_context(|| format!("could not run `{name}`"))?;
-    // It holds the writing ends of the pipe; the output would never end.
+    // The command holds the writing ends of the pipe: otherwise the output would never end.
     drop(command);
 
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
-        // What cargo tells programs is not for people.
+        // Cargo's JSON messages are not for people.
         if !line.starts_with('{') {
             println!("{line}");
         }

@@ -1,7 +1,7 @@
-//! What the output of tests says: counts, names, and which binary fell silent.
+//! Reads the output of tests: counts, names, and which binary crashed.
 //!
-//! Totals come from the `test result:` lines, which libtest prints whatever else is printed between; names
-//! come from the `test … ok` lines. Where the two disagree, [`Tally::unnamed`] says by how much.
+//! Totals come from the `test result:` lines, which libtest prints whatever else is printed in between; names come from the
+//! `test … ok` lines. [`Tally::unnamed`] counts the difference.
 
 use redrive_brokers::Version;
 use std::collections::BTreeMap;
@@ -15,26 +15,26 @@ pub(crate) struct Counts {
     pub(crate) filtered: usize,
 }
 
-/// Everything that was read so far.
+/// What was read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// In the order in which they ran.
     pub(crate) binaries: Vec<Binary>,
-    /// How many tests ran on each version.
+    /// Number of tests on each version.
     pub(crate) ran_on: BTreeMap<Version, usize>,
     /// `binary: test` of each failed test.
     pub(crate) failed: Vec<String>,
     /// `binary: test: reason` of each ignored test.
     pub(crate) ignored: Vec<String>,
-    /// Clauses of the transports' contract that did not apply, with the reason, and how often.
+    /// Clauses of the transports' contract that did not apply, with the reason and the number of times.
     pub(crate) not_applying: BTreeMap<String, usize>,
-    /// How many tests have a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
+    /// Number of tests with a result but no readable name: [`ran_on`](Self::ran_on) may lack them.
     pub(crate) unnamed: usize,
-    /// How long each test took, in seconds, where that was told.
+    /// Duration of each test, in seconds, if it was reported.
     took: Vec<(f64, String)>,
     /// A test whose line was torn by output between its name and its result.
     torn: Option<String>,
-    /// Within the output of failed tests, which may look like anything.
+    /// True within the output of failed tests, which may look like anything.
     replaying: bool,
     /// The tests named since the last summary.
     named: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) name: String,
-    /// `None` until it prints a summary; when it never does, it crashed.
+    /// `None` until it prints a summary; if it never does, it crashed.
     pub(crate) counts: Option<Counts>,
 }
 
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// Reads all that one program printed; `passed`: as it said itself when it ended.
+    /// Reads the whole output of one program. `passed`: its own exit status.
     pub(crate) fn read_program(&mut self, output: &str, passed: bool) {
         output.lines().for_each(|line| self.read(line));
         if let Some(Binary { name, counts: Some(Counts { failed: 0, .. }) }) = self.binaries.last()
@@ -90,12 +90,12 @@ impl Tally {
         }
     }
 
-    /// The sum over all binaries.
+    /// Returns the sum over all binaries.
     pub(crate) fn total(&self) -> Counts {
         self.binaries.iter().filter_map(|binary| binary.counts).fold(Counts::default(), Counts::plus)
     }
 
-    /// The tests that took longest, and how many seconds.
+    /// Returns the slowest tests with their seconds.
     pub(crate) fn slowest(&self, count: usize) -> Vec<(f64, &str)> {
         let mut slowest: Vec<_> = self.took.iter().map(|(took, name)| (*took, name.as_str())).collect();
         slowest.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -103,7 +103,7 @@ impl Tally {
         slowest
     }
 
-    /// The binaries that started and never told their result.
+    /// Returns the binaries that started and never reported a result.
     pub(crate) fn crashed(&self) -> Vec<&str> {
         self.binaries
             .iter()
@@ -112,7 +112,7 @@ impl Tally {
             .collect()
     }
 
-    /// Takes the result of a test; whether `result` is one.
+    /// Records the result of a test. Returns false if `result` is none.
     fn record(&mut self, name: &str, result: &str) -> bool {
         let binary = self.binaries.last().map_or("?", |binary| binary.name.as_str());
         match result.split([' ', ',']).next() {
@@ -166,12 +166,12 @@ impl Counts {
     }
 }
 
-/// Of `ok <0.012s>`, which libtest prints with `--report-time`.
+/// Reads the time from `ok <0.012s>`, which libtest prints with `--report-time`.
 fn seconds(result: &str) -> Option<f64> {
     result.strip_prefix("ok <")?.strip_suffix("s>")?.parse().ok()
 }
 
-/// The name of the program that runs now: of `     Running redrive-core tests/a.rs (/target/debug/deps/a-6f0e4b1f4a4bd1ae)`.
+/// Returns the name of the program that starts: from `     Running redrive-core tests/a.rs (/target/debug/deps/a-6f0e4b1f4a4bd1ae)`.
 fn started(text: &str) -> Option<String> {
     if let Some(crate_name) = text.strip_prefix("Doc-tests ") {
         return Some(format!("doc tests of {crate_name}"));

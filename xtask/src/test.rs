@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check there is. One lane compiles and lints; beside it the test programs run as they come.
+//! `cargo xtask test`: runs every check. One thread compiles and lints; the test programs run concurrently as they are built.
 
 use crate::artifacts::Artifacts;
 use crate::closing::Closing;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 type Environment = Vec<(String, Option<String>)>;
 
-/// Runs everything; the tests on the brokers of `versions`.
+/// Runs every check; the tests run on the brokers of `versions`.
 pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
     let began = Instant::now();
     let mut closing = Closing::default();
@@ -24,7 +24,7 @@ pub(crate) fn run(versions: &[Version]) -> Result<ExitCode> {
     let pool = Pool::default();
     let rabbitmq = OnceLock::new();
     let ended = scope(|threads| -> Result<_> {
-        // A first installation takes a minute of mostly waiting: let the compiler work meanwhile.
+        // A first installation takes a minute, mostly of waiting: compiles meanwhile.
         let beside = threads.spawn(|| {
             let found = servers::find(versions);
             match &found {
@@ -75,7 +75,7 @@ pub(crate) fn run_quick() -> Result<ExitCode> {
     Ok(closing.print(began.elapsed()))
 }
 
-/// What came of the test programs.
+/// Results of the test programs.
 pub(crate) struct Tested {
     pub(crate) tally: Tally,
     pub(crate) servers: Vec<Server>,
@@ -84,7 +84,7 @@ pub(crate) struct Tested {
     pub(crate) took: Duration,
 }
 
-/// Runs the programs of the pool until all have ended. Twice as many side by side as there are processors: they mostly wait.
+/// Runs the programs of the pool until all have ended, twice as many at once as there are processors: they mostly wait.
 fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>) -> Result<Tested> {
     let began = Instant::now();
     let report = std::env::temp_dir().join(format!("redrive-report-{}", std::process::id()));
@@ -93,7 +93,7 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>) -> Resu
     let mut arguments = Vec::new();
     for version in left_out(versions) {
         arguments.extend(["--skip".to_owned(), version.mark().to_owned()]);
-        // A test that forgot its mark must not run there unnoticed.
+        // A test that lacks its mark must not run there unnoticed.
         environment.push((version.url_variable().to_owned(), None));
     }
     for server in &servers {
@@ -104,7 +104,7 @@ fn run_programs(pool: &Pool, versions: &[Version], servers: Vec<Server>) -> Resu
         while let Some(program) = pool.next() {
             println!("==> {}", program.name);
             let ended = program.run(&arguments, &environment)?;
-            // Of what passed nobody reads more than that.
+            // Of a program that passed, only these lines matter.
             println!("{}{}", if ended.passed { "" } else { &ended.output }, ended.summary);
             tally.lock().unwrap_or_else(PoisonError::into_inner).read_program(&ended.output, ended.passed);
         }
@@ -125,7 +125,7 @@ pub(crate) fn left_out(versions: &[Version]) -> Vec<Version> {
     Version::ALL.into_iter().filter(|version| !versions.contains(version)).collect()
 }
 
-/// Builds all test programs, and hands each to the pool when it is ready.
+/// Builds all test programs, and adds each to the pool when it is ready.
 fn build(pool: &Filling<'_>, closing: &mut Closing) -> Result<()> {
     let arguments =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
@@ -137,7 +137,7 @@ fn build(pool: &Filling<'_>, closing: &mut Closing) -> Result<()> {
     Ok(())
 }
 
-/// The examples in the docs, and what was printed.
+/// Tests the examples in the docs, and returns their output.
 fn test_docs(closing: &mut Closing) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let step =
@@ -172,7 +172,7 @@ fn deny(closing: &mut Closing) -> Result<()> {
         return Ok(());
     }
     check(closing, &["deny", "check", "bans", "licenses", "sources"], &[])?;
-    // Advisories live in a repository of their own, which not every machine can reach.
+    // Advisories are in a separate repository, which some machines cannot reach.
     let mut unreachable = false;
     let no_database = |line: &str| unreachable |= line.contains("failed to fetch advisory database");
     let step = step::cargo(&["deny", "check", "advisories"], &[], no_database)?;

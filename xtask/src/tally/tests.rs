@@ -1,4 +1,4 @@
-//! Samples are real output of cargo 1.95, shortened.
+//! The samples are real output of cargo 1.95, shortened.
 
 use super::*;
 

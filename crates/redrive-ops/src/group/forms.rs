@@ -107,7 +107,8 @@ fn number_or_duration(text: &Text<'_>, at: usize) -> Option<Found> {
     Some((number(text, at)?, NUMBER))
 }
 
-/// Returns the end of the number that begins with the digit at `at`. A list of numbers is one match: its length must not change the template.
+/// Returns the end of the number that begins with the digit at `at`. A list of numbers is one match: its length must not change the
+/// template.
 pub(super) fn number(text: &Text<'_>, at: usize) -> Option<usize> {
     let digits = |at: usize| Some(text.run(at, |byte| byte.is_ascii_digit())).filter(|&end| end > at);
     let mut end = digits(at)?;

@@ -58,7 +58,8 @@ fn with_clock(text: &Text<'_>, date: usize) -> usize {
     follows.map_or(date, |clock| zone(text, clock.end))
 }
 
-/// Matches `Fri, 2 Jan 2026 03:04:05 GMT`, `Fri Jan 2 03:04:05 2026`, `Jan 2 03:04:05`, `2 January 2026`. Must contain a year or a clock.
+/// Matches `Fri, 2 Jan 2026 03:04:05 GMT`, `Fri Jan 2 03:04:05 2026`, `Jan 2 03:04:05`, `2 January 2026`. A year or a clock is
+/// required.
 fn long_date(text: &Text<'_>, at: usize) -> Option<usize> {
     let space = |at: usize| (text.byte(at) == b' ').then_some(at + 1);
     let comma = |at: usize| if text.byte(at) == b',' { at + 1 } else { at };
