@@ -12,7 +12,7 @@ use crate::server::clock::Clock;
 use crate::server::keys::Keys;
 use crate::server::protocol_detect::ProtocolDetect;
 
-/// What the emulator is to be. By itself: no entities, any token, a port that is free on 127.0.0.1, the machine's clock.
+/// Configures an emulator. Defaults: no entities, every token is accepted, a free port of 127.0.0.1, the machine's clock.
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
@@ -32,7 +32,7 @@ pub struct Builder {
 }
 
 impl Emulator {
-    /// Says what the emulator is to be, before it is started.
+    /// Returns a builder of an emulator.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -69,69 +69,68 @@ impl Builder {
         self
     }
 
-    /// Adds everything of a namespace, such as that of a configuration file.
+    /// Adds all entities of a namespace, such as that of a configuration file.
     pub fn namespace(mut self, namespace: Namespace) -> Self {
         self.namespace.queues.extend(namespace.queues);
         self.namespace.topics.extend(namespace.topics);
         self
     }
 
-    /// Listens there instead of on a free port of 127.0.0.1: `host:port`, where port 0 is any that is free.
+    /// Sets the address for AMQP: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
     }
 
-    /// Listens there for HTTP, too: the run-time REST API on the same entities. `host:port`, where port 0 is any that is free.
-    /// By itself there is no HTTP.
+    /// Sets an address for HTTP: the run-time REST API on the same entities. `host:port`; port 0 is any free one. Default: no HTTP.
     #[cfg(feature = "http")]
     pub fn listen_http(mut self, address: impl Into<String>) -> Self {
         self.listen_http = Some(address.into());
         self
     }
 
-    /// From now on only tokens are good that are signed by a key that was given here.
+    /// Adds a key. Tokens must then be signed by one of the added keys. Default: every token is accepted.
     pub fn key(mut self, name: impl Into<String>, key: impl Into<String>) -> Self {
         self.keys.push((name.into(), key.into()));
         self
     }
 
-    /// Time stands still until [`Emulator::advance`]. What clients themselves wait for still takes their own time.
+    /// Stops the clock: it moves only by [`Emulator::advance`]. Timeouts of the clients themselves still take real time.
     pub fn virtual_clock(mut self) -> Self {
         self.virtual_clock = true;
         self
     }
 
-    /// Detaches links by `amqp:link:detach-forced` by which nothing came or went for this long, on the emulator's clock. Azure
-    /// does after ten minutes; by itself the emulator does not, because tests put its clock forward by hours.
+    /// Detaches links without traffic for this long, by `amqp:link:detach-forced`, on the emulator's clock. Azure does this after
+    /// ten minutes. Default: never, because tests advance the clock by hours.
     pub fn detach_idle_links(mut self, after: Duration) -> Self {
         self.idle_links = Some(after);
         self
     }
 
-    /// Keeps messages in this file, and begins with those that are in it. A client gets its answer once what it asked for is
-    /// on disk. By itself nothing is kept.
+    /// Keeps messages in this file, and starts with those in it. A client gets its response once the change is on disk. Default:
+    /// nothing is kept.
     pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_file = Some(path.into());
         self
     }
 
-    /// Lock tokens follow from this number. By itself 0: the same on every run. With a state file take a random one, so
-    /// that no client still holds a token that is given again.
+    /// Sets the seed of the lock tokens. Default: 0, the same tokens on every run. With a state file use a random seed: a client may
+    /// still hold tokens of an earlier run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Takes clients by TLS, too, on the same port: with this certificate, followed by those that sign it, and its key, both
-    /// in PEM. Clients of Service Bus ask for the name in their `Endpoint`, such as `localhost`.
+    /// Also accepts clients by TLS, on the same port, with this certificate, followed by those that sign it, and its key, both in
+    /// PEM. Clients of Service Bus expect the host name of their `Endpoint`, such as `localhost`.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls = Some((certificates.into(), key.into()));
         self
     }
 
-    /// Takes clients by AMQP over WebSockets, too, on the same port: at `/$servicebus/websocket`, with the subprotocol
+    /// Also accepts clients by AMQP over WebSockets, on the same port: at `/$servicebus/websocket`, with the subprotocol
     /// `amqp` or `AMQPWSB10`. With [`tls`](Self::tls) also within TLS.
     #[cfg(feature = "websockets")]
     pub fn websockets(mut self) -> Self {

@@ -6,10 +6,10 @@ use super::{Map, Value};
 /// How deep values may be nested. Service Bus needs 4.
 pub const MAX_DEPTH: u8 = 32;
 
-/// An array of null, or of empty lists, takes no bytes for its elements: this many are taken.
+/// Maximum number of elements of an array of null or of empty lists, whose elements take no bytes.
 const MAX_EMPTY_ELEMENTS: usize = 4096;
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -25,15 +25,15 @@ pub enum DecodeError {
     /// Text that is not UTF-8.
     #[error("text is not UTF-8")]
     NotUtf8,
-    /// A count or a length that cannot be true.
+    /// A count or a length that exceeds the bytes.
     #[error("a count or a length does not fit the bytes")]
     BadLength,
-    /// A value of another type than the one that must stand here.
+    /// A value of another type than expected.
     #[error("expected {0}")]
     Expected(&'static str),
 }
 
-/// Reads values off the front of some bytes.
+/// Reads values from the front of a byte slice.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -45,22 +45,22 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// What is not read yet.
+    /// Returns the bytes that are not read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether everything is read.
+    /// Returns true if everything is read.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The next value.
+    /// Reads the next value.
     pub fn value(&mut self) -> Result<Value, DecodeError> {
         self.value_at(0)
     }
 
-    /// Steps over the next value without keeping it; it is checked as far as its own length goes.
+    /// Skips the next value; checks it only as far as its own length says.
     pub fn skip(&mut self) -> Result<(), DecodeError> {
         let mut descriptors = 0;
         loop {
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The numeric descriptor of the described value that comes next; `None` when that has a symbolic one.
+    /// Returns the numeric descriptor of the next value, a described one; `None` if its descriptor is symbolic.
     pub fn descriptor(&mut self) -> Result<Option<u64>, DecodeError> {
         if self.u8()? != 0x00 {
             return Err(DecodeError::Expected("a described value"));
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What follows a constructor. Of a described array element the descriptor stands before all elements.
+    /// Reads the bytes after a constructor. The descriptor of a described array element comes before all elements.
     fn body(&mut self, code: u8, depth: u8) -> Result<Value, DecodeError> {
         Ok(match code {
             0x40 => Value::Null,
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// The count and the bytes of a list or a map. Every element takes at least one byte.
+    /// Reads the count and the bytes of a list or a map. Every element takes at least one byte.
     pub(super) fn compound(&mut self, code: u8) -> Result<(usize, &'a [u8]), DecodeError> {
         let short = code >> 4 == 0xc;
         let mut reader = Reader::new(if short { self.short()? } else { self.long()? });

@@ -2,7 +2,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::{Map, Value};
 
-/// How many bytes [`encode_value`] writes.
+/// Returns the number of bytes that [`encode_value`] writes.
 pub fn encoded_len(value: &Value) -> usize {
     let mut buffer = BytesMut::new();
     encode_value(value, &mut buffer);
@@ -44,7 +44,7 @@ pub(crate) fn encode_map(map: &Map, to: &mut BytesMut) {
     compound(0xd1, map.len() * 2, to, |to| encode_pairs(map, to));
 }
 
-/// A field of a section, borrowed: a message is written far more often than it is changed.
+/// A borrowed field of a section: a message is written far more often than it is changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Field<'a> {
     Null,
@@ -56,7 +56,7 @@ pub(crate) enum Field<'a> {
     Uint(u32),
 }
 
-/// A section of fields with a numeric descriptor, without the nulls at its end; nothing at all without any field.
+/// Writes a section of fields with a numeric descriptor, without the nulls at its end; writes nothing if all are null.
 pub(crate) fn encode_section(descriptor: u64, fields: &[Field<'_>], to: &mut BytesMut) {
     let Some(last) = fields.iter().rposition(|field| !field.is_null()) else { return };
     to.put_u8(0x00);
@@ -82,12 +82,12 @@ impl Field<'_> {
     }
 }
 
-/// A list of fields with a numeric descriptor.
+/// Writes a list of fields with a numeric descriptor.
 pub(crate) fn encode_described_list(descriptor: u64, fields: &[Value], to: &mut BytesMut) {
     encode_padded_list(descriptor, fields, fields.len(), to);
 }
 
-/// A list of fields with a numeric descriptor, with nulls at its end up to `count` fields.
+/// Writes a list of fields with a numeric descriptor, padded with nulls to `count` fields.
 pub(crate) fn encode_padded_list(descriptor: u64, fields: &[Value], count: usize, to: &mut BytesMut) {
     to.put_u8(0x00);
     encode_value(&Value::Ulong(descriptor), to);
@@ -121,7 +121,7 @@ fn variable(short: u8, bytes: &[u8], to: &mut BytesMut) {
     to.put_slice(bytes);
 }
 
-/// The long form, whose length is written when it is known; then the short form, where it fits.
+/// Writes the long form with its length; then replaces it by the short form if that fits.
 fn compound(long: u8, count: usize, to: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = to.len();
     to.put_u8(long);
@@ -140,7 +140,7 @@ fn compound(long: u8, count: usize, to: &mut BytesMut, write: impl FnOnce(&mut B
     }
 }
 
-/// The code of the full-width form: that of single values without a shorter form, and of array elements.
+/// Returns the code of the full-width form, for single values without a shorter form and for array elements.
 fn fixed_code(value: &Value) -> u8 {
     match value {
         Value::Null => 0x40,
@@ -171,7 +171,7 @@ fn fixed_code(value: &Value) -> u8 {
     }
 }
 
-/// What follows [`fixed_code`].
+/// Writes the bytes after [`fixed_code`].
 fn body(value: &Value, to: &mut BytesMut) {
     match value {
         Value::Null => {}
@@ -200,7 +200,7 @@ fn body(value: &Value, to: &mut BytesMut) {
     }
 }
 
-/// One constructor, that of the first element, and then every element's bytes.
+/// Writes one constructor, that of the first element, and then the bytes of every element.
 fn elements(items: &[Value], to: &mut BytesMut) {
     let Some(first) = items.first() else {
         to.put_u8(0x40);

@@ -10,12 +10,12 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// This many fields, which stand at the front of the reader.
+    /// Reads this many fields from the front of the reader.
     fn new(count: usize, reader: Reader<'a>) -> Self {
         Self { left: count, reader }
     }
 
-    /// The next field.
+    /// Reads the next field.
     pub fn value(&mut self) -> Result<Value, DecodeError> {
         if self.left == 0 {
             return Ok(Value::Null);
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         self.reader.value_at(2)
     }
 
-    /// The next field, a number up to 2^32 - 1.
+    /// Reads the next field, a number up to 2^32 - 1.
     pub fn u32(&mut self) -> Result<Option<u32>, DecodeError> {
         match self.value()? {
             Value::Null => Ok(None),
@@ -32,7 +32,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The next field, true or false.
+    /// Reads the next field, a boolean.
     pub fn bool(&mut self) -> Result<Option<bool>, DecodeError> {
         match self.value()? {
             Value::Null => Ok(None),
@@ -40,7 +40,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The next field, a string or a symbol.
+    /// Reads the next field, a string or a symbol.
     pub fn text(&mut self) -> Result<Option<String>, DecodeError> {
         match self.value()? {
             Value::Null => Ok(None),
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The next field, bytes.
+    /// Reads the next field, bytes.
     pub fn binary(&mut self) -> Result<Option<Bytes>, DecodeError> {
         match self.value()? {
             Value::Null => Ok(None),
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The next field, a map; null is an empty one.
+    /// Reads the next field, a map; null means an empty one.
     pub fn map(&mut self) -> Result<Map, DecodeError> {
         match self.value()? {
             Value::Null => Ok(Map::new()),
@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The fields of the list that comes next.
+    /// Returns the fields of the next list.
     pub fn fields(&mut self) -> Result<Fields<'a>, DecodeError> {
         let code = self.u8()?;
         let (count, body) = match code {

@@ -1,13 +1,13 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// What opens a connection without, or after, SASL.
+/// Opens a connection without SASL, or after it.
 pub(crate) const AMQP_HEADER: [u8; 8] = *b"AMQP\x00\x01\x00\x00";
-/// What opens the SASL part of a connection.
+/// Opens the SASL part of a connection.
 pub(crate) const SASL_HEADER: [u8; 8] = *b"AMQP\x03\x01\x00\x00";
 
 const HEADER_LENGTH: usize = 8;
 
-/// One frame as it came: its body is not looked at yet.
+/// A received frame whose body is not decoded yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
@@ -33,7 +33,7 @@ pub(crate) enum FrameError {
     UnknownKind(u8),
 }
 
-/// Takes a whole frame off the front of what was received; `None` while it is not whole.
+/// Takes a complete frame from the front of the received bytes; `None` if it is not complete yet.
 pub(crate) fn take_frame(from: &mut BytesMut, max_frame: usize) -> Result<Option<Frame>, FrameError> {
     let Some(header) = from.first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
     let size = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;

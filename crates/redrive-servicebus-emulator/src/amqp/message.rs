@@ -13,20 +13,20 @@ const SEQUENCE: u64 = 0x76;
 const VALUE: u64 = 0x77;
 const FOOTER: u64 = 0x78;
 
-/// A message: everything but the body decoded. The body is opaque to a broker and goes through untouched.
+/// A message with everything decoded except the body, which a broker passes on unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Message {
     /// Durability, priority, time to live, delivery count.
     pub header: Header,
     /// For the next hop only.
     pub delivery_annotations: Map,
-    /// `x-opt-…`: what the broker knows of the message.
+    /// `x-opt-…`: set by the broker.
     pub message_annotations: Map,
     /// Ids, content type and the like.
     pub properties: Properties,
     /// The user's properties.
     pub application_properties: Map,
-    /// The body's sections and the footer, encoded, as they came.
+    /// The encoded sections of the body and the footer, as received.
     pub body: Bytes,
 }
 
@@ -39,9 +39,9 @@ pub struct Header {
     pub priority: Option<u8>,
     /// Milliseconds.
     pub ttl: Option<u32>,
-    /// Whether nobody had this message before.
+    /// True if the message was not handed out before.
     pub first_acquirer: Option<bool>,
-    /// How many deliveries of it failed before.
+    /// Number of failed deliveries.
     pub delivery_count: u32,
 }
 
@@ -73,7 +73,7 @@ impl Message {
     /// Reads a message.
     ///
     /// # Errors
-    /// Sections that are cut off, of a wrong type, or unknown. A body's content is not looked at.
+    /// Sections that are cut off, of a wrong type, or unknown. The content of a body is not checked.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut message = Self::default();
         let mut reader = Reader::new(bytes);
@@ -96,8 +96,7 @@ impl Message {
         Ok(message)
     }
 
-    /// Writes the message. Empty sections are left out; the header is always there, with its delivery count: SDKs rely
-    /// on it.
+    /// Writes the message. Leaves out empty sections, but always writes the header with its delivery count: SDKs rely on it.
     pub fn encode(&self, to: &mut BytesMut) {
         self.header.encode(to);
         encode_map(DELIVERY_ANNOTATIONS, &self.delivery_annotations, to);
@@ -107,14 +106,14 @@ impl Message {
         to.put_slice(&self.body);
     }
 
-    /// The message as bytes.
+    /// Returns the encoded message.
     pub fn to_bytes(&self) -> Bytes {
         let mut to = BytesMut::with_capacity(self.body.len() + 256);
         self.encode(&mut to);
         to.freeze()
     }
 
-    /// A message with one value as its body.
+    /// Creates a message with one value as its body.
     pub fn with_value(value: &Value) -> Self {
         let mut body = BytesMut::new();
         section(VALUE, &mut body);
@@ -122,7 +121,7 @@ impl Message {
         Self { body: body.freeze(), ..Self::default() }
     }
 
-    /// A message with bytes as its body.
+    /// Creates a message with bytes as its body.
     pub fn with_data(data: impl Into<Bytes>) -> Self {
         let mut body = BytesMut::new();
         section(DATA, &mut body);
@@ -130,13 +129,13 @@ impl Message {
         Self { body: body.freeze(), ..Self::default() }
     }
 
-    /// The value of a body that is one value.
+    /// Returns the value of the body if it is a single value.
     pub fn value(&self) -> Option<Value> {
         let mut reader = Reader::new(&self.body);
         (reader.descriptor().ok()? == Some(VALUE)).then(|| reader.value().ok())?
     }
 
-    /// The data sections of the body: one for an ordinary message, one for each message of a batch.
+    /// Returns the data sections of the body: one for an ordinary message, one for each message of a batch.
     ///
     /// # Errors
     /// A body of other sections, or one that is cut off.
@@ -221,7 +220,7 @@ impl Properties {
     }
 }
 
-/// Addresses may be of any type; those that are not text mean nothing here.
+/// Returns the text of an address. Addresses of other types have no meaning here.
 fn address(value: &Value) -> Option<String> {
     value.as_text().map(str::to_owned)
 }
@@ -245,7 +244,7 @@ fn section(descriptor: u64, to: &mut BytesMut) {
     to.put_slice(&[0x00, 0x53, descriptor as u8]);
 }
 
-/// What goes out untouched must at least be sections: a client cannot tell where a broken one ends.
+/// Checks that the bytes are sections, because they are passed on unchanged: a client cannot tell where a broken section ends.
 fn check_body(mut reader: Reader<'_>) -> Result<(), DecodeError> {
     while !reader.is_empty() {
         match reader.descriptor()? {

@@ -12,7 +12,7 @@ pub(crate) struct AmqpError {
     pub(crate) info: Map,
 }
 
-/// What became of a delivery.
+/// The state of a delivery.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DeliveryState {
     Received,
@@ -123,7 +123,7 @@ impl DeliveryState {
     }
 }
 
-/// The descriptor and the fields of a described list.
+/// Returns the descriptor and the fields of a described list.
 pub(crate) fn parts(value: &Value) -> Result<(Option<u64>, &[Value]), DecodeError> {
     let Value::Described(described) = value else { return Err(DecodeError::Expected("a described list")) };
     let descriptor = match &described.0 {
@@ -136,24 +136,24 @@ pub(crate) fn parts(value: &Value) -> Result<(Option<u64>, &[Value]), DecodeErro
     }
 }
 
-/// A described list.
+/// Creates a described list.
 pub(crate) fn list(descriptor: u64, fields: Vec<Value>) -> Value {
     Value::described(Value::Ulong(descriptor), Value::List(fields))
 }
 
-/// SASL: the mechanisms that we offer, and the outcome.
+/// Writes the SASL mechanisms that the server offers.
 pub(crate) fn sasl_mechanisms(to: &mut BytesMut) {
     let names = ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"];
     let names = names.iter().map(|name| Value::Symbol((*name).to_owned())).collect();
     encode_described_list(0x40, &[Value::Array(names)], to);
 }
 
-/// The outcome of SASL: 0 is in, 1 is a wrong name or key.
+/// Writes the outcome of SASL: 0 is success, 1 a wrong name or key.
 pub(crate) fn sasl_outcome(code: u8, to: &mut BytesMut) {
     encode_described_list(0x44, &[Value::Ubyte(code), Value::Null], to);
 }
 
-/// The mechanism that the client chose, and its initial response.
+/// Reads the mechanism that the client chose, and its initial response.
 pub(crate) fn sasl_init(body: &[u8]) -> Result<(String, Bytes), DecodeError> {
     let mut reader = Reader::new(body);
     if reader.descriptor()? != Some(0x41) {

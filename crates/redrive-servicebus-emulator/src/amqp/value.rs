@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// One AMQP value with its type, so that what a client sent goes back out as the same type.
+/// One AMQP value with its type, so that a client's value leaves with the type that it came with.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
     /// Nothing.
@@ -29,11 +29,11 @@ pub enum Value {
     Float(f32),
     /// IEEE 754, 64 bits
     Double(f64),
-    /// IEEE 754 decimal, kept as it came: nothing here computes with it
+    /// IEEE 754 decimal, kept as received: nothing here computes with it.
     Decimal32([u8; 4]),
-    /// IEEE 754 decimal, kept as it came
+    /// IEEE 754 decimal, kept as received.
     Decimal64([u8; 8]),
-    /// IEEE 754 decimal, kept as it came
+    /// IEEE 754 decimal, kept as received.
     Decimal128([u8; 16]),
     /// One Unicode character.
     Char(char),
@@ -45,11 +45,11 @@ pub enum Value {
     Binary(Bytes),
     /// Text.
     String(String),
-    /// A name from a fixed set. ASCII by the specification; any UTF-8 is taken.
+    /// A name from a fixed set. ASCII by the specification; any UTF-8 is accepted.
     Symbol(String),
     /// Values of any type.
     List(Vec<Value>),
-    /// Pairs, in the order in which they came.
+    /// Pairs, in the order in which they arrived.
     Map(Map),
     /// Values of one type.
     Array(Vec<Value>),
@@ -182,7 +182,7 @@ from!(
     Map(Map)
 );
 
-/// Pairs in the order in which they came. Keys are found by linear search: a message has a handful.
+/// Pairs in the order in which they arrived. Keys are found by linear search: a message has few.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Map(pub Vec<(Value, Value)>);
 
@@ -202,17 +202,17 @@ impl Map {
         self.0.len()
     }
 
-    /// The value of a key that is this string or this symbol. A null counts as absent.
+    /// Returns the value of this key, a string or a symbol. A null counts as absent.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(k, v)| k.as_text() == Some(key) && !v.is_null()).map(|(_, v)| v)
     }
 
-    /// Puts a value under a string key, in the place of what is there under that text.
+    /// Sets the value of a string key. Replaces the value of a key with the same text.
     pub fn insert(&mut self, key: &str, value: impl Into<Value>) {
         self.put(key, Value::from(key), value.into());
     }
 
-    /// Puts a value under a symbol key, in the place of what is there under that text.
+    /// Sets the value of a symbol key. Replaces the value of a key with the same text.
     pub fn insert_symbol(&mut self, key: &str, value: impl Into<Value>) {
         self.put(key, Value::Symbol(key.to_owned()), value.into());
     }
@@ -224,7 +224,7 @@ impl Map {
         }
     }
 
-    /// Takes out what is under this text.
+    /// Removes the value of this key.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         let at = self.0.iter().position(|(k, _)| k.as_text() == Some(key))?;
         Some(self.0.remove(at).1)
@@ -235,14 +235,14 @@ impl Map {
         self.0.iter().map(|(k, v)| (k, v))
     }
 
-    /// With a value under a string key.
+    /// Adds a value with a string key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.insert(key, value);
         self
     }
 
-    /// With a value under a symbol key.
+    /// Adds a value with a symbol key.
     #[must_use]
     pub fn with_symbol(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.insert_symbol(key, value);

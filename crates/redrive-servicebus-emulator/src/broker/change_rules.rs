@@ -1,18 +1,18 @@
-//! The rules of a subscription, as clients read and change them.
+//! Clients read and change the rules of a subscription.
 
 use super::changes::Change;
 use super::rules::Rule;
 use super::{Broker, BrokerError, EntityId, EntityKind, Timestamp};
 
-/// A rule's name has at most this many characters.
+/// Maximum number of characters of a rule's name.
 const MAX_NAME: usize = 50;
 const MAX_RULES: usize = 2000;
 
 impl Broker {
-    /// The rules of a subscription.
+    /// Returns the rules of a subscription.
     ///
     /// # Errors
-    /// [`BrokerError::NotAllowed`] for what is no subscription.
+    /// [`BrokerError::NotAllowed`] if the entity is no subscription.
     pub fn rules(&self, of: EntityId) -> Result<&[Rule], BrokerError> {
         let entity = self.entity(of);
         match entity.kind {

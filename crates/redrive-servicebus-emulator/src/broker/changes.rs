@@ -10,24 +10,24 @@ use super::time::Timestamp;
 use super::{EntityId, SequenceNumber};
 use crate::amqp::Message;
 
-/// One change of what outlives a restart. Locks do not: whoever held one is gone too.
+/// One change to be kept over a restart. Locks are not kept: their holders are gone too.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
-    /// A message came, or its content changed.
+    /// A message arrived, or its content changed.
     Put { entity: EntityId, sequence: SequenceNumber, content: Arc<Message>, size: u64, meta: Meta },
     /// Only what the broker knows about the message changed.
     Update { entity: EntityId, sequence: SequenceNumber, size: u64, meta: Meta },
-    /// The message is gone from this entity.
+    /// A message left this entity.
     Remove { entity: EntityId, sequence: SequenceNumber },
-    /// The next message gets this number. Numbers are never given twice, not even after a restart.
+    /// The number of the next message. No number is assigned twice, even after a restart.
     NextSequence { entity: EntityId, next: SequenceNumber },
-    /// The state of a session; `None`: it has none any more.
+    /// The state of a session; `None`: it was removed.
     SessionState { entity: EntityId, session: Arc<str>, state: Option<(Bytes, Timestamp)> },
     /// A message id was seen at that time.
     Seen { entity: EntityId, message_id: Arc<str>, at: Timestamp },
-    /// The message id may come again.
+    /// The message id is no duplicate any more.
     Forget { entity: EntityId, message_id: Arc<str> },
-    /// The rules of a subscription were changed by a client.
+    /// A client changed the rules of a subscription.
     Rules { entity: EntityId, rules: Vec<Rule> },
 }
 

@@ -8,24 +8,24 @@ use crate::amqp::{Map, Message, Value};
 
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 
-/// A message to be sent, and how many bytes it had on the wire.
+/// A message to be sent, with its size on the wire.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Incoming {
     /// The message.
     pub message: Message,
-    /// What counts against the limits, in bytes.
+    /// Size that counts against the limits, in bytes.
     pub size: u64,
 }
 
 impl Incoming {
-    /// A message that had `size` bytes on the wire.
+    /// Creates it from a message that had `size` bytes on the wire.
     #[must_use]
     pub fn new(message: Message, size: usize) -> Self {
         Self { message, size: size as u64 }
     }
 
-    /// Everything but the body.
+    /// Returns the size of everything but the body.
     pub(super) fn header_size(&self) -> u64 {
         self.size.saturating_sub(self.message.body.len() as u64)
     }
@@ -39,13 +39,13 @@ impl From<Message> for Incoming {
     }
 }
 
-/// The message id as text, whatever its type; `None` when there is none.
+/// Returns the message id as text, whatever its type; `None` if there is none.
 pub(super) fn message_id(message: &Message) -> Option<String> {
     let id = &message.properties.message_id;
     (!id.is_null()).then(|| id_text(id))
 }
 
-/// An id as text. It may be a string, a number, a uuid or bytes.
+/// Returns an id as text. It may be a string, a number, a uuid or bytes.
 pub(super) fn id_text(id: &Value) -> String {
     match id {
         Value::String(id) | Value::Symbol(id) => id.clone(),
@@ -67,8 +67,8 @@ pub(super) fn scheduled_at(message: &Message) -> Option<Timestamp> {
     message.message_annotations.get(SCHEDULED)?.as_i64().map(Timestamp::from_millis)
 }
 
-/// How long the sender wants it to live. A header holds at most 49 days: SDKs write longer times as the difference of two
-/// properties.
+/// Returns the time to live that the sender asks for. A header holds at most 49 days: SDKs write longer times as the difference of
+/// two properties.
 pub(crate) fn time_to_live(message: &Message) -> Option<Duration> {
     let properties = &message.properties;
     let written_out =
@@ -82,7 +82,7 @@ pub(crate) fn time_to_live(message: &Message) -> Option<Duration> {
     }
 }
 
-/// Writes the properties into the message's own; those that are null are not written.
+/// Copies the properties to the message, except null ones.
 pub(super) fn merge(properties: &Map, into: &mut Message) {
     for (key, value) in properties.iter().filter(|(_, value)| !value.is_null()) {
         if let Some(key) = key.as_text() {

@@ -1,4 +1,4 @@
-//! Changes that the passing of time causes.
+//! Changes caused by time.
 
 use super::effects::{Due, Wake};
 use super::route::{Parcel, Reason};
@@ -6,14 +6,14 @@ use super::stored::{Place, SequenceNumber};
 use super::{Broker, EntityId, Timestamp};
 
 impl Broker {
-    /// When time alone will change something next; `None` when it will not.
+    /// Returns when time alone will change something next, if ever.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.effects.due.first().map(|(at, _)| *at)
     }
 
-    /// Does what was due until `now`, each at its own moment, so that a clock that leaps gives what a clock that creeps
-    /// gives. Every other call does this first.
+    /// Applies everything that was due until `now`, each change at its own time, so that one large step of the clock has the same
+    /// result as many small ones. Every other call does this first.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((at, due)) = self.effects.due.first().cloned()
             && at <= now
@@ -38,7 +38,7 @@ impl Broker {
         self.now = self.now.max(now);
     }
 
-    /// A scheduled message becomes an ordinary one, under a new number.
+    /// Makes a scheduled message active, with a new number.
     fn activate(&mut self, at: EntityId, number: SequenceNumber) {
         let (entity, effects) = self.parts(at);
         if let Some(stored) = entity.remove(effects, number) {
@@ -46,7 +46,7 @@ impl Broker {
         }
     }
 
-    /// Removes a message that outlived its time, unless it is held, or was put aside.
+    /// Removes an expired message, unless it is locked or deferred.
     pub(super) fn expire_if_due(&mut self, at: EntityId, number: SequenceNumber) {
         let now = self.now;
         let (entity, effects) = self.parts(at);

@@ -1,4 +1,4 @@
-//! A message on its way to a client.
+//! A message that is handed to a client.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::time::Timestamp;
 use super::{EntityId, ReceiverId};
 use crate::amqp::{Message, Value};
 
-/// A message as it is received, peeked or looked at.
+/// A received, peeked or inspected message.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Delivered {
@@ -17,25 +17,25 @@ pub struct Delivered {
     pub entity: EntityId,
     /// Its number there.
     pub sequence_number: SequenceNumber,
-    /// Its number where it was first sent to.
+    /// Its number in the entity that it was first sent to.
     pub enqueued_sequence_number: SequenceNumber,
-    /// When it came there.
+    /// When it arrived there.
     pub enqueued_at: Timestamp,
-    /// When it will be removed, unless somebody holds it then.
+    /// When it expires, unless it is locked then.
     pub expires_at: Option<Timestamp>,
     /// Failed deliveries before this one.
     pub delivery_count: u32,
     /// Where in the entity it is.
     pub place: Place,
-    /// The right to settle it: of a received message, and of a locked one that is looked at. Not of a peeked one.
+    /// The right to settle it; present for a received message, and for an inspected one that is locked.
     pub lock_token: Option<Uuid>,
-    /// Until when the lock holds.
+    /// When the lock expires.
     pub locked_until: Option<Timestamp>,
-    /// The entity that dead-lettered it, once it was handed on from there.
+    /// The entity that dead-lettered it, if it was forwarded after that.
     pub dead_letter_source: Option<Arc<str>>,
-    /// What was sent.
+    /// The message as sent.
     pub message: Arc<Message>,
-    /// What it counts against the limits, in bytes.
+    /// Size that counts against the limits, in bytes.
     pub size: u64,
 }
 
@@ -54,9 +54,9 @@ pub enum ReceiveMode {
 pub struct AcceptedSession {
     /// The session.
     pub session: Arc<str>,
-    /// Who holds it.
+    /// The receiver that holds it.
     pub receiver: ReceiverId,
-    /// Until when, unless renewed.
+    /// When its lock expires, unless renewed.
     pub locked_until: Timestamp,
 }
 
@@ -83,14 +83,14 @@ impl Delivered {
         Self { lock_token: None, locked_until: None, ..self }
     }
 
-    /// The message as a client gets it: with what the broker knows about it in header and annotations.
+    /// Returns the message for a client: with the broker's values in header and annotations.
     #[must_use]
     pub fn to_message(&self) -> Message {
         let mut message = Message::clone(&self.message);
         message.header.delivery_count = self.delivery_count;
         message.header.ttl = self.time_to_live().or(message.header.ttl);
         message.delivery_annotations.0.clear();
-        // A deferred message comes in an answer, without a delivery tag: older clients look for its token here.
+        // A deferred message is part of a response, without a delivery tag: older clients expect its token here.
         if let Some(token) = self.lock_token {
             message.delivery_annotations.insert_symbol("x-opt-lock-token", token);
         }
@@ -114,7 +114,7 @@ impl Delivered {
         message
     }
 
-    /// What the entity left of the time to live that was asked for. A header holds at most 49 days.
+    /// Returns the requested time to live, limited by the entity. A header holds at most 49 days.
     fn time_to_live(&self) -> Option<u32> {
         let millis = self.expires_at?.since(self.enqueued_at).as_millis();
         Some(u32::try_from(millis).unwrap_or(u32::MAX))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::time::Timestamp;
 
-/// The message ids that came within the window. Takes the memory of what came within it, not of what ever came.
+/// The message ids within the window. Its memory depends only on the window's ids.
 #[derive(Debug)]
 pub(super) struct Seen {
     window: Duration,
@@ -28,14 +28,14 @@ impl Seen {
         self.oldest_first.push_back((at, id));
     }
 
-    /// Removes and answers what fell out of the window.
+    /// Removes and returns the ids that left the window.
     pub(super) fn forget(&mut self, now: Timestamp) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         while let Some((at, _)) = self.oldest_first.front()
             && now.since(*at) >= self.window
         {
             let Some((at, id)) = self.oldest_first.pop_front() else { break };
-            // The same id may have come again after it fell out, before this was called.
+            // The same id may have arrived again after it left the window and before this call.
             if self.ids.get(&id) == Some(&at) {
                 self.ids.remove(&id);
                 gone.push(id);
@@ -44,12 +44,12 @@ impl Seen {
         gone
     }
 
-    /// What a state file says is forgotten.
+    /// Removes an id that the state file says was forgotten.
     pub(super) fn remove(&mut self, id: &str) {
         self.ids.remove(id);
     }
 
-    /// What is known, in any order.
+    /// Returns all ids, in any order.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, Timestamp)> {
         self.ids.iter().map(|(id, at)| (id, *at))

@@ -1,4 +1,4 @@
-//! Effects of a change of one entity on others: deadlines, the clients that may be served now, and changes for the state file.
+//! Effects of a change of one entity on others: deadlines, clients that may be served now, and changes for the state file.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,19 @@ use super::changes::Change;
 use super::time::Timestamp;
 use super::{EntityId, ReceiverId, SequenceNumber};
 
-/// Something the server has to act on. Collected by [`Broker::take_wakes`](super::Broker::take_wakes).
+/// A notification for the server. [`Broker::take_wakes`](super::Broker::take_wakes) returns them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Wake {
-    /// The entity may have something for whoever waits on it: a message, or a session to accept.
+    /// The entity may have something for waiting clients: a message, or a session to accept.
     Entity(EntityId),
     /// The session that this receiver holds may have a message for it.
     Receiver(ReceiverId),
-    /// The receiver's session lock ran out: detach its link.
+    /// The receiver's session lock expired: detach its link.
     SessionLost(ReceiverId),
 }
 
-/// What happens when its time comes. Ordered, so that what is due at the same moment happens in the same order on
-/// every run.
+/// An event with a deadline. Ordered, so that events that are due at the same time happen in the same order on every run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     Activate(EntityId, SequenceNumber),
@@ -34,9 +33,9 @@ pub(super) enum Due {
 pub(super) struct Effects {
     pub(super) due: BTreeSet<(Timestamp, Due)>,
     pub(super) wakes: BTreeSet<Wake>,
-    /// How many bytes count against the quota of each entity.
+    /// Number of bytes that count against the quota of each entity.
     pub(super) used: Vec<u64>,
-    /// `None`: nobody keeps them, so none are collected.
+    /// `None` if changes are not kept; then none are collected.
     pub(super) journal: Option<Vec<Change>>,
 }
 
@@ -53,7 +52,7 @@ impl Effects {
         self.wakes.insert(wake);
     }
 
-    /// The change is only built when it is kept.
+    /// Records a change; builds it only if changes are kept.
     pub(super) fn note(&mut self, change: impl FnOnce() -> Change) {
         if let Some(journal) = &mut self.journal {
             journal.push(change());

@@ -17,34 +17,34 @@ use super::settings::Settings;
 use super::stored::{Place, SequenceNumber, Stored};
 use super::{BrokerError, EntityId};
 
-/// What an entity is.
+/// The kind of an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityKind {
-    /// Takes and gives messages.
+    /// Accepts and hands out messages.
     Queue,
-    /// Takes messages, for its subscriptions.
+    /// Accepts messages for its subscriptions.
     Topic,
-    /// Gives the messages that its topic took.
+    /// Hands out the messages that its topic accepted.
     Subscription,
-    /// Gives what was dead-lettered.
+    /// Hands out dead-lettered messages.
     DeadLetterQueue,
-    /// Gives what could not be handed on.
+    /// Hands out messages that could not be forwarded.
     TransferDeadLetterQueue,
 }
 
-/// How many messages left an entity for good, and how.
+/// Number of messages that left an entity for good, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Settled as done, or received and deleted.
+    /// Completed, or received and deleted.
     pub completed: u64,
-    /// Outlived their time, and were not dead-lettered.
+    /// Expired, and not dead-lettered.
     pub expired: u64,
-    /// Came with an id that had been seen, and were dropped.
+    /// Dropped as duplicates.
     pub duplicates: u64,
-    /// Scheduled, and cancelled.
+    /// Scheduled and then cancelled.
     pub cancelled: u64,
-    /// Came to a topic.
+    /// Arrived at a topic.
     pub fanned_out: u64,
     /// Copies that a topic made for its subscriptions.
     pub copies: u64,
@@ -60,13 +60,13 @@ pub(super) struct Entity {
     pub(super) forward_dead_letters_to: Option<EntityId>,
     pub(super) dead_letters: Option<EntityId>,
     pub(super) transfer_dead_letters: Option<EntityId>,
-    /// Whose quota its messages count against: a queue's own, for its dead letters that of the queue, and so on.
+    /// The entity whose quota its messages count against: for a queue and its dead letters, the queue.
     pub(super) account: EntityId,
     pub(super) subscriptions: Vec<EntityId>,
     pub(super) rules: Vec<Rule>,
     pub(super) next_sequence: SequenceNumber,
     pub(super) messages: BTreeMap<SequenceNumber, Stored>,
-    /// To be received next, where there are no sessions.
+    /// Messages to receive next, if the entity has no sessions.
     pub(super) ready: BTreeSet<SequenceNumber>,
     pub(super) locks: HashMap<Uuid, SequenceNumber>,
     pub(super) sessions: Sessions,
@@ -139,7 +139,7 @@ impl Entity {
         Some(stored)
     }
 
-    /// Changes what the broker knows of a message, not its content.
+    /// Changes the broker's data of a message, not its content.
     pub(super) fn change(
         &mut self,
         effects: &mut Effects,
@@ -150,7 +150,7 @@ impl Entity {
         self.unindex(effects, sequence, &stored);
         let before = stored.meta.clone();
         change(&mut stored);
-        // A lock alone is not kept: receiving writes nothing to the state file.
+        // The state file does not contain locks, so receiving writes nothing.
         if before != stored.meta {
             let entity = self.id;
             let (size, meta) = (stored.size, stored.meta.clone());
@@ -224,7 +224,7 @@ impl Entity {
         }
     }
 
-    /// The message that a lock is on.
+    /// Returns the message with this lock.
     pub(super) fn locked(&self, token: Uuid) -> Result<SequenceNumber, BrokerError> {
         self.locks.get(&token).copied().ok_or_else(|| {
             if self.settings.requires_session {

@@ -1,8 +1,8 @@
-//! Refusals of the broker, by the names that Service Bus gives them.
+//! Errors of the broker, named as in Service Bus.
 
 use thiserror::Error;
 
-/// Why the broker refused. [`condition`](Self::condition) is what goes over the wire.
+/// Why the broker refused. [`condition`](Self::condition) is the name on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BrokerError {
@@ -11,10 +11,10 @@ pub enum BrokerError {
         "The messaging entity '{path}' could not be found. Create it in the configuration, or by --queue."
     )]
     EntityNotFound {
-        /// The address as it was asked for.
+        /// The requested address.
         path: String,
     },
-    /// The lock ran out, or the message was settled already.
+    /// The lock expired, or the message was already settled.
     #[error(
         "The lock supplied is invalid. Either the lock expired, or the message has already been removed from '{path}'."
     )]
@@ -22,7 +22,7 @@ pub enum BrokerError {
         /// The entity.
         path: String,
     },
-    /// The lock on the session ran out, or somebody else holds it.
+    /// The session's lock expired, or another receiver holds the session.
     #[error("The session lock has expired on the session '{session}' of '{path}'. Accept the session again.")]
     SessionLockLost {
         /// The entity.
@@ -40,14 +40,14 @@ pub enum BrokerError {
         /// The session.
         session: String,
     },
-    /// No message with that sequence number can be had that way.
+    /// No message with that sequence number is available to this call.
     #[error(
         "The message {sequence_number} was not found in '{path}', or is not in the state that this call needs."
     )]
     MessageNotFound {
         /// The entity.
         path: String,
-        /// The sequence number that was asked for.
+        /// The requested sequence number.
         sequence_number: i64,
     },
     /// The entity is full.
@@ -60,30 +60,30 @@ pub enum BrokerError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The message, or the batch, is larger than the entity takes.
+    /// The message or batch exceeds the entity's limit.
     #[error("The received message of {size} bytes exceeds the limit of {limit} bytes of '{path}'.")]
     MessageSizeExceeded {
         /// The entity.
         path: String,
-        /// The size of what was sent, in bytes.
+        /// The size of the message or batch, in bytes.
         size: u64,
         /// The limit, in bytes.
         limit: u64,
     },
-    /// Something that this kind of entity does not do, such as a send to a dead-letter queue.
+    /// This kind of entity does not support the operation, for example a send to a dead-letter queue.
     #[error("'{path}': {reason}")]
     NotAllowed {
         /// The entity.
         path: String,
-        /// What it does not do.
+        /// What it does not support.
         reason: &'static str,
     },
-    /// A value that Service Bus does not take, such as an id of more than 128 characters.
+    /// An invalid value, such as an id of more than 128 characters.
     #[error("'{path}': {reason}")]
     Argument {
         /// The entity.
         path: String,
-        /// Which value, and what it may be.
+        /// Which value, and what is allowed.
         reason: String,
     },
     /// A rule of that name exists already.
@@ -102,22 +102,22 @@ pub enum BrokerError {
         /// The rule.
         rule: String,
     },
-    /// The transaction ended, ran out of time, or never was.
+    /// The transaction ended, timed out, or never existed.
     #[error("The transaction is not known. It may have ended, or have lasted longer than 2 minutes.")]
     UnknownTransaction,
-    /// A part of the transaction could not be done, so none of it was.
+    /// One operation of the transaction failed, so none was carried out.
     #[error("The transaction was rolled back: {cause}")]
     TransactionRolledBack {
-        /// The part that could not be done.
+        /// The error of that operation.
         cause: Box<BrokerError>,
     },
-    /// A limit of what one client may hold, such as open transactions.
+    /// A limit of one client, such as open transactions.
     #[error("{reason}")]
     TooMany {
-        /// Of what, and how many there may be.
+        /// Which limit, and its value.
         reason: &'static str,
     },
-    /// What would change could not be kept, such as on a full disk.
+    /// The change cannot be stored, for example because the disk is full.
     #[error("Nothing can be changed now: {reason}. Try again later.")]
     NotKept {
         /// Why it could not be.
@@ -126,7 +126,7 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// The AMQP error condition by which clients know it.
+    /// Returns the AMQP error condition that clients know.
     #[must_use]
     pub fn condition(&self) -> &'static str {
         match self {
@@ -143,12 +143,12 @@ impl BrokerError {
             Self::RuleNotFound { .. } => "amqp:not-found",
             Self::UnknownTransaction => "amqp:transaction:unknown-id",
             Self::TransactionRolledBack { .. } => "amqp:transaction:rollback",
-            // What every SDK tries again.
+            // Every SDK tries again after this one.
             Self::NotKept { .. } => "com.microsoft:server-busy",
         }
     }
 
-    /// The status code by which a management request is answered.
+    /// Returns the status code for the response to a management request.
     #[must_use]
     pub fn status_code(&self) -> i32 {
         match self {

@@ -10,15 +10,15 @@ use super::effects::{Due, Wake};
 use super::sessions::SessionLock;
 use super::{AcceptedSession, Broker, BrokerError, EntityId, ReceiverId, Timestamp};
 
-/// A session's state has at most this many bytes.
+/// Maximum size of a session's state, in bytes.
 const MAX_STATE: u64 = 256 * 1024;
 
 impl Broker {
-    /// Renews the locks of messages to their full duration from now, all or none; answers until when each holds. Where
-    /// sessions are required, the session's lock is the one to renew.
+    /// Renews the locks of messages to their full duration from now, all or none. Returns when each expires. If sessions are
+    /// required, renew the session's lock instead.
     ///
     /// # Errors
-    /// [`BrokerError::MessageLockLost`]; [`BrokerError::NotAllowed`] where sessions are required.
+    /// [`BrokerError::MessageLockLost`]; [`BrokerError::NotAllowed`] if sessions are required.
     pub fn renew(
         &mut self,
         at: EntityId,
@@ -45,11 +45,11 @@ impl Broker {
         Ok(vec![until; tokens.len()])
     }
 
-    /// Gives the receiver the session that it names, or the one whose turn is next; `None` when there is no such one now:
-    /// wait for a [`Wake`]. A session that is named may be empty.
+    /// Accepts the named session, or the next available one, for the receiver; `None` if there is none now: wait for a
+    /// [`Wake`]. A named session may be empty.
     ///
     /// # Errors
-    /// [`BrokerError::SessionCannotBeLocked`] while somebody else holds it; [`BrokerError::NotAllowed`] where there are no
+    /// [`BrokerError::SessionCannotBeLocked`] if another receiver holds it; [`BrokerError::NotAllowed`] if the entity has no
     /// sessions.
     pub fn accept_session(
         &mut self,
@@ -85,10 +85,10 @@ impl Broker {
         Ok(Some(AcceptedSession { session, receiver, locked_until: until }))
     }
 
-    /// Renews the lock on a session, whoever holds it; answers until when it holds.
+    /// Renews the lock of a session, whichever receiver holds it. Returns when it expires.
     ///
     /// # Errors
-    /// [`BrokerError::SessionLockLost`] when nobody does.
+    /// [`BrokerError::SessionLockLost`] if no receiver holds it.
     pub fn renew_session(
         &mut self,
         at: EntityId,
@@ -106,8 +106,8 @@ impl Broker {
         Ok(until)
     }
 
-    /// The receiver's link is closed: its session can be accepted again, and what it held there is back in its place,
-    /// not counted as failed. Messages outside of sessions stay locked: their locks outlive the link.
+    /// Ends the receiver's hold: its link is closed. Its session can be accepted again, and the session's messages return to
+    /// their place without counting as failed. Messages outside sessions stay locked: their locks outlive the link.
     pub fn release_receiver(&mut self, receiver: ReceiverId, now: Timestamp) {
         self.advance(now);
         if let Some((at, session)) = self.holders.get(&receiver).cloned() {
@@ -118,16 +118,16 @@ impl Broker {
         }
     }
 
-    /// Who holds a session, if anybody does.
+    /// Returns the receiver that holds a session.
     #[must_use]
     pub fn session_holder(&self, at: EntityId, session: &str) -> Option<ReceiverId> {
         self.check_held(at, session).ok().map(|lock| lock.receiver)
     }
 
-    /// The state that was set for a session.
+    /// Returns the state of a session.
     ///
     /// # Errors
-    /// [`BrokerError::SessionLockLost`] when nobody holds the session.
+    /// [`BrokerError::SessionLockLost`] if no receiver holds the session.
     pub fn session_state(
         &mut self,
         at: EntityId,
@@ -143,7 +143,7 @@ impl Broker {
     /// Sets a session's state, or removes it.
     ///
     /// # Errors
-    /// [`BrokerError::SessionLockLost`] when nobody holds the session; [`BrokerError::MessageSizeExceeded`] beyond 256 KiB.
+    /// [`BrokerError::SessionLockLost`] if no receiver holds the session; [`BrokerError::MessageSizeExceeded`] beyond 256 KiB.
     pub fn set_session_state(
         &mut self,
         at: EntityId,
@@ -170,8 +170,8 @@ impl Broker {
         Ok(())
     }
 
-    /// The ids of sessions in their order: of those with messages, or, with `updated_since`, of those whose state was set
-    /// since then. Linear in the number of sessions: for people, not for consumers.
+    /// Returns the ids of sessions, in order: of those with messages, or, with `updated_since`, of those whose state was set since
+    /// then. Linear in the number of sessions: for people, not for consumers.
     pub fn session_ids(
         &mut self,
         at: EntityId,
@@ -196,7 +196,7 @@ impl Broker {
         ids.into_iter().skip(skip).take(max).collect()
     }
 
-    /// Ends the lock on a session: what was locked under it is back in its place.
+    /// Ends the lock of a session: the messages locked under it return to their place.
     pub(super) fn unlock_session(&mut self, at: EntityId, session: &Arc<str>, failed: bool) {
         let (entity, effects) = self.parts(at);
         let Some(lock) = entity.sessions.session(session).and_then(|session| session.lock) else { return };

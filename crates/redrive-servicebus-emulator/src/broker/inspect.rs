@@ -5,17 +5,17 @@ use uuid::Uuid;
 use super::stored::{Place, SequenceNumber};
 use super::{Broker, BrokerError, Delivered, EntityId, ReceiverId, Tally, Timestamp};
 
-/// How many messages an entity has, by what can be done with them.
+/// Number of messages of an entity, by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// To be received.
+    /// Can be received.
     pub active: u64,
-    /// Handed out and not settled; deferred ones among them.
+    /// Locked and not settled, including deferred ones.
     pub locked: u64,
-    /// Put aside, and not handed out.
+    /// Deferred and not locked.
     pub deferred: u64,
-    /// To become active later.
+    /// Scheduled for later.
     pub scheduled: u64,
 }
 
@@ -36,27 +36,27 @@ impl Broker {
         counts
     }
 
-    /// How many messages left the entity for good.
+    /// Returns how many messages left the entity for good.
     #[must_use]
     pub fn tally(&self, at: EntityId) -> Tally {
         self.entity(at).tally
     }
 
-    /// How many bytes count against the entity's quota.
+    /// Returns how many bytes count against the entity's quota.
     #[must_use]
     pub fn used_bytes(&self, at: EntityId) -> u64 {
         self.effects.used[self.entity(at).account.index()]
     }
 
-    /// All of the entity's messages in the order of their numbers, with their locks.
+    /// Returns all messages of the entity in the order of their numbers, with their locks.
     pub fn messages(&self, at: EntityId) -> impl Iterator<Item = Delivered> + '_ {
         self.entity(at).messages.iter().map(move |(number, stored)| Delivered::of(at, *number, stored))
     }
 
-    /// Ends the lock on a message at once, as if its time had come.
+    /// Expires the lock of a message at once.
     ///
     /// # Errors
-    /// [`BrokerError::MessageNotFound`] for a message that is not locked.
+    /// [`BrokerError::MessageNotFound`] if the message is not locked.
     pub fn expire_lock(&mut self, at: EntityId, number: SequenceNumber) -> Result<(), BrokerError> {
         let entity = self.entity(at);
         if entity.messages.get(&number).is_none_or(|stored| stored.lock.is_none()) {
@@ -66,10 +66,10 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends the lock on a session at once, as if its time had come.
+    /// Expires the lock of a session at once.
     ///
     /// # Errors
-    /// [`BrokerError::SessionLockLost`] when nobody holds it.
+    /// [`BrokerError::SessionLockLost`] if no receiver holds it.
     pub fn expire_session_lock(&mut self, at: EntityId, session: &str) -> Result<(), BrokerError> {
         let lock = self.check_held(at, session)?;
         self.unlock_session(at, &session.into(), true);
@@ -77,20 +77,20 @@ impl Broker {
         Ok(())
     }
 
-    /// Until when the lock on a session holds; `None` when nobody holds it.
+    /// Returns when the lock of a session expires; `None` if no receiver holds it.
     #[must_use]
     pub fn session_locked_until(&self, at: EntityId, session: &str) -> Option<Timestamp> {
         self.check_held(at, session).ok().map(|lock| lock.until)
     }
 
-    /// The message that a lock is on.
+    /// Returns the message with this lock.
     #[must_use]
     pub fn locked_message(&self, at: EntityId, token: Uuid) -> Option<Delivered> {
         let entity = self.entity(at);
         entity.look_at(entity.locked(token).ok()?)
     }
 
-    /// The session that the receiver holds.
+    /// Returns the session that the receiver holds.
     #[must_use]
     pub fn session_of(&self, receiver: ReceiverId) -> Option<&str> {
         self.holders.get(&receiver).map(|(_, session)| session.as_ref())

@@ -10,10 +10,10 @@ const MAX_LOCK: Duration = Duration::from_secs(5 * 60);
 const MAX_DELIVERY_COUNT: u32 = 2000;
 const MIN_DUPLICATE_WINDOW: Duration = Duration::from_secs(20);
 const MAX_DUPLICATE_WINDOW: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Bytes; that of the Premium tier.
+/// Maximum size of a message in the Premium tier, in bytes.
 const MAX_MESSAGE_SIZE: u64 = 100 << 20;
 
-/// Refuses what Azure refuses; the text names the value and its limit.
+/// Refuses values that Azure refuses; the text names the value and its limit.
 pub(super) fn check(settings: &Settings) -> Result<(), String> {
     let named = |name: &str, outcome: Result<(), String>| outcome.map_err(|why| format!("{name}: {why}"));
     named("LockDuration", lock_duration(settings.lock_duration))?;

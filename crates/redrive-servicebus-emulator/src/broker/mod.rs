@@ -61,7 +61,7 @@ use entity::Entity;
 use tokens::Tokens;
 use transactions::Transactions;
 
-/// Names an entity of one broker; found by [`Broker::find`].
+/// Identifies an entity of one broker; returned by [`Broker::find`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityId(u32);
 
@@ -71,11 +71,11 @@ impl EntityId {
     }
 }
 
-/// Names a client's connection; the server numbers them. Limits of what a client may hold are counted for each.
+/// Identifies a client's connection, by a number from the server. Limits of one client are counted per connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Names a receiving link; the server numbers them, and never gives a number twice.
+/// Identifies a receiving link, by a number from the server that is never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiverId(pub u64);
 
@@ -83,19 +83,19 @@ pub struct ReceiverId(pub u64);
 #[derive(Debug)]
 pub struct Broker {
     entities: Vec<Entity>,
-    /// Every address under which an entity is known, in lower case.
+    /// Every address of every entity, in lower case.
     addresses: HashMap<String, EntityId>,
     /// The session that each receiver holds.
     holders: HashMap<ReceiverId, (EntityId, Arc<str>)>,
     transactions: Transactions,
     tokens: Tokens,
     effects: Effects,
-    /// Never goes back, whatever the caller's clock does.
+    /// Never decreases, whatever the caller's clock does.
     now: Timestamp,
 }
 
 impl Broker {
-    /// The entity of an address such as `orders`, `orders/$DeadLetterQueue`, `orders/$Transfer/$DeadLetterQueue` or
+    /// Finds the entity of an address such as `orders`, `orders/$DeadLetterQueue`, `orders/$Transfer/$DeadLetterQueue` or
     /// `events/Subscriptions/audit`, in upper or lower case.
     ///
     /// # Errors
@@ -112,28 +112,28 @@ impl Broker {
         self.entities.iter().map(|entity| entity.id)
     }
 
-    /// The entity's address.
+    /// Returns the entity's address.
     #[must_use]
     pub fn path(&self, entity: EntityId) -> &str {
         &self.entity(entity).path
     }
 
-    /// What the entity is.
+    /// Returns the kind of the entity.
     #[must_use]
     pub fn kind(&self, entity: EntityId) -> EntityKind {
         self.entity(entity).kind
     }
 
-    /// How the entity behaves.
+    /// Returns the settings of the entity.
     #[must_use]
     pub fn settings(&self, entity: EntityId) -> &Settings {
         &self.entity(entity).settings
     }
 
-    /// Whether a client may attach to send.
+    /// Checks that a client may attach to send.
     ///
     /// # Errors
-    /// [`BrokerError::NotAllowed`] for what takes no messages: subscriptions and dead-letter queues.
+    /// [`BrokerError::NotAllowed`] for subscriptions and dead-letter queues.
     pub fn check_sender(&self, entity: EntityId) -> Result<(), BrokerError> {
         let entity = self.entity(entity);
         match entity.kind {
@@ -148,11 +148,11 @@ impl Broker {
         }
     }
 
-    /// Whether a client may attach to receive; `session` when it asks for one.
+    /// Checks that a client may attach to receive; `session`: whether it asks for a session.
     ///
     /// # Errors
-    /// [`BrokerError::NotAllowed`] for topics, for what hands its messages on, and where sessions are required and not
-    /// asked for, or the other way round.
+    /// [`BrokerError::NotAllowed`] for topics, for entities that forward their messages, and if sessions are required but not asked
+    /// for, or asked for but not required.
     pub fn check_receiver(&self, entity: EntityId, session: bool) -> Result<(), BrokerError> {
         let entity = self.entity(entity);
         if entity.kind == EntityKind::Topic {
@@ -176,18 +176,18 @@ impl Broker {
         }
     }
 
-    /// Whom the server may serve now, each once. What is not collected is kept, and takes no more memory than there are
-    /// entities and receivers.
+    /// Returns the clients to wake, each once. Wakes that nobody takes are kept, and take no more memory than there are entities
+    /// and receivers.
     pub fn take_wakes(&mut self) -> Vec<Wake> {
         std::mem::take(&mut self.effects.wakes).into_iter().collect()
     }
 
-    /// What the state file must learn, in order; always empty unless [`Broker::keep_changes`] was called.
+    /// Returns the changes for the state file, in order; always empty unless [`Broker::keep_changes`] was called.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         self.effects.journal.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// From now on somebody takes the changes.
+    /// Starts collecting changes.
     pub(crate) fn keep_changes(&mut self) {
         self.effects.journal.get_or_insert_default();
     }
@@ -196,7 +196,7 @@ impl Broker {
         &self.entities[id.index()]
     }
 
-    /// The entity, and what its change means beyond it.
+    /// Returns the entity, and the collector of the effects of its changes.
     fn parts(&mut self, id: EntityId) -> (&mut Entity, &mut Effects) {
         (&mut self.entities[id.index()], &mut self.effects)
     }

@@ -6,16 +6,16 @@ use super::entity::Entity;
 use super::stored::{Lock, Place, SequenceNumber};
 use super::{Broker, BrokerError, Delivered, EntityId, ReceiveMode, ReceiverId, Timestamp};
 
-/// A peek answers at most this many messages, and stops once it has this many bytes: a client can ask again.
+/// Maximum number of messages of a peek; it also stops at a number of bytes, and the client asks again.
 const MAX_PEEKED: usize = 250;
 const MAX_PEEKED_BYTES: u64 = 4 << 20;
 
 impl Broker {
-    /// Hands out up to `max` messages in their order; none when there are none now: wait for a
-    /// [`Wake`](super::Wake). Where sessions are required, those of the session that the receiver holds.
+    /// Hands out up to `max` messages in order; none if there are none now: wait for a [`Wake`](super::Wake). If sessions are
+    /// required, hands out messages of the session that the receiver holds.
     ///
     /// # Errors
-    /// [`BrokerError::SessionLockLost`] when the receiver holds no session where one is required.
+    /// [`BrokerError::SessionLockLost`] if the receiver holds no session where one is required.
     pub fn receive(
         &mut self,
         from: EntityId,
@@ -33,12 +33,11 @@ impl Broker {
         Ok(delivered)
     }
 
-    /// Hands out deferred messages by their numbers, all or none. Where sessions are required, `session` names the one
-    /// that the client holds.
+    /// Hands out deferred messages by their numbers, all or none. If sessions are required, `session` names the client's session.
     ///
     /// # Errors
-    /// [`BrokerError::MessageNotFound`] for one that is not there, not deferred, or locked;
-    /// [`BrokerError::SessionLockLost`] when nobody holds the session.
+    /// [`BrokerError::MessageNotFound`] if one does not exist, is not deferred, or is locked;
+    /// [`BrokerError::SessionLockLost`] if no receiver holds the session.
     pub fn receive_deferred(
         &mut self,
         from: EntityId,
@@ -65,8 +64,8 @@ impl Broker {
         Ok(numbers.iter().filter_map(|&number| self.hand_out(from, number, mode)).collect())
     }
 
-    /// Shows up to `max` messages (at most 250, or about 4 MiB) from the number `from` on, deferred and scheduled ones too,
-    /// and locks none.
+    /// Returns up to `max` messages (at most 250, or about 4 MiB) from the number `from` on, including deferred and scheduled
+    /// ones, without locking them.
     pub fn peek(
         &mut self,
         at: EntityId,
@@ -122,7 +121,7 @@ impl Entity {
         Some(Delivered::of(self.id, number, self.messages.get(&number)?))
     }
 
-    /// Where there are no sessions, the session that is asked for does not matter.
+    /// If the entity has no sessions, the requested session is ignored.
     fn numbers_from<'a>(
         &'a self,
         from: SequenceNumber,

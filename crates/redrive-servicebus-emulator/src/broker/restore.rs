@@ -1,4 +1,4 @@
-//! Restores the state from the changes that a state file kept.
+//! Restores the state from the changes in a state file.
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::stored::Stored;
 use super::{Broker, EntityKind};
 
 impl Broker {
-    /// Takes a change as it was kept, before the broker is used. Locks are not kept: what was locked can be received at once.
+    /// Applies a stored change, before the broker is used. Locks are not stored: messages that were locked can be received at once.
     pub(crate) fn restore(&mut self, change: Change) {
         let id = change.entity();
         let (entity, effects) = self.parts(id);
         match change {
             Change::Put { sequence, content, size, mut meta, .. } => {
                 entity.remove(effects, sequence);
-                // The entity may be configured otherwise than it was.
+                // The configuration of the entity may have changed.
                 let keeps_for_ever =
                     matches!(entity.kind, EntityKind::DeadLetterQueue | EntityKind::TransferDeadLetterQueue);
                 meta.expires_at = meta.expires_at.filter(|_| !keeps_for_ever);
@@ -46,7 +46,7 @@ impl Broker {
         }
     }
 
-    /// Everything that outlives a restart, as changes of an empty broker.
+    /// Returns everything that outlives a restart, as changes of an empty broker.
     #[cfg(test)]
     pub(crate) fn snapshot(&self) -> Vec<Change> {
         let mut changes = Vec::new();

@@ -11,7 +11,7 @@ use super::stored::{Meta, Place, SequenceNumber, Stored};
 use super::{Broker, EntityId, EntityKind, Timestamp};
 use crate::amqp::{Map, Message};
 
-/// A message is handed on this many times at most: two entities may hand on to each other.
+/// Maximum number of times that a message is forwarded: two entities may forward to each other.
 const MAX_HOPS: u32 = 4;
 
 /// A message between two entities.
@@ -19,12 +19,12 @@ const MAX_HOPS: u32 = 4;
 pub(super) struct Parcel {
     pub(super) content: Arc<Message>,
     pub(super) size: u64,
-    /// The number it got where it was first sent to; `None` while it is still there.
+    /// Its number in the entity that it was first sent to; `None` while it is still there.
     came_as: Option<SequenceNumber>,
     dead_letter_source: Option<Arc<str>>,
-    /// When it came to the entity that it is leaving.
+    /// When it arrived in the entity that it is leaving.
     enqueued_at: Option<Timestamp>,
-    /// The longest that the topic lets it live.
+    /// Maximum time to live that the topic sets.
     at_most: Option<Duration>,
     hops: u32,
 }
@@ -129,7 +129,7 @@ impl Broker {
         self.arrive(to, parcel);
     }
 
-    /// What could not be handed on.
+    /// Dead-letters a message that could not be forwarded.
     fn set_aside(
         &mut self,
         from: EntityId,
@@ -171,7 +171,7 @@ impl Broker {
         entity.insert(effects, number, stored);
     }
 
-    /// A message that was in the entity as `number` goes to its dead-letter queue, or to where that hands on.
+    /// Moves message `number` of the entity to its dead-letter queue, or to where that forwards.
     pub(super) fn dead_letter(
         &mut self,
         from: EntityId,
@@ -193,7 +193,7 @@ impl Broker {
         }
     }
 
-    /// A dead-letter queue keeps number, enqueue time, properties and body, and has no time to live.
+    /// Stores a message in a dead-letter queue, which keeps number, enqueue time, properties and body, and sets no time to live.
     fn shelve(
         &mut self,
         shelf: Option<EntityId>,
@@ -216,7 +216,7 @@ impl Broker {
         entity.insert(effects, number, stored);
     }
 
-    /// Takes a message out of its entity and dead-letters it.
+    /// Removes a message from its entity and dead-letters it.
     pub(super) fn remove_to_dead_letters(&mut self, from: EntityId, number: SequenceNumber, reason: &Reason) {
         let (entity, effects) = self.parts(from);
         let Some(stored) = entity.remove(effects, number) else { return };
@@ -239,7 +239,7 @@ impl Reason {
 }
 
 impl Entity {
-    /// The session under which the message is kept, where there are sessions.
+    /// Returns the session of the message, if the entity has sessions.
     pub(super) fn session_of(&self, content: &Message) -> Option<Arc<str>> {
         if self.settings.requires_session { session_id(content).map(Arc::from) } else { None }
     }

@@ -1,7 +1,7 @@
-//! Sending: at once, or scheduled for later.
+//! Sends messages, at once or scheduled.
 //!
-//! `check_…` makes every refusal before anything changes: the rest cannot fail. A batch is accepted as a whole or not at all, and
-//! so is a transaction.
+//! `check_…` refuses before anything changes: the rest cannot fail. A batch is accepted as a whole or not at all, and so is a
+//! transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +12,20 @@ use super::route::Parcel;
 use super::stored::{Meta, Place, SequenceNumber, Stored};
 use super::{Broker, BrokerError, EntityId, Timestamp};
 
-/// Message ids, session ids and partition keys have at most this many characters.
+/// Maximum number of characters of message ids, session ids and partition keys.
 const MAX_ID: usize = 128;
-/// All of a message but its body has at most this many bytes.
+/// Maximum number of bytes of a message without its body.
 pub(super) const MAX_HEADER: u64 = 64 * 1024;
 
-/// Bytes that the earlier parts of the same batch or transaction will take, by whose quota they count against.
+/// Bytes that earlier parts of the same batch or transaction will take, by the entity with the quota.
 pub(super) type Reserved = HashMap<EntityId, u64>;
 
 impl Broker {
-    /// Takes all of the messages, or none. One that asks for a later enqueue time is kept until then.
+    /// Accepts all of the messages, or none. A message with a later enqueue time is kept until then.
     ///
     /// # Errors
-    /// Not a queue or topic; a message, or all together, too large; the entity full; an id too long; a session id missing.
+    /// If the entity is no queue or topic, or full; if a message, or all together, are too large; if an id is too long, or a session
+    /// id is missing.
     pub fn send(&mut self, to: EntityId, messages: Vec<Incoming>, now: Timestamp) -> Result<(), BrokerError> {
         self.advance(now);
         self.check_send(to, &messages, &mut Reserved::new())?;
@@ -32,8 +33,8 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes all of the messages, or none, each for the enqueue time that it asks for. Answers the numbers by which they
-    /// can be cancelled; they get others once they become active.
+    /// Accepts all of the messages, or none, each for its enqueue time. Returns the numbers by which they can be cancelled; they
+    /// get other numbers when they become active.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -53,7 +54,7 @@ impl Broker {
     /// Removes scheduled messages, all or none.
     ///
     /// # Errors
-    /// [`BrokerError::MessageNotFound`] for one that is not there, or not scheduled any more.
+    /// [`BrokerError::MessageNotFound`] if one does not exist, or is no longer scheduled.
     pub fn cancel(
         &mut self,
         at: EntityId,
@@ -159,7 +160,7 @@ impl Broker {
         }
     }
 
-    /// Numbers are given out before a transaction ends, so that its client can be told them.
+    /// Assigns numbers before a transaction ends, for its client.
     pub(super) fn reserve_numbers(&mut self, at: EntityId, count: usize) -> Vec<SequenceNumber> {
         (0..count).map(|_| self.reserve_number(at)).collect()
     }
@@ -186,19 +187,19 @@ impl Broker {
         entity.insert(effects, number, stored);
     }
 
-    /// Gives an id to a message that has none: SDKs need one.
+    /// Assigns an id to a message without one: SDKs need it.
     fn pack(&mut self, incoming: Incoming) -> Parcel {
         let Incoming { mut message, size } = incoming;
         if message.properties.message_id.is_null() {
             message.properties.message_id = self.tokens.next().simple().to_string().into();
         }
-        // Read one by one, a single pair has room for four: 240 bytes that every waiting message would hold.
+        // Built one by one, a map of a single pair has capacity for four: 240 bytes for every waiting message.
         message.application_properties.0.shrink_to_fit();
         message.message_annotations.0.shrink_to_fit();
         Parcel::new(Arc::new(message), size)
     }
 
-    /// Whether the entity saw the id within its window; notes the id when it did not.
+    /// Returns true if the entity saw the id within its window; otherwise records the id.
     pub(super) fn is_duplicate(&mut self, at: EntityId, parcel: &Parcel) -> bool {
         let now = self.now;
         let (entity, effects) = self.parts(at);

@@ -12,7 +12,7 @@ use super::time::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     by_id: HashMap<Arc<str>, Session>,
-    /// Not held, and with a message to receive; the one whose turn is next comes first.
+    /// Sessions without a holder and with a message to receive; the next to be accepted comes first.
     available: BTreeSet<(SequenceNumber, Arc<str>)>,
 }
 
@@ -40,7 +40,7 @@ impl Sessions {
         self.available.first().map(|(_, id)| Arc::clone(id))
     }
 
-    /// Every change goes through here, so that what is available follows by itself, and a session without messages,
+    /// Changes a session. All changes go through here, so that the available sessions stay correct, and a session without messages,
     /// state and holder takes no memory.
     pub(super) fn change<T>(&mut self, id: &Arc<str>, change: impl FnOnce(&mut Session) -> T) -> T {
         let session = self.by_id.entry(Arc::clone(id)).or_default();
@@ -57,14 +57,14 @@ impl Sessions {
         answer
     }
 
-    /// All of them, in any order.
+    /// Returns all of them, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Session)> {
         self.by_id.iter()
     }
 }
 
 impl Session {
-    /// Its place among those that may be accepted: that of its first message.
+    /// Returns its position among the available sessions: the number of its first message.
     fn turn(&self) -> Option<SequenceNumber> {
         if self.lock.is_some() { None } else { self.ready.first().copied() }
     }

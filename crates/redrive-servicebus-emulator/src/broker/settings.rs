@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rules::Rule;
 
-/// Everything the broker is to have.
+/// All entities of a namespace.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Namespace {
@@ -30,7 +30,7 @@ pub struct Queue {
 pub struct Topic {
     /// Compared without case.
     pub name: String,
-    /// How it behaves. Of these a topic uses the time to live, duplicate detection and the sizes.
+    /// Its settings. A topic uses the time to live, duplicate detection and the sizes.
     pub settings: Settings,
     /// Its subscriptions.
     pub subscriptions: Vec<Subscription>,
@@ -44,35 +44,35 @@ pub struct Subscription {
     pub name: String,
     /// How it behaves.
     pub settings: Settings,
-    /// What it takes of the topic. A message is taken once any rule matches; no rule, no message.
+    /// Its rules. It receives a message if any rule matches; without rules it receives nothing.
     pub rules: Vec<Rule>,
 }
 
-/// How a queue, a topic or a subscription behaves. The defaults are those of Azure's Standard tier.
+/// Settings of a queue, a topic or a subscription. The defaults are those of Azure's Standard tier.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
     /// How long a received message stays locked. Azure allows up to 5 minutes. Default: 1 minute.
     pub lock_duration: Duration,
-    /// After this many failed deliveries the broker itself dead-letters. Default: 10.
+    /// Number of failed deliveries after which the broker itself dead-letters a message. Default: 10.
     pub max_delivery_count: u32,
-    /// The longest that a message lives; `None`: for ever, the default. A message may ask for less.
+    /// Maximum time to live of a message; a message may ask for less. Default: `None`, unlimited.
     pub default_time_to_live: Option<Duration>,
-    /// Dead-letter what outlived its time instead of dropping it. Default: off.
+    /// Dead-letters expired messages instead of dropping them. Default: off.
     pub dead_letter_on_expiration: bool,
-    /// Dead-letter what a rule failed on, instead of counting it as no match. Default: on. For subscriptions.
+    /// Dead-letters a message on which a rule failed, instead of counting it as no match. For subscriptions. Default: on.
     pub dead_letter_on_filter_errors: bool,
-    /// Drop a message whose id was seen within this time; `None`: take every message, the default.
+    /// Drops a message whose id was seen within this time. Default: `None`, no detection.
     pub duplicate_detection: Option<Duration>,
-    /// Every message belongs to a session, and is received through it. Default: off.
+    /// Requires that every message belongs to a session, and is received through it. Default: off.
     pub requires_session: bool,
-    /// Hand every message on to this queue or topic.
+    /// Forwards every message to this queue or topic.
     pub forward_to: Option<String>,
-    /// Hand every dead-lettered message on to this queue or topic.
+    /// Forwards every dead-lettered message to this queue or topic.
     pub forward_dead_lettered_messages_to: Option<String>,
-    /// How many bytes all messages together may have, dead letters included. Default: 1 GiB.
+    /// Maximum size of all messages together in bytes, including dead letters. Default: 1 GiB.
     pub max_size: u64,
-    /// How many bytes a message, or a batch, may have. Default: 256 KiB.
+    /// Maximum size of a message or a batch in bytes. Default: 256 KiB.
     pub max_message_size: u64,
 }
 
@@ -117,13 +117,13 @@ impl Topic {
         Self { name: name.into(), settings, subscriptions: Vec::new() }
     }
 
-    /// Adds a subscription that takes every message.
+    /// Adds a subscription that receives every message.
     #[must_use]
     pub fn subscription(self, name: impl Into<String>, settings: Settings) -> Self {
         self.subscription_with_rules(name, settings, vec![Rule::all()])
     }
 
-    /// Adds a subscription that takes what its rules match.
+    /// Adds a subscription that receives what its rules match.
     #[must_use]
     pub fn subscription_with_rules(
         mut self,

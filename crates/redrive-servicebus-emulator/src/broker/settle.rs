@@ -12,25 +12,25 @@ use super::stored::{Place, SequenceNumber};
 use super::{Broker, BrokerError, EntityId, EntityKind, Timestamp, content};
 use crate::amqp::{Map, Value, encoded_len};
 
-/// A dead-letter reason and its description have at most this many characters, as .NET counts them.
+/// Maximum number of characters of a dead-letter reason and of its description, as .NET counts them.
 const MAX_REASON: usize = 4096;
 
-/// What a client does with a message that it holds. Properties are written over the message's own.
+/// How a client settles a message. Properties replace the message's own.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Settlement {
-    /// Done: the message is gone.
+    /// Done: the message is removed.
     Complete,
-    /// Failed: back to its place, with one more failed delivery; at the limit, dead-lettered.
+    /// Failed: back to its place, with one more failed delivery; dead-lettered at the limit.
     Abandon {
-        /// Written over the message's application properties.
+        /// Replace the message's application properties of the same names.
         properties: Map,
     },
-    /// Not tried: back to its place, and not counted.
+    /// Not tried: back to its place, without being counted.
     Release,
-    /// Put aside: from now on received by its number only.
+    /// Deferred: from now on it can only be received by its number.
     Defer {
-        /// Written over the message's application properties.
+        /// Replace the message's application properties of the same names.
         properties: Map,
     },
     /// Dead-lettered.
@@ -39,18 +39,18 @@ pub enum Settlement {
         reason: Option<String>,
         /// At most 4096 characters.
         description: Option<String>,
-        /// Written over the message's application properties.
+        /// Replace the message's application properties of the same names.
         properties: Map,
     },
 }
 
 impl Broker {
-    /// Settles the messages that the locks are on, all or none.
+    /// Settles the messages with these locks, all or none.
     ///
     /// # Errors
-    /// [`BrokerError::MessageLockLost`], or [`BrokerError::SessionLockLost`] where sessions are required, for a lock that ran
-    /// out or was used already; [`BrokerError::NotAllowed`] for dead-lettering in a dead-letter queue; texts or properties
-    /// that are too long.
+    /// [`BrokerError::MessageLockLost`], or [`BrokerError::SessionLockLost`] if sessions are required, for a lock that expired or
+    /// was used already; [`BrokerError::NotAllowed`] for dead-lettering in a dead-letter queue; texts or properties that are too
+    /// long.
     pub fn settle(
         &mut self,
         at: EntityId,
@@ -142,8 +142,8 @@ impl Broker {
         }
     }
 
-    /// The lock ends without a success: one more failed delivery, and at the limit the end of them. In a dead-letter queue
-    /// nothing is counted: there is nowhere to go from there.
+    /// Counts a failed delivery when a lock ends without success; dead-letters at the limit. Counts nothing in a dead-letter queue,
+    /// which has no dead-letter queue itself.
     pub(super) fn delivery_failed(&mut self, at: EntityId, number: SequenceNumber) {
         let (entity, effects) = self.parts(at);
         let (limit, counted) = (entity.settings.max_delivery_count, entity.dead_letters.is_some());

@@ -12,23 +12,23 @@ use super::tokens::Tokens;
 use super::transactions::Transactions;
 use super::{Broker, EntityId, EntityKind, Timestamp};
 
-/// A namespace that cannot be: two entities of one name, a setting beyond its limit, or messages handed on to nowhere.
+/// An invalid namespace: two entities with one name, a setting beyond its limit, or a wrong forwarding target.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("'{path}': {reason}")]
 pub struct SetupError {
     /// The entity.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what to do.
     pub reason: String,
 }
 
 impl Broker {
-    /// An empty broker. Lock tokens follow from `seed`: pass something random where a client may still hold tokens of an
+    /// Creates an empty broker. `seed` determines the lock tokens: pass a random one if a client may still hold tokens of an
     /// earlier run.
     ///
     /// # Errors
-    /// Two entities of the same name, an empty name, a setting that Azure refuses, or an entity that hands its messages on to
-    /// one that does not exist or cannot take them.
+    /// If two entities have the same name, a name is empty, Azure refuses a setting, or an entity forwards to one that does not
+    /// exist or cannot accept its messages.
     pub fn new(namespace: &Namespace, seed: u64) -> Result<Self, SetupError> {
         let mut broker = Self {
             entities: Vec::new(),
@@ -110,7 +110,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Once all entities exist, so that the order in which they are described does not matter.
+    /// Resolves forwarding targets after all entities exist, so that their order does not matter.
     fn connect(&mut self) -> Result<(), SetupError> {
         for at in 0..self.entities.len() {
             let (from, settings) = (self.entities[at].id, self.entities[at].settings.clone());

@@ -7,42 +7,42 @@ use uuid::Uuid;
 use super::time::Timestamp;
 use crate::amqp::Message;
 
-/// Numbers the messages of one entity in the order in which they came.
+/// Number of a message in its entity, in the order of arrival.
 pub type SequenceNumber = i64;
 
-/// A message and what the broker knows about it. What the sender wrote is shared and not changed, except where a client
-/// asked for it (properties on abandon, reasons on dead-letter).
+/// A message with the broker's data. The sender's content is shared and does not change, unless a client asks for that
+/// (properties on abandon, reasons on dead-letter).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) content: Arc<Message>,
-    /// What the message counts against the quota, in bytes.
+    /// Size that counts against the quota, in bytes.
     pub(crate) size: u64,
     pub(crate) session: Option<Arc<str>>,
     pub(crate) meta: Meta,
-    /// Not kept over a restart.
+    /// Lost with a restart.
     pub(crate) lock: Option<Lock>,
 }
 
-/// What changes while the message rests.
+/// The data that changes while the message rests.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Meta {
     pub(crate) place: Place,
     /// Failed deliveries so far.
     pub(crate) delivery_count: u32,
     pub(crate) enqueued_at: Timestamp,
-    /// The number it got where it was first sent to; differs once it was handed on.
+    /// Its number in the entity that it was first sent to; differs after forwarding.
     pub(crate) enqueued_sequence: SequenceNumber,
     pub(crate) expires_at: Option<Timestamp>,
-    /// The entity that dead-lettered it, once it was handed on from there.
+    /// The entity that dead-lettered it, if it was forwarded after that.
     pub(crate) dead_letter_source: Option<Arc<str>>,
 }
 
-/// Where in its entity a message is. Locked is not a place: an active message may be locked, and a deferred one too.
+/// Where in its entity a message is. `Locked` is not a place: active and deferred messages may be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// To be received in its turn.
+    /// Can be received in its turn.
     Active,
-    /// To be received by its sequence number only.
+    /// Can only be received by its sequence number.
     Deferred,
     /// Becomes active at that time, under a new sequence number.
     Scheduled(Timestamp),
@@ -51,7 +51,7 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lock {
     pub(crate) token: Uuid,
-    /// Of a message in a session: what the session's lock was when it was handed out. The session's lock counts.
+    /// For a message in a session: the session's lock at the time of delivery. The session's lock decides.
     pub(crate) until: Timestamp,
 }
 

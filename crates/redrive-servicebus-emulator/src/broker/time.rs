@@ -3,7 +3,7 @@
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Milliseconds since 1970-01-01 UTC. The broker never asks a clock: every call is told what time it is.
+/// Milliseconds since 1970-01-01 UTC. The broker has no clock: the caller passes the time to every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
@@ -11,26 +11,26 @@ impl Timestamp {
     /// 1970-01-01 UTC.
     pub const EPOCH: Self = Self(0);
 
-    /// From milliseconds since 1970-01-01 UTC.
+    /// Creates a time from milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since 1970-01-01 UTC.
+    /// Returns milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub const fn millis(self) -> i64 {
         self.0
     }
 
-    /// How long from `earlier` until this; zero when `earlier` is not earlier.
+    /// Returns the time from `earlier` until this; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// Stays at the last moment that can be named instead of wrapping: a time to live may be "for ever".
+/// Saturates instead of wrapping: a time to live may be unlimited.
 impl Add<Duration> for Timestamp {
     type Output = Self;
 

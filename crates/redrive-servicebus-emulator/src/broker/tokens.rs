@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-/// Counts with SplitMix64, which gives each number once in 2^64 steps.
+/// Generates numbers with SplitMix64, which returns each number once in 2^64 steps.
 #[derive(Debug)]
 pub(super) struct Tokens(u64);
 

@@ -17,15 +17,15 @@ use super::{Broker, BrokerError, ConnectionId, EntityId, Timestamp};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_MESSAGES: usize = 100;
-/// Of one connection: open transactions hold memory that no quota counts, and nobody uses up the room of others.
+/// Limits of one connection: open transactions hold memory that no quota counts, and one client must not use up that of others.
 const MAX_OPEN: usize = 1000;
 const MAX_OPEN_BYTES: u64 = 256 << 20;
 
-/// Names a transaction; never given twice by one broker.
+/// Identifies a transaction; never used twice by one broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId(pub u64);
 
-/// What can be done within a transaction.
+/// An operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -47,7 +47,7 @@ pub enum Operation {
     Cancel {
         /// A queue or topic.
         at: EntityId,
-        /// The numbers that scheduling answered.
+        /// The numbers that scheduling returned.
         numbers: Vec<SequenceNumber>,
     },
     /// As [`Broker::settle`].
@@ -56,7 +56,7 @@ pub enum Operation {
         at: EntityId,
         /// Their locks.
         tokens: Vec<Uuid>,
-        /// What becomes of them.
+        /// How to settle them.
         settlement: Settlement,
     },
 }
@@ -65,11 +65,11 @@ pub enum Operation {
 pub(super) struct Transactions {
     next: u64,
     open: BTreeMap<u64, Transaction>,
-    /// By connection; none for those without an open transaction.
+    /// By connection; only for connections with an open transaction.
     used: HashMap<ConnectionId, Used>,
 }
 
-/// What the open transactions of a connection hold together.
+/// What the open transactions of one connection hold together.
 #[derive(Debug, Default)]
 struct Used {
     transactions: usize,
@@ -86,7 +86,7 @@ struct Transaction {
 #[derive(Debug)]
 struct Enlisted {
     operation: Operation,
-    /// Of what is scheduled: its client was told them.
+    /// Numbers of the scheduled messages, which the client knows.
     numbers: Vec<SequenceNumber>,
 }
 
@@ -94,7 +94,7 @@ impl Broker {
     /// Begins a transaction of this connection. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after 2 minutes.
     ///
     /// # Errors
-    /// [`BrokerError::TooMany`] when the connection has 1000 open ones.
+    /// [`BrokerError::TooMany`] if the connection has 1000 open transactions.
     pub fn declare(&mut self, of: ConnectionId, now: Timestamp) -> Result<TransactionId, BrokerError> {
         self.advance(now);
         if self.transactions.used.get(&of).is_some_and(|used| used.transactions >= MAX_OPEN) {
@@ -111,11 +111,11 @@ impl Broker {
         Ok(TransactionId(id))
     }
 
-    /// Adds an operation. Answers the numbers of what it schedules.
+    /// Adds an operation. Returns the numbers of the messages that it schedules.
     ///
     /// # Errors
-    /// [`BrokerError::UnknownTransaction`], and everything for which the operation alone would be refused. The transaction
-    /// stays open, without the operation.
+    /// [`BrokerError::UnknownTransaction`], and every error of the operation alone. The transaction stays open, without the
+    /// operation.
     pub fn enlist(
         &mut self,
         id: TransactionId,
@@ -150,7 +150,7 @@ impl Broker {
         Ok(numbers)
     }
 
-    /// Does all that was enlisted, or, when one operation cannot be done any more, nothing. Either way the transaction ends.
+    /// Carries out all enlisted operations, or none if one has become impossible. Either way the transaction ends.
     ///
     /// # Errors
     /// [`BrokerError::UnknownTransaction`]; [`BrokerError::TransactionRolledBack`] with the reason.
@@ -170,7 +170,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Ends the transaction without doing anything.
+    /// Ends the transaction without carrying anything out.
     ///
     /// # Errors
     /// [`BrokerError::UnknownTransaction`].
@@ -185,7 +185,7 @@ impl Broker {
         Ok(transaction.operations)
     }
 
-    /// Whether all can be done together.
+    /// Checks that all operations can be carried out together.
     fn check_all<'a>(&self, operations: impl Iterator<Item = &'a Operation>) -> Result<(), BrokerError> {
         let mut reserved = Reserved::new();
         let mut settled = HashSet::new();
@@ -233,7 +233,7 @@ impl Transactions {
 }
 
 impl Operation {
-    /// At least 1: what does nothing takes memory too.
+    /// Returns at least 1: an operation without messages takes memory too.
     fn messages(&self) -> usize {
         let messages = match self {
             Self::Send { messages, .. } | Self::Schedule { messages, .. } => messages.len(),

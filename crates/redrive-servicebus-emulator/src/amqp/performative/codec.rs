@@ -15,7 +15,7 @@ const DETACH: u64 = 0x16;
 const END: u64 = 0x17;
 const CLOSE: u64 = 0x18;
 
-/// How many fields the specification gives a performative.
+/// Returns the number of fields of a performative in the specification.
 const fn field_count(descriptor: u64) -> usize {
     match descriptor {
         OPEN => 10,
@@ -28,14 +28,14 @@ const fn field_count(descriptor: u64) -> usize {
     }
 }
 
-/// Writes a performative with all of its fields, as Azure does: clients such as `azure-servicebus` before 7.15 take them by
-/// their place, and fail where the nulls at the end are left out.
+/// Writes a performative with all of its fields, as Azure does: clients such as `azure-servicebus` before 7.15 index the fields, and
+/// fail if trailing nulls are left out.
 fn put(descriptor: u64, fields: &[Value], to: &mut BytesMut) {
     encode_padded_list(descriptor, fields, field_count(descriptor), to);
 }
 
 impl Performative {
-    /// Reads what a frame says; what is left in the reader is a transfer's payload.
+    /// Reads the performative of a frame; the reader then holds the payload of a transfer.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let descriptor = reader.descriptor()?;
         let mut fields = reader.fields()?;
@@ -54,7 +54,7 @@ impl Performative {
         })
     }
 
-    /// Writes what a frame says.
+    /// Writes the performative.
     pub(crate) fn encode(&self, to: &mut BytesMut) {
         match self {
             Self::Open(open) => open.encode(to),
@@ -273,7 +273,7 @@ impl Detach {
 mod tests {
     use super::*;
 
-    /// Each with nothing optional in it, and how many fields the specification gives it.
+    /// Returns every performative without its optional fields, and its number of fields in the specification.
     fn all() -> [(Performative, usize); 9] {
         [
             (Performative::Open(Open::default()), 10),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::state::{AmqpError, DeliveryState};
 use super::{Map, Value};
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Performative {
     Open(Open),
@@ -44,18 +44,18 @@ pub(crate) struct Begin {
 pub(crate) struct Attach {
     pub(crate) name: String,
     pub(crate) handle: u32,
-    /// Whether the end that says this receives.
+    /// True if the sender of this frame is the receiver of the link.
     pub(crate) receiver: bool,
     /// 0 unsettled, 1 settled, 2 mixed.
     pub(crate) sender_settle_mode: u8,
     /// 0 first, 1 second.
     pub(crate) receiver_settle_mode: u8,
-    /// Kept as it came, because it is echoed.
+    /// Kept as received, because it is echoed.
     pub(crate) source: Value,
-    /// Kept as it came, because it is echoed.
+    /// Kept as received, because it is echoed.
     pub(crate) target: Value,
     pub(crate) initial_delivery_count: Option<u32>,
-    /// Bytes; none and 0 are no limit.
+    /// In bytes; none and 0 mean no limit.
     pub(crate) max_message_size: Option<u64>,
     pub(crate) properties: Map,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Flow {
     pub(crate) incoming_window: u32,
     pub(crate) next_outgoing_id: u32,
     pub(crate) outgoing_window: u32,
-    /// Without it the flow is about the session alone.
+    /// If absent, the flow is about the session alone.
     pub(crate) handle: Option<u32>,
     pub(crate) delivery_count: Option<u32>,
     pub(crate) link_credit: Option<u32>,
@@ -89,7 +89,7 @@ pub(crate) struct Transfer {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Disposition {
-    /// Whether the end that says this received the deliveries.
+    /// True if the sender of this frame received the deliveries.
     pub(crate) receiver: bool,
     pub(crate) first: u32,
     pub(crate) last: u32,
@@ -105,11 +105,11 @@ pub(crate) struct Detach {
 }
 
 impl Attach {
-    /// The attach as it looks from the other side.
+    /// Returns the attach from the other side's point of view.
     pub(crate) fn mirrored(&self) -> Self {
         Self {
             receiver: !self.receiver,
-            // Who sends counts.
+            // Only the sender counts.
             initial_delivery_count: self.receiver.then_some(0),
             max_message_size: None,
             ..self.clone()

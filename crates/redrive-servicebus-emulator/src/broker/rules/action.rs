@@ -1,4 +1,4 @@
-//! Actions: changes that a rule makes in its copy of a message.
+//! Actions of a rule, which change its copy of a message.
 
 use super::property::Property;
 use super::sql::{Datum, Expression, Parser, SqlError};
@@ -22,12 +22,12 @@ impl Action {
     /// Reads statements such as `SET sys.Label = 'new'; REMOVE color`.
     ///
     /// # Errors
-    /// What are no such statements, or more than 1024 characters.
+    /// If the text is no list of such statements, or has more than 1024 characters.
     pub fn new(text: &str) -> Result<Self, SqlError> {
         Self::with_parameters(text, Map::new())
     }
 
-    /// As [`new`](Self::new), with values for the names in it that begin with `@`.
+    /// As [`new`](Self::new), with values for the names that begin with `@`.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -46,13 +46,13 @@ impl Action {
         Ok(Self { text: text.to_owned(), parameters, statements })
     }
 
-    /// The statements as they were written.
+    /// Returns the statements as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The values of its parameters.
+    /// Returns the values of its parameters.
     #[must_use]
     pub fn parameters(&self) -> &Map {
         &self.parameters
@@ -86,7 +86,7 @@ impl Statement {
     }
 }
 
-/// Nothing takes the property away.
+/// Sets a property; a missing value removes it.
 fn set(property: &Property, message: &mut Message, datum: Datum) {
     match property {
         Property::User(name) if datum == Datum::Nothing => drop(message.application_properties.remove(name)),

@@ -4,7 +4,7 @@ use super::property::System;
 use super::sql::Datum;
 use crate::amqp::{Map, Message};
 
-/// Takes a message when every property that is given here equals the message's. Text is compared with case.
+/// Matches a message if every property that is given here equals the message's. Text is compared case-sensitively.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[expect(missing_docs, reason = "the names are those of Service Bus")]
 #[non_exhaustive]

@@ -13,27 +13,27 @@ const TRUE_FILTER: u64 = 0x13_7000_0007;
 const FALSE_FILTER: u64 = 0x13_7000_0008;
 const CORRELATION_FILTER: u64 = 0x13_7000_0009;
 
-/// A description that is no rule.
+/// Why a description is no rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RuleDecodeError {
-    /// There is no filter in it.
+    /// It contains no filter.
     #[error("a rule needs a sql-filter, a correlation-filter, a true-filter or a false-filter")]
     NoFilter,
-    /// Its filter cannot be read.
+    /// Its filter cannot be parsed.
     #[error("the filter '{text}' cannot be read: {error}")]
     Filter {
         /// The filter.
         text: String,
-        /// Where it ends to be one.
+        /// Where parsing failed.
         error: SqlError,
     },
-    /// Its action cannot be read.
+    /// Its action cannot be parsed.
     #[error("the action '{text}' cannot be read: {error}")]
     Action {
         /// The action.
         text: String,
-        /// Where it ends to be one.
+        /// Where parsing failed.
         error: SqlError,
     },
 }
@@ -42,7 +42,7 @@ impl Rule {
     /// Reads the `rule-description` of a request.
     ///
     /// # Errors
-    /// A description without a filter, or with one or an action that cannot be read.
+    /// If the description has no filter, or its filter or action cannot be parsed.
     pub fn from_request(name: &str, description: &Map) -> Result<Self, RuleDecodeError> {
         let filter = if let Some(sql) = description.get("sql-filter").and_then(Value::as_map) {
             let text = expression(sql);
@@ -66,7 +66,7 @@ impl Rule {
         Ok(Self { name: name.to_owned(), filter, action: action.transpose()? })
     }
 
-    /// What [`from_request`](Self::from_request) reads.
+    /// Returns the description that [`from_request`](Self::from_request) reads.
     #[must_use]
     pub fn to_request(&self) -> Map {
         let filter = match &self.filter {
@@ -81,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// The description as clients are told it.
+    /// Returns the description that clients receive.
     #[must_use]
     pub fn to_description(&self) -> Value {
         let filter = match &self.filter {

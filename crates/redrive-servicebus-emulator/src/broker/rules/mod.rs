@@ -1,4 +1,4 @@
-//! Decides which messages of a topic a subscription takes, and changes them.
+//! Rules: which messages of a topic a subscription receives, and how they are changed.
 
 mod action;
 mod correlation;
@@ -23,15 +23,15 @@ use crate::amqp::Message;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Rule {
-    /// Compared without case.
+    /// Name, compared without case.
     pub name: String,
-    /// What it takes.
+    /// Which messages match.
     pub filter: Filter,
-    /// What it changes in what it takes.
+    /// How matching messages are changed.
     pub action: Option<Action>,
 }
 
-/// What a rule takes.
+/// Which messages a rule matches.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Filter {
@@ -46,19 +46,19 @@ pub enum Filter {
 }
 
 impl Rule {
-    /// A rule.
+    /// Creates a rule.
     #[must_use]
     pub fn new(name: impl Into<String>, filter: Filter) -> Self {
         Self { name: name.into(), filter, action: None }
     }
 
-    /// The rule `$Default`, which takes everything.
+    /// Creates the rule `$Default`, which matches everything.
     #[must_use]
     pub fn all() -> Self {
         Self::new("$Default", Filter::True)
     }
 
-    /// With a change in what it takes.
+    /// Adds a change of matching messages.
     #[must_use]
     pub fn with_action(self, action: Action) -> Self {
         Self { action: Some(action), ..self }
@@ -76,7 +76,7 @@ impl Filter {
     }
 }
 
-/// What a subscription takes of one message.
+/// The copies of one message for a subscription.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Copies {
     Of(Vec<Arc<Message>>),
@@ -84,7 +84,7 @@ pub(super) enum Copies {
     Failed(String),
 }
 
-/// One copy for all rules without an action together, and one for each with an action.
+/// Returns one copy for all rules without an action together, and one for each rule with an action.
 pub(super) fn copies(rules: &[Rule], message: &Arc<Message>) -> Copies {
     match try_copies(rules, message) {
         Ok(copies) => Copies::Of(copies),
@@ -115,7 +115,7 @@ fn try_copies(rules: &[Rule], message: &Arc<Message>) -> Result<Vec<Arc<Message>
     Ok(copies)
 }
 
-/// The size of a copy, which an action may have changed.
+/// Returns the size of a copy, which an action may have changed.
 pub(super) fn size_of_copy(original: &Arc<Message>, size: u64, copy: &Arc<Message>) -> u64 {
     if Arc::ptr_eq(original, copy) { size } else { Incoming::from(Message::clone(copy)).size }
 }

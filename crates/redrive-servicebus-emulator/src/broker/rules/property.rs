@@ -1,4 +1,4 @@
-//! The properties of a message that filters and actions name.
+//! Properties of a message in filters and actions.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(super) enum Property {
     System(System),
 }
 
-/// The broker's own properties that can be named.
+/// The broker's own properties that an expression can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
     ContentType,
@@ -67,7 +67,7 @@ impl System {
         }
     }
 
-    /// Sets it, or takes it away.
+    /// Sets it, or removes it.
     pub(super) fn set(self, message: &mut Message, text: Option<String>) {
         let properties = &mut message.properties;
         match self {
@@ -88,7 +88,7 @@ impl System {
 }
 
 impl Property {
-    /// Its value; null when the message has none.
+    /// Returns its value; null if the message has none.
     pub(super) fn of(&self, message: &Message) -> Value {
         match self {
             Self::System(system) => system.of(message),
@@ -97,7 +97,7 @@ impl Property {
     }
 }
 
-/// Names are compared without case, but one that is the same in every letter comes first.
+/// Finds a property. Names are compared without case, but an exact match comes first.
 fn user_property<'a>(message: &'a Message, name: &str) -> Option<&'a Value> {
     let properties = &message.application_properties;
     properties.get(name).or_else(|| {
@@ -106,7 +106,7 @@ fn user_property<'a>(message: &'a Message, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// As it is written in an expression.
+/// The form of an expression.
 impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

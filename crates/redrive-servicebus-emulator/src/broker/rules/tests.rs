@@ -1,4 +1,4 @@
-//! What a subscription takes, and how rules come and go.
+//! Which messages a subscription receives, and how rules change.
 
 use std::sync::Arc;
 

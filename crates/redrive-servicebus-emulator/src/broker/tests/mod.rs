@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::*;
 use crate::amqp::{Map, Message, Value};
 
-/// A broker with one queue, its clock, and the calls that every test makes.
+/// A broker with one queue, its clock, and the calls that all tests use.
 struct Bench {
     broker: Broker,
     now: Timestamp,
@@ -34,7 +34,7 @@ impl Bench {
         Self { broker, now: Timestamp::from_millis(1_000_000) }
     }
 
-    /// One queue named `q`.
+    /// Creates a broker with one queue named `q`.
     fn queue(settings: Settings) -> Self {
         Self::new(&Namespace::default().queue("q", settings))
     }
@@ -67,7 +67,7 @@ impl Bench {
         self.receive_as(ME, from)
     }
 
-    /// Receives what must be there.
+    /// Receives a message that must be there.
     fn take(&mut self, from: &str) -> Delivered {
         self.receive(from).expect("a message to receive")
     }
@@ -85,7 +85,7 @@ impl Bench {
         self.broker.counts(self.id(at))
     }
 
-    /// The ids of all messages there, in order.
+    /// Returns the ids of all messages there, in order.
     fn ids(&self, at: &str) -> Vec<String> {
         self.broker.messages(self.id(at)).map(|delivered| id_of(&delivered)).collect()
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Queues that hand on to each other, with everything that moves messages by itself.
+/// Queues that forward to each other, with every feature that moves messages by itself.
 const QUEUES: [&str; 5] = ["plain", "strict", "onward", "sessions", "unique"];
 
 fn namespace() -> Namespace {
@@ -50,7 +50,7 @@ enum Step {
     ReceiveDeferred {
         from: usize,
     },
-    /// One of those received before, whether its lock holds or not.
+    /// Settles one of those received before, whether its lock is valid or not.
     Settle {
         which: usize,
         how: u8,
@@ -65,7 +65,7 @@ enum Step {
     Leave {
         receiver: u64,
     },
-    /// Cancels the scheduled message that comes first.
+    /// Cancels the first scheduled message.
     Cancel {
         at: usize,
     },
@@ -101,7 +101,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A broker, and what is known of it from outside.
+/// A broker, and what is known about it from outside.
 struct Walk {
     bench: Bench,
     received: Vec<Delivered>,
@@ -227,7 +227,7 @@ impl Walk {
         self.received.get(nth).cloned()
     }
 
-    /// Every message that was taken is in exactly one place, or left by exactly one way.
+    /// Checks that every accepted message is in exactly one place, or left in exactly one way.
     fn check_nothing_is_lost(&self) {
         let broker = &self.bench.broker;
         let (mut there, mut gone) = (0, 0);
@@ -239,7 +239,7 @@ impl Walk {
         assert_eq!(there + gone, self.taken, "taken, and not found again");
     }
 
-    /// Every index says what the messages themselves say.
+    /// Checks that every index agrees with the messages.
     fn check_indexes(&self) {
         let broker = &self.bench.broker;
         let mut used: BTreeMap<EntityId, u64> = BTreeMap::new();
@@ -280,7 +280,7 @@ impl Walk {
         );
     }
 
-    /// A broker that is brought to the state that the changes lead to.
+    /// Creates the broker that these changes restore.
     fn restarted(&self, changes: &[Change]) -> Broker {
         let mut broker = Broker::new(&namespace(), 99).expect("a namespace that can be");
         for change in changes {
@@ -317,7 +317,7 @@ proptest! {
             prop_assert_eq!(restarted.counts(entity).locked, 0);
             prop_assert_eq!(restarted.used_bytes(entity), walk.bench.broker.used_bytes(entity));
         }
-        // What is read back from a snapshot is the same once more.
+        // A snapshot restores to the same state.
         let again = walk.restarted(&restarted.snapshot());
         prop_assert_eq!(again.snapshot(), restarted.snapshot());
     }

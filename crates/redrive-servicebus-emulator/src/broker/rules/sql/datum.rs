@@ -1,10 +1,10 @@
-//! The values that expressions compute with.
+//! The values of expressions.
 
 use std::cmp::Ordering;
 
 use crate::amqp::Value;
 
-/// A value, or nothing: a property that a message does not have. What is computed with nothing is nothing, and a comparison
+/// A value, or nothing for a property that a message does not have. A calculation with nothing results in nothing, and a comparison
 /// with it is neither true nor false.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::broker::rules) enum Datum {
@@ -13,7 +13,7 @@ pub(in crate::broker::rules) enum Datum {
     Long(i64),
     Double(f64),
     Text(String),
-    /// Can only be equal or not.
+    /// Supports only equality.
     Other(Value),
 }
 
@@ -35,7 +35,7 @@ impl Datum {
         }
     }
 
-    /// `None` for what has no order, such as text and number.
+    /// Compares two values; `None` if they have no order, such as text and number.
     pub(super) fn order(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Long(a), Self::Long(b)) => Some(a.cmp(b)),

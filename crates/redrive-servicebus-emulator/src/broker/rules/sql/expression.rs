@@ -36,7 +36,7 @@ pub(in crate::broker::rules) enum Operator {
     Modulo,
 }
 
-/// In a form that reads back as the same tree: every part in parentheses.
+/// Prints a form that parses to the same tree: every part in parentheses.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,7 +6,7 @@ use super::SqlError;
 pub(super) enum Token {
     /// A bare name, which may be a keyword.
     Word(String),
-    /// A name in brackets or double quotes, which is none.
+    /// A name in brackets or double quotes, which is never a keyword.
     Name(String),
     Parameter(String),
     Text(String),
@@ -20,7 +20,7 @@ pub(super) enum Token {
 const SIGNS: [&str; 17] =
     ["<>", "!=", "<=", ">=", "=", "<", ">", "(", ")", ",", ".", ";", "+", "-", "*", "/", "%"];
 
-/// The tokens, each with the number of its first character, counted from 1.
+/// Returns the tokens, each with the position of its first character, counted from 1.
 pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SqlError> {
     let mut lexer = Lexer { characters: text.chars().collect(), at: 0 };
     let mut tokens = Vec::new();
@@ -76,7 +76,7 @@ impl Lexer {
         }
     }
 
-    /// Up to the closing quote; a doubled one stands for itself.
+    /// Reads up to the closing quote; a doubled quote stands for itself.
     fn quoted(&mut self, close: char) -> Result<String, SqlError> {
         self.at += 1;
         let mut text = String::new();

@@ -1,6 +1,7 @@
-//! `LIKE`: `%` is any text, `_` is one character.
+//! `LIKE`: `%` matches any text, `_` matches one character.
 
-/// Takes at most the product of both lengths: after a mismatch only the last `%` is tried again, one character further.
+/// Takes time at most proportional to the product of both lengths: after a mismatch only the last `%` is tried again, one character
+/// further.
 pub(super) fn is_like(text: &str, pattern: &str, escape: Option<char>) -> bool {
     let text: Vec<char> = text.chars().collect();
     let pattern = parts(pattern, escape);

@@ -19,17 +19,17 @@ pub(super) use parser::Parser;
 
 use crate::amqp::{Map, Message};
 
-/// A filter or an action has at most this many characters.
+/// Maximum number of characters of a filter or an action.
 const MAX_TEXT: usize = 1024;
 
-/// An expression that cannot be read, or not be evaluated on a message.
+/// An expression that cannot be parsed, or not be evaluated for a message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SqlError {
-    /// It is no expression.
+    /// It cannot be parsed.
     #[error("character {at}: {reason}")]
     Syntax {
-        /// Which character, counted from 1.
+        /// Position of the character, counted from 1.
         at: usize,
         /// What was expected there.
         reason: String,
@@ -51,15 +51,15 @@ impl SqlFilter {
     /// Reads an expression such as `color = 'red' AND sys.Label LIKE 'a%'`.
     ///
     /// # Errors
-    /// What is no expression, or has more than 1024 characters or 64 levels.
+    /// If the text is no expression, or has more than 1024 characters or 64 levels.
     pub fn new(text: &str) -> Result<Self, SqlError> {
         Self::with_parameters(text, Map::new())
     }
 
-    /// As [`new`](Self::new), with values for the names in it that begin with `@`.
+    /// As [`new`](Self::new), with values for the names that begin with `@`.
     ///
     /// # Errors
-    /// As [`new`](Self::new); one without its parameter is refused when it is evaluated.
+    /// As [`new`](Self::new). A missing parameter is an error of the evaluation.
     pub fn with_parameters(text: &str, parameters: Map) -> Result<Self, SqlError> {
         let mut parser = Parser::new(text)?;
         let expression = parser.expression()?;
@@ -67,13 +67,13 @@ impl SqlFilter {
         Ok(Self { text: text.to_owned(), parameters, expression })
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The values of its parameters.
+    /// Returns the values of its parameters.
     #[must_use]
     pub fn parameters(&self) -> &Map {
         &self.parameters

@@ -1,4 +1,4 @@
-//! Parses tokens to a tree. Total: for any text it returns a tree or an error, and its depth is bounded.
+//! Parses tokens into a tree. Total: for any text it returns a tree or an error, and its depth is bounded.
 
 use super::lexer::{Token, tokens};
 use super::{Datum, Expression, MAX_TEXT, SqlError};
@@ -195,7 +195,7 @@ impl Parser {
         Ok(Expression::Literal(literal))
     }
 
-    /// `name`, `user.name`, `sys.Name`, with brackets or double quotes where the name is no word, or `property('name')`.
+    /// Parses `name`, `user.name`, `sys.Name`, with brackets or double quotes if the name is no word, or `property('name')`.
     pub(in crate::broker::rules) fn property(&mut self) -> Result<Property, SqlError> {
         let first = self.name()?;
         let (scope, quoted) = first;
@@ -224,7 +224,7 @@ impl Parser {
         })
     }
 
-    /// A name, and whether it is quoted.
+    /// Parses a name; returns whether it is quoted.
     fn name(&mut self) -> Result<(String, bool), SqlError> {
         let name = match self.peek() {
             Token::Word(word) if !KEYWORDS.iter().any(|keyword| is(keyword, word)) => (word.clone(), false),

@@ -1,4 +1,4 @@
-//! The parser is total; the evaluator agrees with a naive one, and with what the language's documentation says.
+//! The parser is total; the evaluator agrees with a naive one, and with the documentation of the language.
 
 use proptest::prelude::*;
 
@@ -249,7 +249,7 @@ fn any_expression() -> impl Strategy<Value = Expression> {
     })
 }
 
-/// The rules of the language written down once more, plainly: no short cuts, no early ends.
+/// Evaluates in the simplest way, without short-circuiting.
 fn naive(expression: &Expression, on: &Message) -> Result<Option<Value>, ()> {
     let truth = |value: Option<Value>| value.and_then(|value| value.as_bool());
     let boolean = |truth: Option<bool>| Ok(truth.map(Value::Bool));
@@ -264,7 +264,7 @@ fn naive(expression: &Expression, on: &Message) -> Result<Option<Value>, ()> {
             let wanted = naive(inner, on)?;
             let found: Vec<_> =
                 items.iter().map(|item| naive(item, on).map(|item| equal(&wanted, &item))).collect();
-            // An item after the one that is found need not be computed.
+            // Items after the matching one need not be evaluated.
             let before: Vec<_> =
                 found.iter().take_while(|found| **found != Ok(Some(true))).cloned().collect();
             if before.contains(&Err(())) {
