@@ -138,11 +138,11 @@ impl Builder {
         self
     }
 
-    /// Starts it; it accepts connections when this returns. Runs until it is stopped or dropped.
+    /// Starts the emulator, which accepts connections when this returns. It runs until it is stopped or dropped.
     ///
     /// # Errors
-    /// The address cannot be listened on; the entities contradict each other; the state file cannot be used;
-    /// the certificate or its key cannot.
+    /// If it cannot listen on the address, the entities contradict each other, or the state file, the certificate or its key
+    /// cannot be used.
     pub async fn start(self) -> Result<Emulator, StartError> {
         let protocols = self.protocols()?;
         let plan = Plan {

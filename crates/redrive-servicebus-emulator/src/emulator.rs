@@ -16,7 +16,7 @@ use crate::server::protocol_detect::ProtocolDetect;
 use crate::server::shared_state::SharedState;
 use crate::store::{Journal, Store};
 
-/// A running emulator. Ends when it is dropped, as if its process were killed; [`Emulator::stop`] is the friendly end.
+/// A running emulator. Dropping it ends it like a killed process; [`Emulator::stop`] ends it in order.
 #[derive(Debug)]
 pub struct Emulator {
     plan: Plan,
@@ -32,7 +32,7 @@ pub struct Emulator {
 pub(crate) struct Plan {
     pub(crate) namespace: Namespace,
     pub(crate) seed: u64,
-    /// Tokens of an earlier start are not given again.
+    /// Number of starts, so that no token of an earlier start is used again.
     pub(crate) starts: AtomicU64,
     pub(crate) state_file: Option<PathBuf>,
     pub(crate) clock: Arc<Clock>,
@@ -58,19 +58,19 @@ impl Emulator {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address for AMQP.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// What SDKs connect with.
+    /// Returns the connection string for SDKs.
     pub fn connection_string(&self) -> String {
         self.connection_string_for(self.address().port())
     }
 
     fn connection_string_for(&self, port: u16) -> String {
         let (name, key) = self.plan.keys.first().unwrap_or(("RootManageSharedAccessKey", "SAS_KEY_VALUE"));
-        // SDKs take the host as it is; an address such as 0.0.0.0 is none to connect to.
+        // SDKs connect to this host, and cannot connect to an address such as 0.0.0.0.
         format!(
             "Endpoint=sb://localhost:{port};SharedAccessKeyName={name};SharedAccessKey={key};UseDevelopmentEmulator=true;"
         )
@@ -82,65 +82,65 @@ impl Emulator {
         Ok(Self { http, ..self })
     }
 
-    /// Where it listens for HTTP; `None`: nowhere.
+    /// Returns the address for HTTP, if enabled.
     #[cfg(feature = "http")]
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http.address()
     }
 
-    /// What clients of the run-time REST API connect with; `None` where there is no HTTP.
+    /// Returns the connection string for clients of the run-time REST API; `None` without HTTP.
     #[cfg(feature = "http")]
     pub fn http_connection_string(&self) -> Option<String> {
         self.http.address().map(|address| self.connection_string_for(address.port()))
     }
 
-    /// Looks at a queue, a subscription (`topic/Subscriptions/name`) or a dead-letter queue (`orders/$DeadLetterQueue`).
+    /// Returns a view of a queue, a subscription (`topic/Subscriptions/name`) or a dead-letter queue (`orders/$DeadLetterQueue`).
     ///
     /// # Errors
-    /// There is none at this path.
+    /// If there is none at this path.
     pub fn entity(&self, path: &str) -> Result<EntityView, BrokerError> {
         let shared = self.shared();
         let entity = shared.with(|broker, _| broker.find(path))?;
         Ok(EntityView::new(shared, entity))
     }
 
-    /// What the emulator takes for the time.
+    /// Returns the emulator's current time.
     pub fn now(&self) -> Timestamp {
         self.plan.clock.now()
     }
 
-    /// Puts the clock forward, and does what is due by then: locks run out, messages expire or become active.
+    /// Advances the clock, and applies everything that is due by then: locks expire, messages expire or become active.
     pub fn advance(&self, by: Duration) {
         self.shared().put_forward(by);
     }
 
-    /// How many clients are connected.
+    /// Returns the number of connected clients.
     pub fn connections(&self) -> usize {
         self.shared().connections()
     }
 
-    /// From now on something goes wrong.
+    /// Adds a fault.
     pub fn inject(&self, fault: Fault) {
         self.plan.faults.add(fault);
     }
 
-    /// Takes back the faults that did not strike yet.
+    /// Removes the faults that have not happened yet.
     pub fn clear_faults(&self) {
         self.plan.faults.clear();
     }
 
-    /// Ends all connections without a word, now.
+    /// Closes all connections at once, without an AMQP close.
     pub fn drop_connections(&self) {
         self.shared().post_to_all(|mail| mail.drop = true);
     }
 
-    /// Detaches all links to this entity, now, by `amqp:link:detach-forced`, as Azure does with idle links.
+    /// Detaches all links to this entity at once by `amqp:link:detach-forced`, as Azure does with idle links.
     pub fn detach(&self, path: &str) {
         self.shared().post_to_all(|mail| mail.detach.push(path.to_owned()));
     }
 
-    /// Ends as a killed process does: no goodbye, and nothing is written any more. Nobody listens when this returns; the port
-    /// stays kept for a [`restart`](Self::restart) until this is dropped.
+    /// Ends like a killed process: sends no close, and writes nothing more. Nothing listens when this returns; the port stays
+    /// reserved for a [`restart`](Self::restart) until this value is dropped.
     pub async fn crash(&self) {
         #[cfg(feature = "http")]
         self.http.abort().await;
@@ -150,11 +150,11 @@ impl Emulator {
         }
     }
 
-    /// Starts again at the same address after [`crash`](Self::crash) or [`stop`](Self::stop), with what the state file kept;
-    /// without one, empty.
+    /// Starts again at the same address after [`crash`](Self::crash) or [`stop`](Self::stop), with the content of the state file;
+    /// without one, empty. A running emulator crashes first.
     ///
     /// # Errors
-    /// As those of [`Builder::start`](crate::Builder::start). While it runs, it crashes first.
+    /// The same as [`Builder::start`](crate::Builder::start).
     pub async fn restart(&self) -> Result<(), StartError> {
         self.crash().await;
         let mut listening = self.listening.lock().await;
@@ -168,8 +168,8 @@ impl Emulator {
         Ok(())
     }
 
-    /// Says goodbye to all clients, and ends. Nobody listens when this returns; the port stays kept for a
-    /// [`restart`](Self::restart) until this is dropped.
+    /// Closes all connections in order, and ends. Nothing listens when this returns; the port stays reserved for a
+    /// [`restart`](Self::restart) until this value is dropped.
     pub async fn stop(&self) {
         #[cfg(feature = "http")]
         self.http.stop().await;

@@ -7,12 +7,12 @@ use crate::store::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// It cannot listen on the address.
     #[error("cannot listen on {address}: {source}. Take another port, or 0 for one that is free.")]
     Listen {
-        /// As it was asked for.
+        /// The requested address.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The queues and topics contradict each other.
@@ -25,7 +25,7 @@ pub enum StartError {
     #[cfg(feature = "tls")]
     #[error("TLS: {0}. Give both as PEM, as `openssl req -x509 -newkey rsa -nodes` writes them.")]
     Tls(Box<dyn std::error::Error + Send + Sync>),
-    /// The system has no more threads.
+    /// The system refuses another thread.
     #[error("cannot start the thread that writes the state file: {0}")]
     Thread(io::Error),
 }

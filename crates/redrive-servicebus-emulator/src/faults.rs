@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::amqp::state::AmqpError;
 
-/// Where a fault strikes.
+/// The step at which a fault happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
@@ -15,7 +15,7 @@ pub enum Step {
     Attach,
     /// A message, or a batch, is sent.
     Send,
-    /// A message is asked for by HTTP.
+    /// A message is requested by HTTP.
     Receive,
     /// A delivery is settled on its link, or by HTTP.
     Settle,
@@ -25,30 +25,30 @@ pub enum Step {
     Commit,
 }
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Done, and the client is not told.
+    /// Done, but the client gets no reply.
     LoseReply,
-    /// Done, and the client is told later.
+    /// Done, but the client gets the reply later.
     DelayReply(Duration),
-    /// Done, and the connection ends without a word.
+    /// Done, but the connection ends without a reply or close.
     DropConnection,
-    /// Not done, and the client is told so by this AMQP condition.
+    /// Not done: the client gets this AMQP condition.
     Refuse {
-        /// Such as `com.microsoft:server-busy`.
+        /// For example `com.microsoft:server-busy`.
         condition: String,
     },
 }
 
 impl Effect {
-    /// Not done: the service has too much to do. Clients wait before they try again.
+    /// Refuses because the service is too busy. Clients wait before they try again.
     pub fn server_busy() -> Self {
         Self::Refuse { condition: "com.microsoft:server-busy".to_owned() }
     }
 
-    /// Not done: the client may not.
+    /// Refuses because the client is not authorized.
     pub fn unauthorized() -> Self {
         Self::Refuse { condition: "amqp:unauthorized-access".to_owned() }
     }
@@ -63,7 +63,7 @@ impl Effect {
     }
 }
 
-/// One fault: a step, what goes wrong in it, and how often. By itself it strikes once, wherever the step comes next.
+/// A fault: a step, an effect, and how often it happens. Default: once, the next time the step occurs anywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Fault {
@@ -75,12 +75,12 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Strikes once, at the next such step.
+    /// Creates a fault that happens once, at the next such step.
     pub fn new(step: Step, effect: Effect) -> Self {
         Self { step, effect, entity: None, after: 0, times: 1 }
     }
 
-    /// Strikes on this entity only. Tokens and transactions belong to no entity.
+    /// Restricts the fault to this entity. Tokens and transactions belong to no entity.
     pub fn on(mut self, entity: impl Into<String>) -> Self {
         self.entity = Some(entity.into());
         self
@@ -92,7 +92,7 @@ impl Fault {
         self
     }
 
-    /// Strikes so often, in a row.
+    /// Repeats the fault this many times in a row.
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
         self
@@ -103,7 +103,7 @@ impl Fault {
     }
 }
 
-/// The faults that are still to strike, in the order in which they were asked for.
+/// The faults that have not happened yet, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<Vec<Fault>>);
 
@@ -116,7 +116,7 @@ impl Faults {
         self.lock().clear();
     }
 
-    /// What goes wrong at this step, now. Counts the step.
+    /// Returns the effect of a fault at this step, if any. Counts the step.
     pub(crate) fn strike(&self, step: Step, entity: &str) -> Option<Effect> {
         let mut faults = self.lock();
         let fault = faults.iter_mut().find(|fault| fault.times > 0 && fault.meets(step, entity))?;

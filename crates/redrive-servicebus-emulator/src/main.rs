@@ -10,17 +10,17 @@ use clap::Parser;
 use redrive_servicebus_emulator::config::Config;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 
-/// As in Azure.
+/// The limit of Azure.
 const IDLE_LINKS: Duration = Duration::from_secs(600);
 
 /// An Azure Service Bus for tests and laptops.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Where to listen; port 0 is any that is free.
+    /// Address to listen on; port 0 is any free port.
     #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
     listen: String,
-    /// Where to listen for the run-time REST API, too; port 0 is any that is free. By itself nowhere.
+    /// Address of the run-time REST API; port 0 is any free port. Default: no HTTP.
     #[cfg(feature = "http")]
     #[arg(long, value_name = "HOST:PORT")]
     listen_http: Option<String>,
@@ -36,10 +36,10 @@ struct Arguments {
     /// Adds a subscription and, with its first one, the topic. Repeatable.
     #[arg(long, value_name = "NAME/SUBSCRIPTION")]
     topic: Vec<String>,
-    /// From now on tokens must be signed by such a key. Repeatable. Without one every token is good.
+    /// Adds a key that may sign tokens. Repeatable. Without a key, every token is accepted.
     #[arg(long, value_name = "NAME=KEY")]
     key: Vec<String>,
-    /// Takes clients by TLS, too, on the same port: a certificate in PEM, followed by those that sign it.
+    /// Also accepts clients by TLS, on the same port: a certificate in PEM, followed by those that sign it.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The certificate's key, in PEM.
@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let emulator = start(Arguments::parse()).await?;
     let told_to_end = told_to_end().context("cannot wait for a signal")?;
-    // Whoever started this waits for this line: out at once, even into a pipe.
+    // The parent process waits for this line: flush it, because stdout may be a pipe.
     let mut out = std::io::stdout();
     #[cfg(feature = "http")]
     if let Some(address) = emulator.http_address() {
@@ -66,8 +66,8 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Resolves when a person says so (Ctrl-C), or whatever runs it: Docker, systemd and CI send SIGTERM. Listens for that from
-/// now on, before anybody is told that it runs.
+/// Resolves on Ctrl-C, or on SIGTERM, which Docker, systemd and CI send. Installs the signal handlers at the call, before the
+/// emulator reports that it runs.
 #[cfg(unix)]
 fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -139,7 +139,7 @@ fn read(path: &Path) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The topics in the order in which they were named first.
+/// Returns the topics in the order in which they were first named.
 fn topics(arguments: &[String]) -> anyhow::Result<Vec<Topic>> {
     let mut topics: Vec<Topic> = Vec::new();
     for argument in arguments {

@@ -56,7 +56,7 @@ pub(crate) struct Lock {
 }
 
 impl Stored {
-    /// Whether the clock alone may remove it: not while somebody holds it, nor where it was put aside.
+    /// Returns when the message expires; `None` while it is locked or deferred.
     pub(crate) fn expiry(&self) -> Option<Timestamp> {
         match (self.meta.place, self.lock) {
             (Place::Active, None) => self.meta.expires_at,

@@ -91,7 +91,8 @@ struct Enlisted {
 }
 
 impl Broker {
-    /// Begins a transaction of this connection. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after 2 minutes.
+    /// Begins a transaction of this connection. It ends by [`commit`](Self::commit), by [`roll_back`](Self::roll_back), or after
+    /// 2 minutes.
     ///
     /// # Errors
     /// [`BrokerError::TooMany`] if the connection has 1000 open transactions.

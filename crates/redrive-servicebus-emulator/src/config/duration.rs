@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// What .NET writes for "for ever".
+/// .NET's value for an unlimited time.
 const FOR_EVER: Duration = Duration::from_secs(10_675_199 * DAY);
 
 const DAY: u64 = 24 * 3600;
-/// Years and months are as long as .NET takes them to be.
+/// Years and months have the length that .NET gives them.
 const DATE: [(char, u64); 4] = [('Y', 365 * DAY), ('M', 30 * DAY), ('W', 7 * DAY), ('D', DAY)];
 const TIME: [(char, u64); 3] = [('H', 3600), ('M', 60), ('S', 1)];
 
-/// The duration; `None` for what is none.
+/// Parses a duration; `None` if the text is none.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let (date, time) = match text.strip_prefix('P')?.split_once('T') {
         Some((_, "")) | None if text.len() < 3 => return None,
@@ -21,12 +21,12 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     sum(date, &DATE)?.checked_add(sum(time, &TIME)?)
 }
 
-/// Whether the duration means that there is no end.
+/// Returns true if the duration means unlimited.
 pub(super) fn is_for_ever(duration: Duration) -> bool {
     duration >= FOR_EVER
 }
 
-/// The parts, each of which may come once, in this order.
+/// Adds up the parts; each may occur once, in this order.
 fn sum(mut text: &str, units: &[(char, u64)]) -> Option<Duration> {
     let mut sum = Duration::ZERO;
     let mut units = units.iter();

@@ -1,4 +1,4 @@
-//! Structure of the file, and the allowed values.
+//! Structure of the file, and its allowed values.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct File {
 #[serde(rename_all = "PascalCase")]
 struct UserConfig {
     namespaces: Vec<NamespaceEntry>,
-    /// Where the official emulator logs to: taken, and not used.
+    /// The log target of the official emulator: accepted and ignored.
     #[serde(default, rename = "Logging")]
     _logging: serde_json::Value,
 }
@@ -63,7 +63,7 @@ struct SubscriptionEntry {
     rules: Vec<RuleEntry>,
 }
 
-/// Of queues and subscriptions. A subscription leaves some of them out.
+/// Properties of queues and subscriptions. A subscription has only some of them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Properties {
@@ -101,7 +101,7 @@ struct TopicProperties {
     max_message_size: u64,
 }
 
-/// Those of the official emulator.
+/// The defaults of the official emulator.
 impl Default for Properties {
     fn default() -> Self {
         Self {
@@ -165,7 +165,7 @@ impl TopicEntry {
                 .enumerate()
                 .map(|(rule, entry)| entry.rule(&format!("{path}.Subscriptions[{nth}].Rules[{rule}]")))
                 .collect::<Result<Vec<_>, _>>()?;
-            // As in Azure, a subscription for which no rule is named takes everything.
+            // As in Azure, a subscription without rules receives everything.
             let rules = if rules.is_empty() { vec![Rule::all()] } else { rules };
             topic =
                 topic.subscription_with_rules(subscription.name, subscription.properties.settings(), rules);
@@ -221,7 +221,7 @@ fn read_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration,
     })
 }
 
-/// A duration for which `check` holds.
+/// Parses a duration for which `check` holds.
 fn checked<'de, D: Deserializer<'de>>(
     deserializer: D,
     check: fn(Duration) -> Result<(), String>,
@@ -249,14 +249,14 @@ fn delivery_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::
     Ok(count)
 }
 
-/// In bytes.
+/// Parses megabytes into bytes.
 fn megabytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let bytes = u64::deserialize(deserializer)?.saturating_mul(1 << 20);
     limits::size(bytes).map_err(de::Error::custom)?;
     Ok(bytes)
 }
 
-/// In bytes.
+/// Parses kilobytes into bytes.
 fn kilobytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let bytes = u64::deserialize(deserializer)?.saturating_mul(1 << 10);
     limits::message_size(bytes).map_err(de::Error::custom)?;

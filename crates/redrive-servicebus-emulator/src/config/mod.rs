@@ -15,24 +15,24 @@ use thiserror::Error;
 
 use crate::broker::Namespace;
 
-/// A configuration as it was read.
+/// A configuration file.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What the broker is to have.
+    /// The entities.
     pub namespace: Namespace,
-    /// Paths of keys that are not known, and so do nothing.
+    /// Paths of unknown keys, which are ignored.
     pub unknown_keys: Vec<String>,
 }
 
-/// A file that is no configuration.
+/// Why a file is no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{path}: {reason}")]
 #[non_exhaustive]
 pub struct ConfigError {
     /// Where in the file, such as `UserConfig.Namespaces[0].Queues[1].Properties.LockDuration`.
     pub path: String,
-    /// What is wrong there, and what would be right.
+    /// What is wrong there, and what to do.
     pub reason: String,
 }
 
@@ -40,7 +40,7 @@ impl Config {
     /// Reads the text of a `Config.json`.
     ///
     /// # Errors
-    /// What is no JSON; a value of a wrong type or out of its range, with its path.
+    /// If the text is no JSON, or a value has a wrong type or is out of its range, with its path.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut unknown_keys = Vec::new();
         let mut json = serde_json::Deserializer::from_str(text);
@@ -58,7 +58,7 @@ impl Config {
     }
 }
 
-/// Written as the paths of errors are.
+/// Formats a path like the paths of errors.
 fn path_text(path: &serde_ignored::Path<'_>) -> String {
     use serde_ignored::Path;
     match path {

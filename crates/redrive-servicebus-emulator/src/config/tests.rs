@@ -1,11 +1,11 @@
-//! A typical file, and the errors of files that do not work.
+//! A typical file, and the errors of invalid files.
 
 use std::time::Duration;
 
 use super::*;
 use crate::broker::Broker;
 
-/// In the shape of the file that the official emulator ships.
+/// Has the structure of the file that the official emulator ships.
 const FILE: &str = r#"{
   "UserConfig": {
     "Namespaces": [{

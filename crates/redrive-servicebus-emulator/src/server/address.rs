@@ -3,10 +3,10 @@
 use crate::amqp::Value;
 use crate::amqp::state::parts;
 
-/// Where a link leads.
+/// Target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// Tokens are put here.
+    /// The node for tokens.
     Cbs,
     /// The `$management` node of the entity at this path.
     Management(String),
@@ -17,11 +17,11 @@ pub(crate) enum Address {
 const SOURCE: u64 = 0x28;
 const TARGET: u64 = 0x29;
 const COORDINATOR: u64 = 0x30;
-/// Where the filter stands among a source's fields.
+/// Position of the filter among a source's fields.
 const FILTER: usize = 7;
 
 impl Address {
-    /// From what stands in a source or a target. SDKs write `orders`, `/orders`, or `amqps://host:port/orders`.
+    /// Parses the address in a source or a target. SDKs write `orders`, `/orders`, or `amqps://host:port/orders`.
     pub(crate) fn parse(address: &str) -> Self {
         let path = strip_authority(address).trim_matches('/');
         if path.eq_ignore_ascii_case("$cbs") {
@@ -34,7 +34,7 @@ impl Address {
     }
 }
 
-/// The path of an address of whatever form.
+/// Returns the path of an address in any form.
 pub(crate) fn strip_authority(address: &str) -> &str {
     match address.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
@@ -48,7 +48,7 @@ fn strip_suffix_ignoring_case<'a>(text: &'a str, suffix: &str) -> Option<&'a str
     back.eq_ignore_ascii_case(suffix).then_some(front)
 }
 
-/// The address in a source or a target.
+/// Returns the address in a source or a target.
 pub(crate) fn address_of(terminus: &Value) -> Option<&str> {
     match parts(terminus).ok()? {
         (Some(SOURCE | TARGET), fields) => fields.first()?.as_text(),
@@ -56,15 +56,15 @@ pub(crate) fn address_of(terminus: &Value) -> Option<&str> {
     }
 }
 
-/// Whether a target is the coordinator of transactions.
+/// Returns true if a target is the coordinator of transactions.
 pub(crate) fn is_coordinator(target: &Value) -> bool {
     matches!(parts(target), Ok((Some(COORDINATOR), _)))
 }
 
-/// The name by which a source asks for a session.
+/// Name of the filter with which a source asks for a session.
 pub(crate) const SESSION_FILTER: &str = "com.microsoft:session-filter";
 
-/// Which session a source asks for: none at all, the next that is free (`Some(None)`), or one by its id.
+/// Returns the session that a source asks for: none at all, the next free one (`Some(None)`), or one by its id.
 pub(crate) fn session_filter(source: &Value) -> Option<Option<&str>> {
     let (_, fields) = parts(source).ok()?;
     let filter = fields.get(FILTER)?.as_map()?;
@@ -75,7 +75,7 @@ pub(crate) fn session_filter(source: &Value) -> Option<Option<&str>> {
     })
 }
 
-/// The source with the session that was accepted in its filter.
+/// Returns the source with the accepted session in its filter.
 pub(crate) fn with_session(source: &Value, session: &str) -> Value {
     let mut source = source.clone();
     if let Value::Described(described) = &mut source

@@ -1,4 +1,4 @@
-//! Tokens: a client proves its rights on `$cbs`.
+//! Tokens, with which a client proves its rights on `$cbs`.
 
 use super::context::Context;
 use super::errors::status_of;

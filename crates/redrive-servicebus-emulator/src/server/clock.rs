@@ -3,8 +3,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::broker::Timestamp;
 
-/// The time that the broker is told: that of the machine, or one that moves only when it is told to. Either can be put
-/// forward.
+/// The time that is passed to the broker: the machine's clock, or a clock that moves only when advanced. Either can be
+/// advanced.
 #[derive(Debug)]
 pub(crate) struct Clock {
     stands_at: Option<i64>,
@@ -23,13 +23,13 @@ impl Clock {
 
     pub(crate) fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        // One who advances by centuries twice stays at the end of time.
+        // Repeated advances by centuries saturate at the maximum.
         let _ = self
             .put_forward
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(now.saturating_add(by)));
     }
 
-    /// Whether time passes by itself.
+    /// Returns true if time passes by itself.
     pub(crate) fn runs(&self) -> bool {
         self.stands_at.is_none()
     }

@@ -1,4 +1,4 @@
-//! One connection without its socket: the caller passes bytes and time, and gets bytes. `opening` handles its beginning.
+//! One connection without its socket: the caller passes bytes and time, and gets bytes. `opening` handles the opening.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::amqp::state::AmqpError;
 use crate::amqp::{DecodeError, Reader};
 use crate::broker::BrokerError;
 
-/// The largest frame that we take, and the largest that we send.
+/// Maximum frame size in both directions.
 pub(super) const MAX_FRAME: u32 = 64 * 1024;
-/// As Azure says it; a client may open this many sessions, less one.
+/// Azure's value; a client may open one session less than this.
 pub(super) const CHANNEL_MAX: u16 = 4999;
-/// Each keeps what its client said when it attached: up to a frame.
+/// Maximum number of links of a connection: each keeps its attach, up to a frame.
 const MAX_LINKS: usize = 5000;
-/// As Azure says it. A client that is silent for twice as long is gone.
+/// Azure's value. A client that is silent for twice as long is considered gone.
 pub(super) const IDLE_TIME_OUT: Duration = Duration::from_secs(240);
-/// How long a client may take until it is open.
+/// Time limit for a client until its connection is open.
 pub(super) const OPEN_TIME_OUT: Duration = Duration::from_secs(60);
-/// With this much to send nothing more is taken in: the rest follows when it is sent.
+/// With this much output nothing more is read; reading continues when the output is sent.
 const TURN: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) phase: Phase,
-    /// How often the state file had failed when it began.
+    /// Number of outages of the state file when the connection began.
     pub(super) outages: u64,
     dropped: bool,
     sessions: HashMap<u16, Session>,
     pub(super) context: Context,
-    /// How often something must be sent, so that the client does not think us gone.
+    /// Interval in which something must be sent, so that the client does not close the connection.
     pub(super) keep_alive: Option<Duration>,
     last_sent: Instant,
     last_received: Instant,
@@ -69,7 +69,7 @@ impl Connection {
         }
     }
 
-    /// Takes in what can be taken in; what stays in `input` is not whole yet, or waits until the output is sent.
+    /// Processes input. Bytes stay in `input` if their frame is incomplete, or until the output is sent.
     pub(crate) fn receive(&mut self, input: &mut BytesMut, now: Instant) {
         self.last_received = now;
         self.context.now = now;
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Hands out what there is for whom there may be something.
+    /// Serves the links that were woken.
     pub(crate) fn read_mail(&mut self, mail: Mail) {
         if mail.drop {
             return self.drop_now();
@@ -119,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with what stopped because there was enough to send.
+    /// Continues what stopped because there was enough output.
     pub(crate) fn serve(&mut self) {
         if !std::mem::take(&mut self.context.held_back) {
             return;
@@ -144,14 +144,14 @@ impl Connection {
         self.context.release_delayed();
         if self.keep_alive.is_some_and(|every| now.duration_since(self.last_sent) >= every) {
             self.last_sent = now;
-            // A client that takes nothing gets no more of these on top of what waits for it.
+            // A client that does not read gets no more empty frames in addition to its pending output.
             if self.context.out.is_empty() {
                 put_frame(FrameKind::Amqp, 0, &mut self.context.out, |_| {});
             }
         }
     }
 
-    /// When [`on_time`](Self::on_time) is next due.
+    /// Returns when [`on_time`](Self::on_time) is next due.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let patience = if self.phase == Phase::Open { IDLE_TIME_OUT * 2 } else { OPEN_TIME_OUT };
         let waits = self.sessions.values().filter_map(Session::next_deadline).min();
@@ -181,12 +181,12 @@ impl Connection {
         self.context.out.split()
     }
 
-    /// Whether there is nothing to do but to send what is left.
+    /// Returns true if only the rest of the output remains to be sent.
     pub(crate) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// Whether not even that is to be sent.
+    /// Returns true if not even that is to be sent.
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped
     }
@@ -206,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Ends it with this error, and without what it had to say: that could not be kept.
+    /// Closes the connection with this error, and drops its output: the changes behind the output could not be stored.
     pub(crate) fn fail(&mut self, error: &BrokerError) {
         self.context.out.clear();
         self.close(Some(AmqpError::new("amqp:connection:forced", error.to_string())));
@@ -276,7 +276,7 @@ impl Connection {
             }
             performative => match self.sessions.get_mut(&channel) {
                 Some(session) => session.on_performative(&mut self.context, performative, payload),
-                // Said before the client heard that its session ended.
+                // The client sent this before it learned that its session ended.
                 None => Ok(()),
             },
         }

@@ -1,4 +1,4 @@
-//! State that all links of a connection share: where frames go, and the client's rights.
+//! State that all links of a connection share: the output, and the client's rights.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::amqp::state::AmqpError;
 use crate::broker::{BrokerError, TransactionId};
 use crate::faults::{Effect, Step};
 
-/// With this much to send no more deliveries are taken from a queue.
+/// With this much output no more deliveries are taken from a queue.
 const ENOUGH: usize = 256 * 1024;
 
-/// All that the links of a connection hold has at most this many bytes.
+/// Maximum size of everything that the links of a connection hold.
 const MAX_HELD: usize = 256 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub(super) struct Context {
     pub(super) now: Instant,
     pub(super) max_frame: usize,
     pub(super) authorised: Authorised,
-    /// Those that this connection declared: nobody else may use them.
+    /// Transactions that this connection declared; no other connection may use them.
     pub(super) transactions: BTreeSet<TransactionId>,
-    /// How many bytes all links hold: messages that are not whole yet, answers that are not taken.
+    /// Number of bytes that all links hold: incomplete messages, and responses that the client has not taken.
     held: usize,
-    /// A link had more to send than there is room for.
+    /// True if a link had more output than there is room for.
     pub(super) held_back: bool,
-    /// A fault asks for the end of this connection.
+    /// True if a fault demands the end of this connection.
     pub(super) drop_connection: bool,
     delayed: Vec<(Instant, Bytes)>,
 }
@@ -62,7 +62,7 @@ impl Context {
         put_frame(FrameKind::Amqp, channel, &mut self.out, |to| performative.encode(to));
     }
 
-    /// Whether to stop for now; whoever stops goes on once all of this is sent.
+    /// Returns true if links should stop for now; they continue once all output is sent.
     pub(super) fn has_enough_to_send(&mut self) -> bool {
         let enough = self.out.len() >= ENOUGH;
         self.held_back |= enough;
@@ -82,12 +82,12 @@ impl Context {
         self.held -= bytes;
     }
 
-    /// The fault that strikes this step on this entity, if one was asked for.
+    /// Returns the effect of a fault at this step on this entity, if there is one.
     pub(super) fn fault(&mut self, step: Step, entity: &str) -> Option<Effect> {
         self.shared.faults.strike(step, entity)
     }
 
-    /// Sends what answers a step, or does with it what the fault says.
+    /// Sends the response of a step, or applies the fault's effect to it.
     pub(super) fn answer(&mut self, fault: Option<&Effect>, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         write(self);
@@ -118,12 +118,12 @@ impl Context {
 
     pub(super) fn roll_back_all(&mut self) {
         for transaction in std::mem::take(&mut self.transactions) {
-            // One that ran out of time is rolled back already.
+            // A transaction that timed out is rolled back already.
             let _ = self.shared.with(|broker, now| broker.roll_back(transaction, now));
         }
     }
 
-    /// Whether a token of this connection allows what is at this path.
+    /// Checks that a token of this connection allows access to this path.
     pub(super) fn check_authorised(&self, path: &str) -> Result<(), AmqpError> {
         let keys = &self.shared.keys;
         if keys.admits_all() || self.authorised.covers(path, self.shared.clock.now()) {
@@ -135,7 +135,7 @@ impl Context {
         Err(AmqpError::new("amqp:unauthorized-access", text))
     }
 
-    /// The transaction of this id, when this connection declared it.
+    /// Returns the transaction with this id, if this connection declared it.
     pub(super) fn transaction(&self, id: &Bytes) -> Result<TransactionId, AmqpError> {
         let known = <[u8; 8]>::try_from(&id[..]).ok().map(|id| TransactionId(u64::from_be_bytes(id)));
         known

@@ -13,7 +13,7 @@ use crate::faults::{Effect, Step};
 const DECLARE: u64 = 0x31;
 const DISCHARGE: u64 = 0x32;
 
-/// Begins or ends a transaction; answers the outcome.
+/// Begins or ends a transaction. Returns the outcome.
 pub(super) fn take(context: &mut Context, delivery: &Delivery) -> (DeliveryState, Option<Effect>) {
     let mut fault = None;
     let outcome = command(context, delivery, &mut fault);
@@ -56,7 +56,7 @@ fn discharge(
     let id = context.transaction(id)?;
     context.transactions.remove(&id);
     if let Some(refusal) = fault.and_then(Effect::refusal) {
-        // Refused is rolled back: the client must not find it half done.
+        // A refused commit rolls back: the client must not find it half done.
         let _ = context.shared.with(|broker, now| broker.roll_back(id, now));
         return Err(refusal);
     }

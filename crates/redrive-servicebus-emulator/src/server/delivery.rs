@@ -4,15 +4,15 @@ use bytes::BytesMut;
 
 use crate::amqp::state::DeliveryState;
 
-/// What a client sends, in one transfer or several.
+/// A message from a client, in one or several transfers.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) delivery_id: u32,
     pub(super) format: u32,
     pub(super) settled: bool,
     pub(super) state: Option<DeliveryState>,
-    /// Without what is beyond the limit.
+    /// The content up to the limit.
     pub(super) bytes: BytesMut,
-    /// With what is beyond the limit.
+    /// The size including what exceeds the limit.
     pub(super) size: u64,
 }

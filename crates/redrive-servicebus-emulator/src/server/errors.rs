@@ -1,4 +1,4 @@
-//! Errors that a client receives when something fails.
+//! Errors that clients receive.
 
 use crate::amqp::DecodeError;
 use crate::amqp::state::AmqpError;
@@ -17,7 +17,7 @@ pub(super) fn session_lock_lost() -> AmqpError {
     AmqpError::new("com.microsoft:session-lock-lost", text)
 }
 
-/// The status by which a condition is answered that a fault asks for.
+/// Returns the status code for a condition that a fault asks for.
 pub(super) fn status_of(condition: &str) -> i32 {
     match condition {
         "amqp:unauthorized-access" => 401,

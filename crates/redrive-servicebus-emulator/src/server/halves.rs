@@ -1,6 +1,6 @@
-//! The two halves of a connection, independent of the protocol around it.
+//! The two halves of a connection, independent of the protocol below.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What a client says, and what it is told.
+/// The input from the client, and the output to it.
 pub(crate) type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);

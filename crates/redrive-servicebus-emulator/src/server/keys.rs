@@ -9,26 +9,26 @@ use sha2::Sha256;
 use super::address::strip_authority;
 use crate::broker::Timestamp;
 
-/// A connection holds at most this many grants; the oldest is forgotten.
+/// Maximum number of grants of a connection; the oldest is forgotten.
 const MAX_GRANTS: usize = 1000;
 
-/// The keys that are known, by name. Without any, every token is good.
+/// The known keys, by name. Without any, every token is accepted.
 #[derive(Default)]
 pub(crate) struct Keys(Vec<(String, String)>);
 
-/// What a token allows.
+/// The permission of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// A path in lower case; everything below it is meant too.
+    /// A path in lower case; includes everything below it.
     resource: String,
     expires: Option<Timestamp>,
 }
 
-/// What the tokens of a connection allow.
+/// The permissions of all tokens of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Authorised(Vec<Grant>);
 
-/// Why a token is refused. Says nothing of the token itself.
+/// Why a token is refused. Reveals nothing of the token itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error(
@@ -48,17 +48,17 @@ impl Keys {
         Self(keys)
     }
 
-    /// Whether every token is good.
+    /// Returns true if every token is accepted.
     pub(super) fn admits_all(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The first key, for a connection string.
+    /// Returns the first key, for a connection string.
     pub(crate) fn first(&self) -> Option<(&str, &str)> {
         self.0.first().map(|(name, key)| (name.as_str(), key.as_str()))
     }
 
-    /// What a token allows.
+    /// Checks a token and returns its permission.
     pub(crate) fn check_token(&self, token: &str, now: Timestamp) -> Result<Grant, TokenError> {
         if self.0.is_empty() {
             return Ok(Grant { resource: String::new(), expires: None });
@@ -90,7 +90,7 @@ impl Keys {
         Ok(Grant { resource, expires: Some(expires) })
     }
 
-    /// Whether SASL PLAIN's name and key are good: `\0name\0key`.
+    /// Checks name and key of SASL PLAIN: `\0name\0key`.
     pub(crate) fn admits_plain(&self, response: &[u8]) -> bool {
         let mut parts = response.split(|byte| *byte == 0).skip(1);
         let (name, key) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -102,7 +102,7 @@ impl Keys {
     }
 }
 
-/// Without the keys.
+/// Hides the keys.
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
@@ -118,7 +118,7 @@ impl Authorised {
         self.0.push(grant);
     }
 
-    /// The name and the key themselves were given.
+    /// Grants everything: the client gave name and key themselves.
     pub(super) fn plain(&mut self) {
         self.add(Grant { resource: String::new(), expires: None });
     }
@@ -142,7 +142,7 @@ fn decoded(text: &str) -> Result<String, TokenError> {
 mod tests {
     use super::*;
 
-    /// As SDKs sign.
+    /// Signs a token as SDKs do.
     fn token(key: &str, resource: &str, expiry: i64) -> String {
         let resource: String =
             percent_encoding::utf8_percent_encode(resource, percent_encoding::NON_ALPHANUMERIC).to_string();

@@ -11,12 +11,12 @@ use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
 use super::socket::serve;
 
-/// Accepting fails when there are too many open files: it may work again soon.
+/// Accepting fails if there are too many open files; it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// A clock may be set, and a deadline be centuries away.
+/// The clock may be changed, and a deadline may be centuries away.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// The tasks of one listening socket. Dropping it ends them in the middle of whatever they do.
+/// The tasks of one listening socket. Dropping it aborts them.
 #[derive(Debug)]
 pub(crate) struct Listening {
     accepting: JoinHandle<()>,
@@ -38,14 +38,14 @@ impl Listening {
         }
     }
 
-    /// Says goodbye to every client, and waits until all are gone.
+    /// Closes every connection in order, and waits until all have ended.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.accepting.await;
         self.time.abort();
     }
 
-    /// Ends everything at once, as a crash does. Nobody listens when this returns.
+    /// Ends everything at once, as a crash does. Nothing listens when this returns.
     pub(crate) async fn abort(self) {
         self.accepting.abort();
         self.time.abort();
@@ -59,13 +59,13 @@ async fn accept(
     shared: Arc<SharedState>,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    // Dropped with this task, and with it all connections.
+    // Dropping this task drops all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    // Known before its task begins: should the emulator end in between, it is told so.
+                    // Registered before its task begins: if the emulator ends in between, the connection is notified.
                     let mailbox = shared.connect();
                     drop(connections.spawn(serve(stream, mailbox, Arc::clone(&protocols), Arc::clone(&shared))));
                 }
@@ -83,7 +83,7 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-/// Does what time alone does, when it is due.
+/// Advances the broker when time alone causes a change.
 async fn pass_time(shared: Arc<SharedState>) {
     loop {
         let next = shared.with(|broker, now| {

@@ -1,4 +1,4 @@
-//! Notifies a connection's task that there is something to do.
+//! Notifies a connection's task of events.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -12,24 +12,24 @@ pub(crate) struct LinkKey {
     pub(crate) handle: u32,
 }
 
-/// What a connection is told.
+/// Notifications for a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
-    /// There may be something for these links.
+    /// Links that may be served.
     pub(crate) wake: BTreeSet<LinkKey>,
-    /// These links lost their session.
+    /// Links that lost their session.
     pub(crate) session_lost: BTreeSet<LinkKey>,
-    /// Detach the links to these entities by force.
+    /// Entities whose links must be detached by force.
     pub(crate) detach: Vec<String>,
-    /// The clock was put forward: links may be idle by now.
+    /// The clock was advanced: links may be idle now.
     pub(crate) time_moved: bool,
-    /// Vanish without a word.
+    /// End without a close.
     pub(crate) drop: bool,
-    /// Say goodbye: the emulator ends.
+    /// Close in order: the emulator ends.
     pub(crate) close: bool,
 }
 
-/// Bounded: links are in it once, however often they are woken.
+/// Bounded: it contains each link once, however often the link is woken.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) id: u64,
@@ -42,18 +42,18 @@ impl Mailbox {
         Self { id, mail: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Tells the connection.
+    /// Adds a notification.
     pub(crate) fn post(&self, write: impl FnOnce(&mut Mail)) {
         write(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }
 
-    /// Waits until something was posted. Cancel safe.
+    /// Waits for a notification. Cancel safe.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// What was posted since the last time.
+    /// Returns the notifications since the last call.
     pub(crate) fn take(&self) -> Mail {
         std::mem::take(&mut self.mail.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Requests of a client on an entity's `$management` node.
+//! Requests of a client to an entity's `$management` node.
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use crate::broker::{
 };
 use crate::faults::{Effect, Step};
 
-/// .NET's `DateTime.MaxValue`: sessions with messages are meant, not those whose state changed.
+/// .NET's `DateTime.MaxValue`: asks for sessions with messages, not for those whose state changed.
 const END_OF_TIME: i64 = 253_402_300_799_000;
 
 pub(super) fn answer(context: &mut Context, entity: EntityId, path: &str, request: &Request) -> Answer {
@@ -36,7 +36,7 @@ pub(super) fn answer(context: &mut Context, entity: EntityId, path: &str, reques
     Answer { fault, ..answer }
 }
 
-/// One request, read as far as all requests are alike.
+/// One request, with the parts that all requests have.
 pub(super) struct Call<'a> {
     pub(super) context: &'a Context,
     pub(super) entity: EntityId,
@@ -44,7 +44,7 @@ pub(super) struct Call<'a> {
     transaction: Option<&'a Bytes>,
 }
 
-/// Why a request is not answered with what it asks for.
+/// Why a request is refused.
 pub(super) enum Refusal {
     Broker(BrokerError),
     Request(AmqpError),
@@ -64,7 +64,7 @@ impl From<AmqpError> for Refusal {
 
 impl Call<'_> {
     fn answer(&self, operation: &str) -> Result<Answer, Refusal> {
-        // Reading, too: what is there may not be kept.
+        // Reads are refused too: the data in memory may not be on disk.
         self.context.shared.check_writable()?;
         match operation.strip_prefix("com.microsoft:").unwrap_or(operation) {
             "renew-lock" => self.renew_lock(),
@@ -187,7 +187,7 @@ impl Call<'_> {
             Some("completed") => Ok(Settlement::Complete),
             Some("abandoned") => Ok(Settlement::Abandon { properties }),
             Some("released") => Ok(Settlement::Release),
-            // Spelled so by all SDKs.
+            // All SDKs spell it this way.
             Some("defered" | "deferred") => Ok(Settlement::Defer { properties }),
             Some("suspended") => Ok(Settlement::DeadLetter {
                 reason: text("deadletter-reason"),
@@ -255,7 +255,7 @@ impl Call<'_> {
             .ok_or_else(|| missing(key))
     }
 
-    /// The session that the request is about, which its client must hold: by a link of the same connection.
+    /// Returns the session of the request, which a link of the same connection must hold.
     fn held_session(&self) -> Result<&str, Refusal> {
         let session = self.text("session-id").ok_or_else(|| missing("session-id"))?;
         self.check_holds(session)?;

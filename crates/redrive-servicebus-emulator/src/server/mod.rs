@@ -1,4 +1,4 @@
-//! Connects sockets to the broker: frames of clients become calls of [`Broker`](crate::broker::Broker), and its answers become
+//! Connects sockets to the broker: frames of clients become calls of [`Broker`](crate::broker::Broker), and its results become
 //! frames. Read it in the order in which a frame passes: `listener`, `socket`, `protocol_detect`, `connection`, and `session`
 //! with its links.
 

@@ -24,7 +24,7 @@ impl Connection {
                 self.context.out.extend_from_slice(&AMQP_HEADER);
                 Phase::Opening
             }
-            // What the specification asks for: say what we speak, and hang up.
+            // As the specification demands: send our own header, and close.
             _ => {
                 self.context.out.extend_from_slice(&AMQP_HEADER);
                 Phase::Over
@@ -45,9 +45,9 @@ impl Connection {
     }
 
     pub(super) fn on_open(&mut self, open: &Open) {
-        // The least that the specification allows is 512.
+        // The minimum of the specification is 512.
         self.context.max_frame = open.max_frame_size.clamp(512, MAX_FRAME) as usize;
-        // Clients give up at the time that they say; some at half of it.
+        // Clients give up after their idle timeout, some after half of it.
         self.keep_alive = open.idle_time_out.map(|ms| Duration::from_millis(u64::from(ms.max(100))) * 2 / 5);
         self.context.send(
             0,

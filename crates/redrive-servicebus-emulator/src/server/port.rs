@@ -1,4 +1,4 @@
-//! A port that is kept from the first start to the end, across crashes and stops: no other program gets it in between.
+//! A port that stays reserved across crashes and stops, so that no other program gets it in between.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,22 +7,22 @@ use std::time::Duration;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::time::{Instant, sleep};
 
-/// How long a port may be in use by what is left of the last start.
+/// Time limit for the sockets of the previous start to free the port.
 const PORT_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Where the emulator listens while it runs.
+/// The address on which the emulator listens while it runs.
 #[derive(Debug)]
 pub(crate) struct Port {
     address: SocketAddr,
-    /// Bound, and never listening: clients are refused while nothing else listens there. The system gives such a port to
-    /// nobody who asks for any that is free.
+    /// Bound but never listening: clients are refused while nothing else listens there, and the system does not give the port to
+    /// programs that ask for any free one.
     #[cfg(unix)]
     _kept: tokio::net::TcpSocket,
 }
 
 impl Port {
-    /// Takes a port, and listens there: `host:port`, where port 0 is any that is free.
+    /// Reserves a port, and listens on it: `host:port`; port 0 is any free one.
     pub(crate) async fn take(listen: &str) -> io::Result<(Self, TcpListener)> {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "this is no address");
         for address in lookup_host(listen).await? {
@@ -38,13 +38,12 @@ impl Port {
         self.address
     }
 
-    /// Listens there once more, after the last listener was dropped.
+    /// Listens again after the last listener was dropped.
     pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
         let end = Instant::now() + PORT_TIMEOUT;
         loop {
             match TcpListener::bind(self.address).await {
-                // A child process that is being started by somebody in this process has the listener, too, until its program
-                // begins.
+                // A child process of this process holds the listener too, from its fork until its program starts.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
                     sleep(PAUSE).await;
                 }
@@ -65,7 +64,7 @@ impl Port {
         Ok((Self { address, _kept: kept }, listener))
     }
 
-    /// Two sockets on one port mean something else here.
+    /// On this system, two sockets on one port have another meaning.
     #[cfg(not(unix))]
     async fn take_at(address: SocketAddr) -> io::Result<(Self, TcpListener)> {
         let listener = TcpListener::bind(address).await?;

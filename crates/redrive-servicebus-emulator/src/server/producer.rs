@@ -1,4 +1,4 @@
-//! Messages that a client sends to a queue or a topic.
+//! Messages from a client to a queue or a topic.
 
 use super::context::Context;
 use super::delivery::Delivery;
@@ -8,10 +8,10 @@ use crate::amqp::{DecodeError, Message};
 use crate::broker::{BrokerError, EntityId, Incoming, Operation};
 use crate::faults::{Effect, Step};
 
-/// The message format by which SDKs send many messages at once: each data section is one.
+/// The message format of a batch: each data section is one message.
 const BATCH: u32 = 0x8001_3700;
 
-/// Stores it, or keeps it for the end of its transaction; answers its outcome.
+/// Stores the message, or keeps it for the end of its transaction. Returns the outcome.
 pub(super) fn take(
     context: &mut Context,
     entity: EntityId,
@@ -62,7 +62,7 @@ fn messages(delivery: &Delivery) -> Result<Vec<Incoming>, DecodeError> {
     sections.iter().map(|bytes| Ok(Incoming::new(Message::decode(bytes)?, bytes.len()))).collect()
 }
 
-/// The outcome of what is done, or will be at the end of its transaction.
+/// Returns the outcome of an operation that is done, or will be at the end of its transaction.
 pub(super) fn accepted(state: Option<&DeliveryState>) -> DeliveryState {
     match state {
         Some(DeliveryState::Transactional { transaction, .. }) => DeliveryState::Transactional {

@@ -1,5 +1,5 @@
-//! Detects the protocol of a client: plain TCP, TLS, or WebSockets on either. All share one port; the first byte from the client
-//! tells them apart.
+//! Detects the protocol of a client: plain TCP, TLS, or WebSockets on either. All share one port, and the first byte from the client
+//! identifies the protocol.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub(crate) struct ProtocolDetect {
 }
 
 impl ProtocolDetect {
-    /// Accepts a client. One whose protocol is switched off is treated as plain TCP, which answers what it speaks.
+    /// Accepts a client. A client with a disabled protocol is treated as plain TCP, and learns from the response what is expected.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Halves> {
         #[cfg(any(feature = "tls", feature = "websockets"))]
         if self.has_choice() {

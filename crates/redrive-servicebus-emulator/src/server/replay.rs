@@ -13,17 +13,17 @@ use super::shared_state::SharedState;
 use crate::broker::{Broker, Namespace, Settings, Topic};
 use crate::faults::Faults;
 
-/// A client that says these bytes in pieces, and reads what it is told.
+/// Runs a client that sends these bytes in pieces, and reads the output.
 ///
 /// # Panics
-/// When the server goes wrong: it holds back bytes without end, or does not end.
+/// If the server misbehaves: it buffers bytes without a limit, or does not end.
 pub fn replay(bytes: &[u8]) {
     let shared = shared();
     let mailbox = shared.connect();
     let mut now = Instant::now();
     let mut connection = Connection::new(Arc::clone(&shared), Arc::clone(&mailbox), now);
     let mut input = BytesMut::new();
-    // The size of the pieces follows from the bytes, so that every input is cut somewhere.
+    // The bytes determine the size of the pieces, so that every input is split somewhere.
     let piece = bytes.first().map_or(1, |byte| usize::from(*byte) * 16 + 1);
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);

@@ -1,4 +1,4 @@
-//! Requests and their answers on `$cbs` and `$management`.
+//! Requests and responses on `$cbs` and `$management`.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::amqp::state::AmqpError;
 use crate::amqp::{Map, Message, Value};
 use crate::faults::Effect;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) operation: String,
@@ -16,7 +16,7 @@ pub(super) struct Request {
     pub(super) transaction: Option<Bytes>,
 }
 
-/// What it is answered.
+/// The response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: i32,
@@ -43,10 +43,10 @@ impl Answer {
 
     pub(super) fn message(self, node: &Address, request: &Message) -> Message {
         let mut answer = Message::with_value(&Value::Map(self.body));
-        // With its type: a client may compare it so.
+        // Keeps its type: a client may compare it with the type.
         answer.properties.correlation_id = request.properties.message_id.clone();
         let properties = &mut answer.application_properties;
-        // `$cbs` and `$management` name it differently.
+        // `$cbs` and `$management` use different names.
         let (status, description) = match node {
             Address::Cbs => ("status-code", "status-description"),
             _ => ("statusCode", "statusDescription"),

@@ -14,18 +14,18 @@ use crate::broker::{Broker, BrokerError, EntityId, ReceiverId, Timestamp, Wake};
 use crate::faults::Faults;
 use crate::store::{Journal, Ticket};
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     state: Mutex<State>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) faults: Arc<Faults>,
-    /// After how long links are detached that nobody uses; `None`: never.
+    /// Time after which unused links are detached; `None`: never.
     pub(crate) idle_links: Option<Duration>,
-    /// Where changes are written; `None` when nothing outlives a restart.
+    /// Writes the state file; `None` if there is none.
     journal: Option<Journal>,
-    /// The next deadline may be another one now.
+    /// Notified when the next deadline may have changed.
     pub(crate) deadline_moved: Notify,
     next_id: AtomicU64,
 }
@@ -34,16 +34,16 @@ pub(crate) struct SharedState {
 struct State {
     broker: Broker,
     connections: HashMap<u64, Arc<Mailbox>>,
-    /// Who has credit on an entity, or asks for a session of it, and found nothing.
+    /// Links with credit on an entity, or that ask for a session of it, and found nothing.
     waiting: HashMap<EntityId, Waiting>,
-    /// The links of those that hold sessions.
+    /// The links that hold sessions.
     receivers: HashMap<ReceiverId, (u64, LinkKey)>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     links: BTreeSet<(u64, LinkKey)>,
-    /// Who is woken first moves on by one each time: nobody is always second.
+    /// Advances by one each time, so that each waiting link is sometimes the first to be woken.
     turn: usize,
 }
 
@@ -73,7 +73,7 @@ impl SharedState {
         Self { idle_links: after, ..self }
     }
 
-    /// A number that nobody else has.
+    /// Returns a new unique number.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -88,7 +88,7 @@ impl SharedState {
         self.lock().connections.remove(&connection);
     }
 
-    /// Does something with the broker, and tells those who may be served because of it.
+    /// Calls the broker, and wakes the links that may be served because of the call.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Broker, Timestamp) -> T) -> T {
         let mut state = self.lock();
         let deadline = state.broker.next_deadline();
@@ -101,10 +101,10 @@ impl SharedState {
         answer
     }
 
-    /// As [`with`](Self::with) for something that changes what is kept.
+    /// As [`with`](Self::with), for a call that changes stored data.
     ///
     /// # Errors
-    /// Those of `act`; [`BrokerError::NotKept`] while the state file cannot be written: nothing is done then.
+    /// Those of `act`; [`BrokerError::NotKept`] while the state file cannot be written: `act` is not called then.
     pub(crate) fn change<T>(
         &self,
         act: impl FnOnce(&mut Broker, Timestamp) -> Result<T, BrokerError>,
@@ -113,28 +113,28 @@ impl SharedState {
         self.with(act)
     }
 
-    /// Whether what changes now can be kept.
+    /// Checks that changes can be stored now.
     ///
     /// # Errors
-    /// [`BrokerError::NotKept`].
+    /// [`BrokerError::NotKept`] if not.
     pub(crate) fn check_writable(&self) -> Result<(), BrokerError> {
         let reason = self.journal.as_ref().and_then(Journal::failing);
         reason.map_or(Ok(()), |reason| Err(BrokerError::NotKept { reason }))
     }
 
-    /// Puts the clock forward, and does what is due by then.
+    /// Advances the clock, and applies everything that is due by then.
     pub(crate) fn put_forward(&self, by: Duration) {
         self.clock.advance(by);
         self.with(Broker::advance);
-        // The next deadline is nearer also when it is the same.
+        // The time until the next deadline changes even if the deadline does not.
         self.deadline_moved.notify_one();
         if self.idle_links.is_some() {
             self.post_to_all(|mail| mail.time_moved = true);
         }
     }
 
-    /// As [`with`](Self::with) for something that may find nothing: then the link is told when there may be something. While
-    /// the state file cannot be written there is nothing.
+    /// As [`with`](Self::with), for a call that may find nothing: the link is then woken when there may be something. While the
+    /// state file cannot be written, nothing is found.
     pub(crate) fn with_or_wait<T>(
         &self,
         entity: EntityId,
@@ -146,7 +146,7 @@ impl SharedState {
         let deadline = state.broker.next_deadline();
         let answer = if writable { act(&mut state.broker, self.clock.now()) } else { None };
         self.keep_changes(&mut state);
-        // First those that waited before: what is there may be for them.
+        // Links that waited before come first.
         state.tell();
         if answer.is_none() {
             state.waiting.entry(entity).or_default().links.insert(link);
@@ -157,22 +157,22 @@ impl SharedState {
         answer
     }
 
-    /// Under the lock of the state, so that the order of the changes is kept too.
+    /// Called under the lock of the state, which also keeps the order of the changes.
     fn keep_changes(&self, state: &mut State) {
         if let Some(journal) = &self.journal {
             journal.hand_in(state.broker.take_changes());
         }
     }
 
-    /// What must be on disk before anything may be said that follows from what happened until now.
+    /// Returns a ticket for all changes until now: they must be on disk before any output that depends on them is sent.
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.journal.as_ref().map(Journal::ticket)
     }
 
-    /// Waits until it is on disk, for a client who came after this many `outages`. Cancel safe.
+    /// Waits until the ticket's changes are on disk, for a client that connected after this many `outages`. Cancel safe.
     ///
     /// # Errors
-    /// It cannot be written now.
+    /// If they cannot be written now.
     pub(crate) async fn written(&self, ticket: Option<Ticket>, outages: u64) -> Result<(), BrokerError> {
         match (&self.journal, ticket) {
             (Some(journal), Some(ticket)) => {
@@ -182,12 +182,12 @@ impl SharedState {
         }
     }
 
-    /// How often the state file began to fail until now.
+    /// Returns how often writing the state file has begun to fail.
     pub(crate) fn outages(&self) -> u64 {
         self.journal.as_ref().map_or(0, Journal::outages)
     }
 
-    /// Resolves once for each time that the state file can be written again. Cancel safe.
+    /// Resolves once each time that the state file can be written again. Cancel safe.
     pub(crate) async fn writable_again(&self) {
         match &self.journal {
             Some(journal) => journal.recovered().await,
@@ -195,7 +195,7 @@ impl SharedState {
         }
     }
 
-    /// There may be something for everybody who waits.
+    /// Wakes all links that wait.
     pub(crate) fn wake_all(&self) {
         let mut state = self.lock();
         let entities: Vec<_> = state.waiting.keys().copied().collect();
@@ -204,17 +204,17 @@ impl SharedState {
         }
     }
 
-    /// Closes the state file, with everything that happened until now. Blocks for as long as that takes.
+    /// Writes all changes and closes the state file. Blocks until it is closed.
     pub(crate) fn close_journal(&self) {
         self.journal.iter().for_each(Journal::close);
     }
 
-    /// Closes the state file as it is. Blocks until it is closed.
+    /// Closes the state file without writing pending changes. Blocks until it is closed.
     pub(crate) fn abandon_journal(&self) {
         self.journal.iter().for_each(Journal::abandon);
     }
 
-    /// The link does not wait any more.
+    /// Removes a link that no longer waits.
     pub(crate) fn stop_waiting(&self, entity: EntityId, link: (u64, LinkKey)) {
         let mut state = self.lock();
         if let Some(waiting) = state.waiting.get_mut(&entity) {
@@ -225,18 +225,18 @@ impl SharedState {
         }
     }
 
-    /// The link holds a session, or will: from now on it is told of it.
+    /// Registers the link that holds a session, or is about to: it is notified when the session is lost.
     pub(crate) fn hold(&self, receiver: ReceiverId, link: (u64, LinkKey)) {
         self.lock().receivers.insert(receiver, link);
     }
 
-    /// The link is gone.
+    /// Removes the link.
     pub(crate) fn release(&self, receiver: ReceiverId) {
         self.lock().receivers.remove(&receiver);
         self.with(|broker, now| broker.release_receiver(receiver, now));
     }
 
-    /// Whether a link of this connection holds the session.
+    /// Returns true if a link of this connection holds the session.
     pub(crate) fn holds_session(&self, connection: u64, entity: EntityId, session: &str) -> bool {
         let state = self.lock();
         let link =
@@ -244,24 +244,24 @@ impl SharedState {
         link.is_some_and(|(holder, _)| *holder == connection)
     }
 
-    /// How many links wait for something of this entity.
+    /// Returns how many links wait for something of this entity.
     pub(crate) fn waiting(&self, entity: EntityId) -> usize {
         self.lock().waiting.get(&entity).map_or(0, |waiting| waiting.links.len())
     }
 
-    /// Tells every connection.
+    /// Notifies every connection.
     pub(crate) fn post_to_all(&self, write: impl Fn(&mut Mail)) {
         for mailbox in self.lock().connections.values() {
             mailbox.post(&write);
         }
     }
 
-    /// How many clients are connected.
+    /// Returns the number of connected clients.
     pub(crate) fn connections(&self) -> usize {
         self.lock().connections.len()
     }
 
-    /// A panic inside of the broker would be a fault of ours; the others go on.
+    /// Ignores poisoning: after a panic inside the broker, the other connections go on.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

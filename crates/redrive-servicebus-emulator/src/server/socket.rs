@@ -1,5 +1,5 @@
-//! One connection's task: moves bytes in and out, and passes on time and notifications from the rest of the emulator.
-//! [`Connection`] decides what they mean.
+//! The task of one connection: moves bytes in and out, and passes on time and notifications from the rest of the emulator.
+//! [`Connection`] interprets them.
 
 use std::future::pending;
 use std::io;
@@ -17,16 +17,16 @@ use super::mailbox::Mailbox;
 use super::protocol_detect::ProtocolDetect;
 use super::shared_state::SharedState;
 
-/// How much is read at once.
+/// Size of one read.
 const READ_BUFFER: usize = 64 * 1024;
-/// With this much not taken in nothing more is read; more than the largest frame.
+/// With this much unprocessed input nothing more is read; larger than the largest frame.
 const INPUT_LIMIT: usize = 2 * READ_BUFFER;
-/// With this much unsent nothing more is read: a client that does not read cannot make us grow.
+/// With this much unsent output nothing more is read: a client that does not read must not use up memory.
 const UNSENT_LIMIT: usize = 4 * 1024 * 1024;
-/// How long a client that we are closing gets to take the last frames.
+/// Time limit for a client to read the last frames when the server closes the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves one client until either side ends it. What it held is given back at the end.
+/// Serves one client until either side ends the connection, then gives back what the client held.
 pub(crate) async fn serve(
     stream: TcpStream,
     mailbox: Arc<Mailbox>,
@@ -44,7 +44,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// `None`: the emulator ended first.
+/// Returns `None` if the emulator ends first.
 async fn let_in(
     stream: TcpStream,
     protocols: &ProtocolDetect,
@@ -60,7 +60,7 @@ async fn let_in(
     }
 }
 
-/// Of no other mail is there any use before the client is in.
+/// Waits for the end of the emulator. Other notifications do not matter before the client is accepted.
 async fn told_to_end(mailbox: &Mailbox) {
     loop {
         mailbox.changed().await;
@@ -86,11 +86,11 @@ async fn exchange(
 ) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_BUFFER);
     let mut output = BytesMut::new();
-    // What must be on disk before the output may leave: an answer that a crash could make untrue is none.
+    // Output waits until the changes behind it are on disk: a crash must not make a response untrue.
     let mut unwritten = None;
-    // Whether everything that was to be said could be kept.
+    // True if all changes behind the output could be stored.
     let mut kept = true;
-    // TLS and WebSockets may keep what they took until they are told to send it.
+    // TLS and WebSockets may buffer output until a flush.
     let mut unflushed = false;
     while !connection.is_over() {
         if output.is_empty() && connection.has_output() {
@@ -137,7 +137,7 @@ async fn exchange(
             writing.write_all(&output).await?;
             writing.flush().await?;
             writing.shutdown().await?;
-            // A socket that is closed while the client still says something takes our last words back: it hangs up first.
+            // Closing a socket with unread input would discard our last frames: lets the client close first.
             while reading.read_buf(&mut input).await? > 0 {
                 input.clear();
             }
@@ -148,7 +148,7 @@ async fn exchange(
     Ok(())
 }
 
-/// Sends some of it, or all. Cancel safe.
+/// Sends some or all of it. Cancel safe.
 async fn send(
     writing: &mut (impl AsyncWrite + Unpin),
     output: &mut BytesMut,

@@ -1,4 +1,4 @@
-//! TLS, as on Azure's port 5671: the server presents a certificate, and the client presents none.
+//! TLS, as on Azure's port 5671. Only the server presents a certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio_rustls::TlsAcceptor;
 /// A connection within TLS.
 pub(super) type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// Who the emulator is for its clients.
+/// The emulator's certificate and key.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity(Arc<ServerConfig>);
 
-/// Why a certificate or its key are of no use. Says nothing of what is in them.
+/// Why a certificate or its key cannot be used. Reveals nothing of their content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("the certificates cannot be read as PEM: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum IdentityError {
 }
 
 impl Identity {
-    /// From PEM texts: the certificate, those that sign it, and the key.
+    /// Creates it from PEM texts: the certificate, those that sign it, and the key.
     pub(crate) fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
         let certificates = CertificateDer::pem_slice_iter(certificates)
             .collect::<Result<Vec<_>, _>>()

@@ -15,13 +15,13 @@ use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
 use super::halves::Halves;
 
-/// Where clients of Service Bus ask for a WebSocket.
+/// Path at which clients of Service Bus open a WebSocket.
 const PATH: &str = "/$servicebus/websocket";
-/// The name of AMQP as a subprotocol: the registered one, and the one that Microsoft's clients ask for.
+/// The subprotocol of AMQP: the registered name, and the one that Microsoft's clients use.
 const SUBPROTOCOLS: [&str; 2] = ["amqp", "AMQPWSB10"];
 const SUBPROTOCOL_HEADER: &str = "Sec-WebSocket-Protocol";
 
-/// Answers the client's request for a WebSocket.
+/// Accepts the client's request for a WebSocket.
 pub(super) async fn accept<S>(stream: S) -> io::Result<Halves>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -34,7 +34,7 @@ where
     Ok((Box::new(reading), Box::new(SinkWriter::new(CopyToBytes::new(messages)))))
 }
 
-/// The bytes of a message, if it is one of AMQP's. What else WebSockets say to each other is answered below.
+/// Returns the bytes of a message of AMQP. The library answers WebSocket's own messages.
 fn bytes(message: Result<Message, tokio_tungstenite::tungstenite::Error>) -> Option<io::Result<Bytes>> {
     match message {
         Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
@@ -46,7 +46,7 @@ fn bytes(message: Result<Message, tokio_tungstenite::tungstenite::Error>) -> Opt
     }
 }
 
-// The trait of the library wants the large error by value.
+// The library's trait requires the large error by value.
 #[expect(clippy::result_large_err)]
 fn agree(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
     if request.uri().path().trim_end_matches('/') != PATH {
@@ -60,7 +60,7 @@ fn agree(request: &Request, mut response: Response) -> Result<Response, ErrorRes
     Ok(response)
 }
 
-/// The first one asked for that is AMQP.
+/// Returns the first requested subprotocol that is AMQP.
 fn subprotocol(request: &Request) -> Option<&'static str> {
     let asked = request.headers().get_all(SUBPROTOCOL_HEADER).into_iter();
     let mut names = asked.filter_map(|value| value.to_str().ok()).flat_map(|names| names.split(','));

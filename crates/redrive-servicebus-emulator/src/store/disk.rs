@@ -17,7 +17,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens what is on it, or begins it.
+    /// Opens the content, or creates it.
     pub(crate) fn store(&self, broker: &mut Broker) -> Store {
         let disk = self.clone();
         let open = move |_: &Path| {
@@ -27,7 +27,7 @@ impl Disk {
         Store::open_by(Box::new(open), Path::new("disk"), broker).expect("a disk that can be read").0
     }
 
-    /// From now on nothing can be written, or again everything.
+    /// Makes all writes fail from now on, or succeed again.
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
     }

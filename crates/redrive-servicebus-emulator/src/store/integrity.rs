@@ -10,16 +10,16 @@ use redb::{Database, DatabaseError, StorageError};
 
 use super::{CACHE, Reason};
 
-/// The header of redb's file format 3, up to the sizes that the file's length follows from.
+/// Size of the header of redb's file format 3, up to the fields that determine the file's length.
 const HEADER: usize = 32;
 
-/// Opens the file, or begins it.
+/// Opens the file, or creates it.
 ///
 /// # Errors
-/// A file that was cut, or of which a checksum is wrong: every page has one. Nothing is read from such a file.
+/// If the file was cut, or a checksum is wrong: every page has one. Nothing is read from such a file.
 pub(super) fn open(path: &Path) -> Result<Database, Reason> {
     check_length(path)?;
-    // What says where the pages are has no checksum: where it is wrong, redb panics.
+    // The page table's location has no checksum: if it is wrong, redb panics.
     match catch_unwind(AssertUnwindSafe(|| open_checked(path))) {
         Ok(Ok(Some(database))) => Ok(database),
         Ok(Ok(None)) => Err(Reason::Damaged { what: "a checksum in it is wrong".to_owned() }),
@@ -31,23 +31,23 @@ pub(super) fn open(path: &Path) -> Result<Database, Reason> {
     }
 }
 
-/// `None`: redb had to repair it.
+/// Returns `None` if redb had to repair the file.
 fn open_checked(path: &Path) -> Result<Option<Database>, DatabaseError> {
     let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
     match database.check_integrity() {
         Ok(whole) => Ok(whole.then_some(database)),
         Err(error) => {
-            // Its end would write to the file, and assert that there is nothing to repair.
+            // Dropping it would write to the file, and assert that there is nothing to repair.
             std::mem::forget(database);
             Err(error)
         }
     }
 }
 
-/// A file may be longer than its header says after a crash, and never shorter.
+/// Checks the length: after a crash a file may be longer than its header says, but never shorter.
 fn check_length(path: &Path) -> Result<(), Reason> {
     let unreadable = |error: std::io::Error| Reason::Database(StorageError::Io(error).into());
-    // It is begun, or redb says why it cannot be.
+    // redb creates the file, or reports why it cannot.
     let Ok(mut file) = File::open(path) else { return Ok(()) };
     let length = file.metadata().map_err(unreadable)?.len();
     if length == 0 {
@@ -55,7 +55,7 @@ fn check_length(path: &Path) -> Result<(), Reason> {
     }
     let mut header = [0; HEADER];
     if length < HEADER as u64 || file.read_exact(&mut header).is_err() || !header.starts_with(b"redb") {
-        // Empty, or no state file at all: redb tells them apart.
+        // An empty file, or no state file: redb distinguishes them.
         return Ok(());
     }
     match length_by(&header) {
@@ -67,7 +67,7 @@ fn check_length(path: &Path) -> Result<(), Reason> {
     }
 }
 
-/// How long a file with this header is: a page for the header, full regions, and the last region.
+/// Returns the length of a file with this header: a page for the header, full regions, and the last region.
 fn length_by(header: &[u8; HEADER]) -> Option<u64> {
     let number =
         |at: usize| header.get(at..at + 4)?.try_into().ok().map(|bytes| u64::from(u32::from_le_bytes(bytes)));

@@ -1,7 +1,7 @@
 //! The thread that writes the state file, and how callers wait for it.
 //!
-//! If the file cannot be written, for example on a full disk, the thread tries again until it can. Meanwhile the server changes
-//! nothing, and no client gets an answer for a change that is not on disk.
+//! If the file cannot be written, for example on a full disk, the thread retries until it can. Meanwhile the server changes
+//! nothing, and no client gets a response for a change that is not on disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,34 +14,34 @@ use tokio::sync::{Notify, watch};
 use super::Store;
 use crate::broker::Change;
 
-/// How long to wait before writing is tried again.
+/// Wait before writing is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why nothing is written any more.
+/// Error after the file was closed.
 const CLOSED: &str = "the state file is closed";
 
-/// Names the changes that were handed in until now.
+/// Identifies all changes that were queued until now.
 pub(crate) type Ticket = u64;
 
-/// Hands changes to the thread that writes them. What is handed in while it writes goes to disk together after that: one
-/// fsync for all clients that wait, however many they are.
+/// Queues changes for the thread that writes them. Changes that are queued during a write go to disk together after it: one
+/// fsync for all waiting clients.
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: Mutex<State>,
     progress: watch::Receiver<Progress>,
-    /// Writing works again.
+    /// Notified when writing works again.
     recovered: Arc<Notify>,
     abandoned: Arc<AtomicBool>,
 }
 
-/// How far writing is.
+/// Progress of writing.
 #[derive(Debug, Clone, Default)]
 struct Progress {
-    /// Everything up to it is on disk.
+    /// All changes up to this ticket are on disk.
     done: Ticket,
-    /// How often writing began to fail.
+    /// Number of times that writing began to fail.
     outages: u64,
-    /// Why nothing can be written now.
+    /// Why writing fails now.
     failing: Option<Arc<str>>,
 }
 
@@ -54,10 +54,10 @@ struct State {
 }
 
 impl Journal {
-    /// Begins to write to the file.
+    /// Starts the thread that writes to the file.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// If the system refuses another thread.
     pub(crate) fn start(store: Store) -> std::io::Result<Self> {
         let (sender, receiver) = channel();
         let (told, progress) = watch::channel(Progress::default());
@@ -75,7 +75,7 @@ impl Journal {
         Ok(Self { state: Mutex::new(state), progress, recovered, abandoned })
     }
 
-    /// Takes changes to be written, in the order of the calls.
+    /// Queues changes, in the order of the calls.
     pub(crate) fn hand_in(&self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
@@ -84,21 +84,21 @@ impl Journal {
         state.handed_in += 1;
         let ticket = state.handed_in;
         if let Some(sender) = &state.sender {
-            // A thread that ended said why, to those who wait.
+            // If the thread has ended, callers that wait for the ticket get the reason.
             let _ = sender.send((ticket, changes));
         }
     }
 
-    /// What was handed in until now.
+    /// Returns the ticket of the latest changes.
     pub(crate) fn ticket(&self) -> Ticket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_in
     }
 
-    /// Waits until everything up to the ticket is on disk. Who began after `outages`, and during one, changed nothing yet, and
-    /// need not wait for its end. Cancel safe.
+    /// Waits until everything up to the ticket is on disk. A client that began after this many `outages`, during one, has changed
+    /// nothing yet, and need not wait for its end. Cancel safe.
     ///
     /// # Errors
-    /// It cannot be written now: the text says why.
+    /// If it cannot be written now; the text is the reason.
     pub(crate) async fn written(&self, ticket: Ticket, outages: u64) -> Result<(), String> {
         let mut progress = self.progress.clone();
         let told = progress.wait_for(|now| now.done >= ticket || now.failing.is_some()).await;
@@ -110,12 +110,12 @@ impl Journal {
         }
     }
 
-    /// How often writing began to fail until now.
+    /// Returns how often writing began to fail until now.
     pub(crate) fn outages(&self) -> u64 {
         self.progress.borrow().outages
     }
 
-    /// Why nothing can be written now.
+    /// Returns why writing fails now, if it does.
     pub(crate) fn failing(&self) -> Option<String> {
         if self.progress.has_changed().is_err() {
             return Some(CLOSED.to_owned());
@@ -123,19 +123,18 @@ impl Journal {
         self.progress.borrow().failing.as_deref().map(str::to_owned)
     }
 
-    /// Resolves once for each time that writing works again. Cancel safe.
+    /// Resolves once each time that writing works again. Cancel safe.
     pub(crate) async fn recovered(&self) {
         self.recovered.notified().await;
     }
 
-    /// Closes the file without what was handed in and is not written: as when the process is killed. Blocks until it is
-    /// closed.
+    /// Closes the file without the queued changes, as if the process were killed. Blocks until it is closed.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         self.close();
     }
 
-    /// Writes what was handed in, and closes the file. Blocks for as long as that takes.
+    /// Writes the queued changes, and closes the file. Blocks until it is closed.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.sender = None;
@@ -153,7 +152,7 @@ impl Drop for Journal {
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Writer {
     store: Store,
     receiver: Receiver<(Ticket, Vec<Change>)>,
@@ -175,7 +174,7 @@ impl Writer {
         }
     }
 
-    /// Writes what was handed in up to the ticket, as often as it takes; false when the file is closed.
+    /// Writes the changes up to the ticket, and retries until it succeeds. Returns false if the file is closed.
     fn write(&mut self, mut ticket: Ticket, mut changes: Vec<Change>) -> bool {
         let mut closed = false;
         loop {
@@ -221,7 +220,7 @@ impl Writer {
         });
     }
 
-    /// Takes what is handed in until the next try; false when nothing more will be.
+    /// Collects queued changes until the next try. Returns false if no more will come.
     fn pause(&self, ticket: &mut Ticket, changes: &mut Vec<Change>) -> bool {
         let end = Instant::now() + RETRY;
         loop {

@@ -28,7 +28,7 @@ pub(crate) use journal::{Journal, Ticket};
 
 use crate::broker::{Broker, Change, EntityId};
 
-/// What redb may keep of the file in memory. All that matters is in memory already.
+/// Size of redb's cache. The broker already has everything in memory.
 const CACHE: usize = 8 << 20;
 
 /// A state file that cannot be used.
@@ -58,9 +58,9 @@ enum Reason {
 pub(crate) struct Store {
     path: PathBuf,
     open: Open,
-    /// `None` once writing failed: redb takes nothing more until it is opened again.
+    /// `None` after a failed write: redb accepts no more until it is opened again.
     database: Option<Database>,
-    /// By what number the file knows each of the broker's entities.
+    /// Number of each of the broker's entities in the file.
     numbers: HashMap<EntityId, u32>,
 }
 
@@ -74,8 +74,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the file, or begins it, and brings the broker to the state that it keeps. Answers the paths of entities that
-    /// the file knows and the broker does not, with how many messages each has there: they stay in the file.
+    /// Opens or creates the file, and restores the broker's state. Returns the paths of entities that the file has and the broker
+    /// does not, with the number of their messages: they stay in the file.
     pub(crate) fn open(path: &Path, broker: &mut Broker) -> Result<(Self, Vec<(String, u64)>), StoreError> {
         Self::open_by(Box::new(integrity::open), path, broker)
     }
@@ -92,7 +92,7 @@ impl Store {
         }
     }
 
-    /// Writes all of the changes, or none. When this answers, they are on disk. After an error it may be tried again.
+    /// Writes all of the changes, or none. When this returns, they are on disk. After an error it may be tried again.
     pub(crate) fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
         let written = self.try_write(changes);
         if written.is_err() {
@@ -108,8 +108,8 @@ impl Store {
         Ok(())
     }
 
-    /// Begins a transaction that leaves no older state beside the new one: what is damaged later is found to be, and not taken
-    /// for a commit that a crash interrupted.
+    /// Begins a transaction that keeps no older state: later damage is then found as damage, and not taken for a commit that a crash
+    /// interrupted.
     fn begin(&mut self) -> Result<WriteTransaction, Reason> {
         let database = match self.database.take() {
             Some(database) => database,

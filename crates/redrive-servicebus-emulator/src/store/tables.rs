@@ -11,13 +11,13 @@ use crate::broker::{Change, EntityId, SequenceNumber, Timestamp};
 
 pub(super) const FORMAT: u32 = 1;
 
-/// An entity's number in the file, and a message's number in the entity.
+/// The entity's number in the file, and the message's number in the entity.
 type Key = (u32, SequenceNumber);
 
 const VERSION: TableDefinition<'_, (), u32> = TableDefinition::new("format");
 const ENTITIES: TableDefinition<'_, &str, u32> = TableDefinition::new("entities");
 const SEQUENCES: TableDefinition<'_, u32, SequenceNumber> = TableDefinition::new("sequences");
-/// Apart from what changes often: an abandoned message is not written again.
+/// Separate from what changes often: an abandoned message is not written again.
 const CONTENTS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("contents");
 const METAS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("metas");
 const STATES: TableDefinition<'_, (u32, &str), &[u8]> = TableDefinition::new("session-states");
@@ -35,7 +35,7 @@ pub(super) fn check_format(transaction: &WriteTransaction) -> Result<(), Reason>
     Ok(())
 }
 
-/// The file's number of every entity; new ones get the next. Makes all tables, so that they can be read.
+/// Returns the file's number of every entity; new ones get the next. Creates all tables, so that they can be read.
 pub(super) fn number(
     transaction: &WriteTransaction,
     paths: &[(EntityId, String)],
@@ -127,8 +127,8 @@ impl<'t> Tables<'t> {
     }
 }
 
-/// Reads everything back as the changes that lead to it. Answers what belongs to no entity of the broker: the paths, and
-/// how many messages each has.
+/// Reads everything as the changes that restore it. Returns what belongs to no entity of the broker: the paths, with the number
+/// of messages.
 pub(super) fn read(
     transaction: &ReadTransaction,
     entities: &HashMap<u32, EntityId>,
@@ -176,7 +176,7 @@ pub(super) fn read(
     named(transaction, &unknown)
 }
 
-/// In the order in which they came: they fall out of the window in that order.
+/// Returns them in the order of arrival, in which they leave the window.
 fn seen(
     transaction: &ReadTransaction,
     entities: &HashMap<u32, EntityId>,

@@ -31,7 +31,7 @@ fn empty() -> Broker {
     Broker::new(&namespace(), 1).expect("a namespace that can be")
 }
 
-/// A broker that has something of everything that is kept, and a lock, which is not.
+/// Creates a broker with something of everything that is kept, and a lock, which is not.
 fn filled() -> Broker {
     let mut broker = empty();
     broker.keep_changes();
@@ -115,7 +115,7 @@ fn a_file_that_is_none_is_refused_and_not_overwritten() {
     assert_eq!(std::fs::read(&path).expect("a file"), b"a letter to my aunt");
 }
 
-/// A state file of many pages, closed in order or as a killed process leaves it, and what is in it.
+/// Returns a state file of many pages, closed in order or as a killed process leaves it, and its content.
 fn written(killed: bool) -> (Vec<u8>, Vec<Change>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");
@@ -135,7 +135,7 @@ fn written(killed: bool) -> (Vec<u8>, Vec<Change>) {
     (killed.unwrap_or_else(|| std::fs::read(&path).expect("a file")), broker.snapshot())
 }
 
-/// What an emulator finds in a file of these bytes.
+/// Returns what an emulator reads from a file of these bytes.
 fn found(bytes: &[u8]) -> Result<Vec<Change>, StoreError> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("state");

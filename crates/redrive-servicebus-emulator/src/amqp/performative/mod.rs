@@ -109,7 +109,7 @@ impl Attach {
     pub(crate) fn mirrored(&self) -> Self {
         Self {
             receiver: !self.receiver,
-            // Only the sender counts.
+            // Only the sender sends a count.
             initial_delivery_count: self.receiver.then_some(0),
             max_message_size: None,
             ..self.clone()

@@ -1,4 +1,4 @@
-//! Handles one request: checks the client's rights, calls the broker, and builds the answer.
+//! Handles one request: checks the client's rights, calls the broker, and builds the response.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use crate::server::shared_state::SharedState;
 
 /// More than the largest message of the Premium tier.
 const MAX_BODY: usize = 128 << 20;
-/// A connection has one request at a time, and it waits as one link.
+/// A connection handles one request at a time, which waits like one link.
 const LINK: LinkKey = LinkKey { channel: 0, handle: 0 };
 
-/// Who asks, on which connection.
+/// The client and its connection.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) shared: Arc<SharedState>,
     pub(super) connection: u64,
-    /// There may be something for who waits.
+    /// Notified when the request that waits may be served.
     pub(super) wake: Arc<Notify>,
-    /// The emulator ends.
+    /// True when the emulator ends.
     pub(super) ends: watch::Receiver<bool>,
 }
 
-/// An answer that is no success.
+/// An error response.
 struct Refused {
     status: StatusCode,
     detail: String,
 }
 
-/// The connection shall end without an answer: what a fault may ask for.
+/// Ends the connection without a response, as a fault demands.
 #[derive(Debug, thiserror::Error)]
 #[error("ended on purpose (fault injection)")]
 pub(super) struct Dropped;
@@ -67,7 +67,7 @@ impl Caller {
             Some(refusal) => Err(Refused::condition(&refusal.condition)),
             None => self.act(&path, verb, &head.uri, &head.headers, body).await,
         };
-        // An answer that a crash could make untrue is none.
+        // Responds only after the change is on disk: a crash must not make a response untrue.
         let kept = self.shared.written(self.shared.ticket(), outages).await;
         let answer = kept.map_err(Refused::from).and(answer).unwrap_or_else(Refused::into_answer);
         match fault {
@@ -95,7 +95,7 @@ impl Caller {
         })?;
         let mut authorised = Authorised::default();
         authorised.add(grant);
-        // Tokens are signed for the namespace, the entity, or all of the URL.
+        // A token may be signed for the namespace, the entity, or the whole URL.
         let url = uri.path_and_query().map_or_else(|| uri.path(), |all| all.as_str());
         let allowed = [path.as_str(), uri.path().trim_matches('/'), url.trim_matches('/')];
         if !allowed.iter().any(|path| authorised.covers(path, now)) {
@@ -145,7 +145,7 @@ impl Caller {
         Ok(())
     }
 
-    /// The next message; waits for one. Given up, it waits no more, and takes none.
+    /// Waits for the next message and returns it. Cancel safe: a dropped request waits no more, and takes no message.
     async fn receive(
         &self,
         from: EntityId,
@@ -181,7 +181,7 @@ impl Caller {
         Ok(status(StatusCode::OK))
     }
 
-    /// With the emulator's time, by which everything in it is meant.
+    /// Adds the emulator's time, to which all times in the response refer.
     fn finished(&self, mut answer: Answer) -> Answer {
         if let Ok(date) = HeaderValue::try_from(http_date(self.shared.clock.now())) {
             answer.headers_mut().insert(DATE, date);
@@ -190,7 +190,7 @@ impl Caller {
     }
 }
 
-/// Whoever waits is told when there may be something, until this is dropped.
+/// Registers a waiting request until this is dropped.
 struct Waiting<'a> {
     caller: &'a Caller,
     entity: EntityId,
@@ -228,7 +228,7 @@ impl Refused {
 impl From<BrokerError> for Refused {
     fn from(error: BrokerError) -> Self {
         let status = match &error {
-            // As documented for each of the calls: an entity that is not there is "gone".
+            // As documented for each call: an entity that does not exist is "gone".
             BrokerError::EntityNotFound { .. } => StatusCode::GONE,
             BrokerError::QuotaExceeded { .. } | BrokerError::MessageSizeExceeded { .. } => {
                 StatusCode::FORBIDDEN
@@ -240,7 +240,7 @@ impl From<BrokerError> for Refused {
     }
 }
 
-/// A lock that is not there: no such message.
+/// Converts a missing lock into a missing message.
 fn of_lock(error: BrokerError) -> Refused {
     match error {
         BrokerError::MessageLockLost { .. } | BrokerError::SessionLockLost { .. } => {

@@ -1,4 +1,4 @@
-//! One connection's task: handles requests one after the other, and notifications from the rest of the emulator.
+//! The task of one connection: handles requests one after the other, and notifications from the rest of the emulator.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::call::Caller;
 use crate::server::mailbox::Mailbox;
 use crate::server::shared_state::SharedState;
 
-/// The head of a request has at most this many bytes: Service Bus takes 64 KiB of properties, written longer here.
+/// Maximum number of bytes of a request's head: Service Bus accepts 64 KiB of properties, which are longer in this encoding.
 const MAX_HEAD: usize = 512 * 1024;
-/// And this many lines.
+/// Maximum number of header lines.
 const MAX_HEADERS: usize = 1000;
 
 /// Serves one client until either side ends it.
@@ -60,7 +60,7 @@ pub(super) async fn serve(stream: TcpStream, registered: Registered) {
     }
 }
 
-/// Known to the emulator for as long as this lives, also where the task is given up.
+/// Registers the connection until this is dropped, even if the task is aborted.
 pub(super) struct Registered {
     shared: Arc<SharedState>,
     mailbox: Arc<Mailbox>,

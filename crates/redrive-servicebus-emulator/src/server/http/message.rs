@@ -1,4 +1,4 @@
-//! Converts a message to headers and bytes, and back.
+//! Converts between a message and headers with a body.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
@@ -9,10 +9,10 @@ use crate::amqp::{Message, Value};
 use crate::broker::{Delivered, Timestamp};
 
 const BROKER_PROPERTIES: HeaderName = HeaderName::from_static("brokerproperties");
-/// What Service Bus says of a message that has no content type.
+/// Content type that Service Bus reports for a message without one.
 const NO_CONTENT_TYPE: HeaderValue =
     HeaderValue::from_static("application/atom+xml;type=entry;charset=utf-8");
-/// What HTTP itself has; everything else is a property of the message.
+/// Headers of HTTP itself; every other header is a property of the message.
 const OF_HTTP: &[&str] = &[
     "accept",
     "accept-charset",
@@ -48,7 +48,7 @@ const OF_HTTP: &[&str] = &[
     "servicebussupplementaryauthorization",
 ];
 
-/// The message that a request sends.
+/// Reads the message of a request.
 pub(super) fn read(headers: &HeaderMap, body: Bytes, now: Timestamp) -> Result<Message, String> {
     let mut message = Message::with_data(body);
     if let Some(value) = headers.get(&BROKER_PROPERTIES) {
@@ -65,8 +65,8 @@ pub(super) fn read(headers: &HeaderMap, body: Bytes, now: Timestamp) -> Result<M
     Ok(message)
 }
 
-/// The headers that a message is handed out with. Of its own properties those that are no names or values of headers are
-/// left out, as names lose their case.
+/// Writes the headers of a delivered message. Leaves out the message's own properties that are no valid header names or values; the
+/// names lose their case.
 pub(super) fn write(delivered: &Delivered, location: Option<&str>, headers: &mut HeaderMap) {
     let message = &delivered.message;
     let content_type = message.properties.content_type.as_deref();
@@ -88,7 +88,7 @@ pub(super) fn write(delivered: &Delivered, location: Option<&str>, headers: &mut
     }
 }
 
-/// The body's bytes; of a text its UTF-8.
+/// Returns the bytes of the body; for a text, its UTF-8.
 pub(super) fn body(message: &Message) -> Bytes {
     match message.value() {
         Some(Value::String(text)) => text.into(),
@@ -103,7 +103,7 @@ pub(super) fn body(message: &Message) -> Bytes {
     }
 }
 
-/// A text in quotes, a number, or true or false; anything else is taken for text as it stands.
+/// Parses a text in quotes, a number, or a boolean. Anything else is taken as text.
 fn property(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(Any::String(text)) => Value::String(text),

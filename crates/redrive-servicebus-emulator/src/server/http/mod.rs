@@ -1,4 +1,4 @@
-//! Serves the same broker by HTTP: the run-time REST API of Service Bus, on a port of its own.
+//! Serves the same broker by HTTP: the run-time REST API of Service Bus, on its own port.
 //! <https://learn.microsoft.com/rest/api/servicebus/service-bus-runtime-rest>.
 //!
 //! Read it in the order in which a request passes: `server` and `connection`, then `route` (which operation), `call` (calls the

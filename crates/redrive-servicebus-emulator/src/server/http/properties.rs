@@ -8,12 +8,12 @@ use serde_json::{Map as Json, Value as Any};
 use crate::amqp::{Message, Value};
 use crate::broker::{Delivered, Place, Timestamp, time_to_live};
 
-/// .NET's `TimeSpan.MaxValue`, in seconds: for ever.
+/// .NET's `TimeSpan.MaxValue` in seconds: unlimited.
 const FOR_EVER: f64 = 922_337_203_685.477_5;
 const SCHEDULED: &str = "x-opt-scheduled-enqueue-time";
 const PARTITION_KEY: &str = "x-opt-partition-key";
 
-/// Writes them on a message that is sent. What is not known is ignored, as it is in Azure.
+/// Applies them to a message that is sent. Unknown properties are ignored, as in Azure.
 pub(super) fn read(text: &str, message: &mut Message, now: Timestamp) -> Result<(), String> {
     let json: Json<String, Any> = serde_json::from_str(text)
         .map_err(|error| format!("BrokerProperties is no JSON object: {error}."))?;
@@ -43,7 +43,7 @@ pub(super) fn read(text: &str, message: &mut Message, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// As SDKs write it: the header holds at most 49 days, the difference of two properties any time.
+/// Writes it as SDKs do: the header holds at most 49 days, the difference of two properties any time.
 fn write_time_to_live(seconds: f64, message: &mut Message, now: Timestamp) {
     if seconds >= FOR_EVER {
         return;
@@ -56,12 +56,12 @@ fn write_time_to_live(seconds: f64, message: &mut Message, now: Timestamp) {
     }
 }
 
-/// Those of a message that is handed out, in ASCII.
+/// Returns those of a delivered message, in ASCII.
 pub(super) fn write(delivered: &Delivered) -> String {
     let message = &*delivered.message;
     let properties = &message.properties;
     let mut json = Json::new();
-    // The first delivery is the first: AMQP counts those before.
+    // HTTP counts the first delivery as 1, AMQP counts the deliveries before.
     json.insert("DeliveryCount".into(), (i64::from(delivered.delivery_count) + 1).into());
     json.insert("SequenceNumber".into(), delivered.sequence_number.into());
     json.insert("EnqueuedSequenceNumber".into(), delivered.enqueued_sequence_number.into());
@@ -102,7 +102,7 @@ pub(super) fn write(delivered: &Delivered) -> String {
     ascii(&Any::Object(json))
 }
 
-/// JSON with every character that a header cannot have written as `\u….`.
+/// Writes JSON with every character that a header cannot contain as `\u….`.
 pub(super) fn ascii(json: &Any) -> String {
     let text = json.to_string();
     let mut written = String::with_capacity(text.len());
@@ -119,15 +119,15 @@ pub(super) fn ascii(json: &Any) -> String {
     written
 }
 
-/// A time as HTTP writes it: whole seconds.
+/// Formats a time for HTTP, in whole seconds.
 pub(super) fn http_date(time: Timestamp) -> String {
     let since = Duration::from_millis(u64::try_from(time.millis()).unwrap_or(0));
-    // Beyond the year 9999 there are none.
+    // HTTP has no dates after the year 9999.
     const LAST: Duration = Duration::from_secs(253_402_300_799);
     httpdate::fmt_http_date(UNIX_EPOCH + since.min(LAST))
 }
 
-/// Clients write `GMT` or `+0000`.
+/// Parses a time. Clients write `GMT` or `+0000`.
 fn from_http_date(text: &str) -> Option<Timestamp> {
     let text = text.trim().replace("+0000", "GMT");
     let since = httpdate::parse_http_date(&text).ok()?.duration_since(UNIX_EPOCH).ok()?;

@@ -6,12 +6,12 @@ use hyper::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
-/// How long a client waits for a message that does not say how long.
+/// Default wait for a message, if the request has no timeout.
 const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-/// And at most.
+/// Maximum wait.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is asked for, of which entity.
+/// The requested operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verb {
     Send,
@@ -28,16 +28,16 @@ pub(super) enum Verb {
     Renew(Uuid),
 }
 
-/// Where no entity and no verb can be found.
+/// Why a request has no operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRoute {
-    /// No path of this API.
+    /// The path is not part of this API.
     Path,
-    /// Not with this method.
+    /// The path does not support this method.
     Method,
 }
 
-/// Reads method and path. The entity is as the client wrote it; names may have slashes.
+/// Parses method and path. The entity is as the client wrote it; names may contain slashes.
 pub(super) fn route(method: &Method, uri: &Uri) -> Result<(String, Verb), NoRoute> {
     let path = percent_decode_str(uri.path().trim_matches('/')).decode_utf8_lossy();
     let parts: Vec<&str> = path.split('/').collect();
@@ -55,7 +55,7 @@ pub(super) fn route(method: &Method, uri: &Uri) -> Result<(String, Verb), NoRout
                 _ => return Err(NoRoute::Method),
             }
         }
-        // The lock alone names the message: its number or id stands there for people.
+        // The lock alone identifies the message; its number or id in the path is for people.
         [entity @ .., messages, _, lock] if is(messages, "messages") => {
             let lock = Uuid::try_parse(lock).map_err(|_| NoRoute::Path)?;
             match *method {
@@ -73,7 +73,7 @@ pub(super) fn route(method: &Method, uri: &Uri) -> Result<(String, Verb), NoRout
     }
 }
 
-/// `timeout=SECONDS`
+/// Parses `timeout=SECONDS`.
 fn wait(query: &str) -> Duration {
     let asked = query.split('&').find_map(|pair| {
         let (name, value) = pair.split_once('=')?;

@@ -1,4 +1,4 @@
-//! Listens for HTTP, if enabled, across starts and stops.
+//! Listens for HTTP, if enabled, across stops and restarts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::error::StartError;
 use crate::server::port::Port;
 use crate::server::shared_state::SharedState;
 
-/// Accepting fails when there are too many open files: it may work again soon.
+/// Accepting fails if there are too many open files; it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// The emulator by HTTP. Dropped, it ends as it does when it is stopped.
+/// The HTTP side of the emulator. Dropping it ends it as `abort` does.
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
     port: Option<Port>,
@@ -31,7 +31,7 @@ struct Listening {
 }
 
 impl HttpServer {
-    /// Listens there; `None`: nowhere.
+    /// Starts listening at this address, if there is one.
     pub(crate) async fn start(listen: Option<&str>, shared: &Arc<SharedState>) -> Result<Self, StartError> {
         let Some(listen) = listen else { return Ok(Self::default()) };
         let (port, listener) =
@@ -40,12 +40,12 @@ impl HttpServer {
         Ok(Self { port: Some(port), listening })
     }
 
-    /// Where it listens.
+    /// Returns the address.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.port.as_ref().map(Port::address)
     }
 
-    /// Ends at once, as a crash does. Nobody listens when this returns.
+    /// Ends at once, as a crash does. Nothing listens when this returns.
     pub(crate) async fn abort(&self) {
         if let Some(listening) = self.listening.lock().await.take() {
             listening.accepting.abort();
@@ -53,7 +53,7 @@ impl HttpServer {
         }
     }
 
-    /// Answers what is asked already, and ends. Whoever tells the connections to end does so after this was called.
+    /// Responds to requests in progress, and ends. Call this before notifying the connections to end.
     pub(crate) async fn stop(&self) {
         if let Some(listening) = self.listening.lock().await.take() {
             let _ = listening.stop.send(());
@@ -80,12 +80,12 @@ impl Listening {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<SharedState>, mut stopped: oneshot::Receiver<()>) {
-    // Dropped with this task, and with it all connections.
+    // Dropping this task drops all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                // Known before its task begins: should the emulator end in between, it is told so.
+                // Registered before its task begins: if the emulator ends in between, the connection is notified.
                 Ok((stream, _)) => drop(connections.spawn(serve(stream, Registered::new(&shared)))),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");

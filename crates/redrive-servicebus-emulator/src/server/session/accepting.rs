@@ -1,4 +1,4 @@
-//! A link that waits for a session. It is attached once it has a session.
+//! A link that waits for a session, and is attached once it has one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::server::context::Context;
 use crate::server::errors::amqp_error;
 use crate::server::mailbox::LinkKey;
 
-/// How long a client waits that does not say how long.
+/// Default wait for a session, if the client gives no timeout.
 const DEFAULT_ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// .NET counts from the year 1, in steps of 100 ns.
 const TICKS_AT_1970: i64 = 621_355_968_000_000_000;
@@ -25,11 +25,11 @@ const TICKS_PER_MILLISECOND: i64 = 10_000;
 #[derive(Debug)]
 pub(super) struct Accepting {
     attach: Attach,
-    /// `None`: the next that is free.
+    /// `None`: the next free one.
     session: Option<String>,
     consumer: Consumer,
     pub(super) path: String,
-    /// When the client is told that there is none.
+    /// When the client is refused.
     pub(super) deadline: Instant,
 }
 
@@ -40,7 +40,7 @@ impl Accepting {
         Self { path: consumer.path.clone(), attach, session, consumer, deadline: now + timeout }
     }
 
-    /// Some clients give credit before they are attached.
+    /// Keeps the credit: some clients give credit before they are attached.
     pub(super) fn on_flow(&mut self, flow: &Flow) {
         self.consumer.on_flow(flow);
     }
@@ -52,12 +52,12 @@ impl Accepting {
 }
 
 impl Session {
-    /// Attaches the link if its session can be had now.
+    /// Attaches the link if its session is available now.
     pub(super) fn try_accept(&mut self, context: &mut Context, handle: u32) {
         let Some(Link::Accepting(accepting)) = self.links.get(&handle) else { return };
         let link = (context.mailbox.id, LinkKey { channel: self.channel, handle });
         let (entity, receiver) = (accepting.consumer.entity, accepting.consumer.receiver);
-        // Before there is a session: it may be lost the moment after, and the link must hear of that.
+        // Registered before the session is accepted: the link must learn of its loss at any later time.
         context.shared.hold(receiver, link);
         let accepted = context.shared.with_or_wait(entity, link, |broker, now| {
             broker.accept_session(entity, accepting.session.as_deref(), receiver, now).transpose()
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// The client's time is over.
+    /// Refuses the link: the client's timeout is over.
     pub(super) fn refuse_waiting(&mut self, context: &mut Context, handle: u32) {
         let text = "No session became free in the time that the client gave.";
         self.refuse(context, handle, AmqpError::new("com.microsoft:timeout", text));

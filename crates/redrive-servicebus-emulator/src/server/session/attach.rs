@@ -15,9 +15,9 @@ use crate::server::address::{Address, address_of, is_coordinator, session_filter
 use crate::server::context::Context;
 use crate::server::errors::amqp_error;
 
-/// A sender that says `settled` expects no settlement.
+/// A sender in this mode expects no settlement.
 const SETTLED: u8 = 1;
-/// What a link to a node that takes requests may send at once.
+/// Maximum size of a request.
 const MAX_REQUEST: u64 = 1024 * 1024;
 
 impl Session {
@@ -47,7 +47,7 @@ impl Session {
         context.send(self.channel, &Performative::Attach(Box::new(answer)));
     }
 
-    /// As the specification has it: an attach that leads nowhere, and then the reason.
+    /// Refuses as the specification demands: an attach without a terminus, then a detach with the reason.
     pub(super) fn refuse_attach(&self, context: &mut Context, attach: &Attach, error: AmqpError) {
         let mut nowhere = attach.mirrored();
         if attach.receiver {
@@ -149,7 +149,7 @@ fn answer(attach: &Attach, link: &Link) -> Attach {
     let mut answer = attach.mirrored();
     answer.max_message_size = match link {
         Link::Incoming(incoming) => Some(incoming.max_message_size),
-        // Clients that send nothing want to see a limit as well.
+        // Receiving clients expect a limit too.
         _ => Some(u64::MAX >> 1),
     };
     answer

@@ -21,7 +21,7 @@ pub(super) struct Consumer {
     pub(super) path: String,
     pub(super) receiver: ReceiverId,
     pub(super) mode: ReceiveMode,
-    /// Whether it holds a session.
+    /// True if it holds a session.
     pub(super) in_session: bool,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
@@ -49,7 +49,7 @@ impl Session {
         while self.has_room(context) {
             let Some(Link::Consumer(consumer)) = self.links.get_mut(&handle) else { return };
             if consumer.credit == 0 {
-                // All may have been used by deliveries that the client had not seen when it asked to drain.
+                // Deliveries that the client had not seen when it asked to drain may have used up the credit.
                 return self.drained(context, handle);
             }
             let (entity, receiver, mode) = (consumer.entity, consumer.receiver, consumer.mode);
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// There is nothing more: a client that drains gets its credit back.
+    /// Uses up the credit of a client that drains: there are no more messages.
     fn drained(&mut self, context: &mut Context, handle: u32) {
         let Some(Link::Consumer(consumer)) = self.links.get_mut(&handle) else { return };
         if consumer.drain {
@@ -93,21 +93,21 @@ impl Session {
 
     pub(super) fn on_disposition(&mut self, context: &mut Context, disposition: Disposition) {
         let Disposition { receiver, first, last, settled, state } = disposition;
-        // Of what the client sent, all is settled by us.
+        // The server has settled everything that the client sent.
         if !receiver || last.wrapping_sub(first) > i32::MAX as u32 {
             return;
         }
         let held = self.held_in(first, last);
         match state {
             None | Some(DeliveryState::Received) if !settled => {}
-            // Forgotten by the client: the locks run out by themselves.
+            // The client has forgotten them: their locks expire by themselves.
             None | Some(DeliveryState::Received) => {
                 for (delivery_id, _) in held {
                     self.unsettled.remove(&delivery_id);
                 }
             }
             Some(_) if held.is_empty() && !settled => {
-                // A range that begins with one of a lost session has no other: links do not share ids.
+                // If the first delivery of a range is from a lost session, the whole range is: links do not share ids.
                 let error = match self.lost.remove(&first) {
                     true => session_lock_lost(),
                     false => AmqpError::new("amqp:not-found", "This link has no such delivery to settle."),
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Ids wrap: a range may end before it begins.
+    /// Ids wrap: the end of a range may be less than its beginning.
     fn held_in(&self, first: u32, last: u32) -> Vec<(u32, Unsettled)> {
         let held = |range: std::ops::RangeInclusive<u32>| {
             self.unsettled.range(range).map(|(id, unsettled)| (*id, *unsettled)).collect::<Vec<_>>()
@@ -131,7 +131,7 @@ impl Session {
         all
     }
 
-    /// Settles each, and answers ranges of equal answers together.
+    /// Settles each, and reports ranges of equal outcomes together.
     fn settle(
         &mut self,
         context: &mut Context,
@@ -226,7 +226,7 @@ fn settle_at(
     settled.map_err(|error| amqp_error(&error))
 }
 
-/// What a client wants to become of a message.
+/// Returns the settlement that a client asks for.
 fn settlement(outcome: &DeliveryState) -> Option<Settlement> {
     Some(match outcome {
         DeliveryState::Accepted => Settlement::Complete,
@@ -244,7 +244,7 @@ fn settlement(outcome: &DeliveryState) -> Option<Settlement> {
     })
 }
 
-/// The reason and the description stand in the error's info; everything else there becomes a property.
+/// Reads the reason and the description from the error's info; everything else there becomes a property.
 fn dead_letter(error: Option<&AmqpError>) -> Settlement {
     let mut properties = error.map_or_else(Map::new, |error| error.info.clone());
     let mut text = |key| properties.remove(key).and_then(|value| value.as_text().map(str::to_owned));
@@ -253,7 +253,7 @@ fn dead_letter(error: Option<&AmqpError>) -> Settlement {
     Settlement::DeadLetter { reason, description, properties }
 }
 
-/// The outcome as we confirm it. A rejection that carried its error back would be taken for a refusal.
+/// Returns the outcome that confirms a settlement. A rejection with its error would look like a refusal.
 fn echo(state: &DeliveryState) -> DeliveryState {
     match state {
         DeliveryState::Rejected(_) => DeliveryState::Rejected(None),
@@ -265,7 +265,7 @@ fn echo(state: &DeliveryState) -> DeliveryState {
     }
 }
 
-/// A message that is gone once it is received has no lock; a delivery needs a tag.
+/// A message that is received and deleted has no lock, but a delivery needs a tag.
 fn number_as_tag(sequence_number: i64) -> Uuid {
     Uuid::from_u128(u128::from(sequence_number.unsigned_abs()))
 }

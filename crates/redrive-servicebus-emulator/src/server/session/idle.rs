@@ -12,7 +12,7 @@ use crate::amqp::state::AmqpError;
 use crate::broker::Timestamp;
 use crate::server::context::Context;
 
-/// When the links of a session to entities were last used, by handle. Empty where idle links are left alone.
+/// When each link of a session to an entity was last used, by handle. Empty if idle links are not detached.
 #[derive(Debug, Default)]
 pub(super) struct LastUsed(BTreeMap<u32, Timestamp>);
 
@@ -23,7 +23,7 @@ impl LastUsed {
 }
 
 impl Session {
-    /// Something came or went by this link.
+    /// Records traffic on this link.
     pub(super) fn touch(&mut self, context: &Context, handle: u32) {
         let is_watched = |link: &Link| match link {
             Link::Incoming(incoming) => incoming.entity().is_some(),
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// When, by the machine's clock, the next link may be idle; `None` also where time moves only when it is told to.
+    /// Returns when the next link may be idle, by the machine's clock; `None` also if the clock moves only when advanced.
     pub(in crate::server) fn next_idle(&self, context: &Context) -> Option<Instant> {
         let patience = context.shared.idle_links.filter(|_| context.shared.clock.runs())?;
         let oldest = self.last_used.0.values().min()?;
@@ -54,7 +54,7 @@ impl Session {
     }
 }
 
-/// In the words of Azure: people look for them.
+/// Uses Azure's text, because people search for it.
 fn reason(links: &BTreeMap<u32, Link>, handle: u32, patience: Duration) -> String {
     let who = if matches!(links.get(&handle), Some(Link::Incoming(_))) { "Publisher" } else { "Consumer" };
     let (seconds, minutes) = (patience.as_secs() % 60, patience.as_secs() / 60);

@@ -1,4 +1,4 @@
-//! A link on which a client sends: assembles transfers, and passes the result to the link's purpose.
+//! A link on which a client sends: assembles transfers, and passes the message to the link's purpose.
 
 use bytes::BytesMut;
 
@@ -17,20 +17,20 @@ use crate::server::producer::accepted;
 use crate::server::requests::{Answer, Request};
 use crate::server::{cbs, coordinator, management, producer};
 
-/// What a client may send before it is given more.
+/// Credit of a client until it gets more.
 const CREDIT: u32 = 1000;
 
 #[derive(Debug)]
 pub(super) struct IncomingLink {
     purpose: Purpose,
-    /// Bytes.
+    /// In bytes.
     pub(super) max_message_size: u64,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
     unfinished: Option<Delivery>,
 }
 
-/// What a link is for on which a client sends.
+/// The purpose of a link on which a client sends.
 #[derive(Debug, Clone)]
 pub(super) enum Purpose {
     /// Messages for an entity.
@@ -78,7 +78,7 @@ impl IncomingLink {
         }
     }
 
-    /// Takes in one transfer; the whole delivery once it is whole.
+    /// Adds one transfer; returns the delivery once it is complete.
     fn take(
         &mut self,
         context: &mut Context,
@@ -133,7 +133,7 @@ impl Session {
     ) -> Result<(), AmqpError> {
         let handle = transfer.handle;
         self.touch(context, handle);
-        // Said before the client heard that its link is detached.
+        // The client sent this before it learned that its link is detached.
         let Some(Link::Incoming(incoming)) = self.links.get_mut(&handle) else { return Ok(()) };
         let Some(delivery) = incoming.take(context, transfer, payload)? else { return Ok(()) };
         let refill = incoming.credit < CREDIT / 2;
@@ -162,10 +162,10 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a request on the link that is for the answer; gives the outcome of the request's delivery.
+    /// Sends the response on the client's link for responses, and returns the outcome of the request's delivery.
     ///
     /// # Errors
-    /// The client does not take its answers, and asks on.
+    /// If the client does not take its responses but sends more requests.
     fn answer_request(
         &mut self,
         context: &mut Context,

@@ -28,21 +28,21 @@ use super::mailbox::LinkKey;
 use crate::amqp::performative::{Begin, Detach, Flow, Performative};
 use crate::amqp::state::AmqpError;
 
-/// How many transfers the client may send. What it sends is taken in at once, so this never closes.
+/// Number of transfers that the client may send. They are processed at once, so this window never closes.
 const INCOMING_WINDOW: u32 = i32::MAX as u32;
-/// Azure's: a session has at most 256 links.
+/// Azure's value: a session has at most 256 links.
 const HANDLE_MAX: u32 = 255;
-/// A client that never settles and takes ever more: of this many deliveries we know which is which.
+/// Maximum number of unsettled deliveries that are remembered, for a client that never settles.
 const MAX_UNSETTLED: usize = 1 << 16;
 
-/// One link, by what it is for.
+/// A link, by its kind.
 #[derive(Debug)]
 enum Link {
     /// The client sends.
     Incoming(IncomingLink),
     /// The client receives messages.
     Consumer(Consumer),
-    /// The client receives answers to requests.
+    /// The client receives responses to requests.
     Replies(Replies),
     /// The client waits for a session.
     Accepting(Box<Accepting>),
@@ -53,13 +53,13 @@ pub(super) struct Session {
     channel: u16,
     next_incoming_id: u32,
     next_outgoing_id: u32,
-    /// How many transfers the client takes.
+    /// Number of transfers that the client accepts.
     window: u32,
     next_delivery_id: u32,
     links: BTreeMap<u32, Link>,
-    /// What was handed out through this session, by delivery id.
+    /// Deliveries handed out in this session, by delivery id.
     unsettled: BTreeMap<u32, Unsettled>,
-    /// Deliveries of sessions whose lock was lost: the client may settle them before it reads of the loss.
+    /// Deliveries of sessions whose lock was lost: the client may settle them before it learns of the loss.
     lost: BTreeSet<u32>,
     outgoing: VecDeque<Outgoing>,
     last_used: LastUsed,
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// The answer to the client's begin.
+    /// Returns the response to the client's begin.
     pub(super) fn begin(&self) -> Begin {
         Begin {
             remote_channel: Some(self.channel),
@@ -114,7 +114,7 @@ impl Session {
             }
             Performative::Disposition(disposition) => self.on_disposition(context, disposition),
             Performative::Detach(detach) => self.on_detach(context, &detach),
-            // The connection keeps these to itself.
+            // The connection handles these itself.
             Performative::Open(_)
             | Performative::Begin(_)
             | Performative::End(_)
@@ -135,10 +135,10 @@ impl Session {
     }
 
     fn on_flow(&mut self, context: &mut Context, flow: &Flow) {
-        // Before it saw our begin a client does not know from which id to count: from our first.
+        // Before a client has seen our begin it does not know our first id, so it counts from that.
         let acknowledged = flow.next_incoming_id.unwrap_or(1);
         let window = acknowledged.wrapping_add(flow.incoming_window).wrapping_sub(self.next_outgoing_id);
-        // What is in flight may exceed a window that was made smaller.
+        // Transfers in flight may exceed a window that was reduced.
         self.window = if window > INCOMING_WINDOW { 0 } else { window };
         let link = flow.handle.and_then(|handle| self.links.get_mut(&handle));
         match link {
@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    /// Detaches on our side; the client's answer finds no link, and is not answered.
+    /// Detaches the link; the client's own detach then finds no link, and gets no response.
     fn detach(&mut self, context: &mut Context, handle: u32, error: AmqpError) {
         if self.remove_link(context, handle).is_some() {
             let detach = Detach { handle, closed: true, error: Some(error) };
@@ -175,7 +175,7 @@ impl Session {
         let mut link = self.links.remove(&handle)?;
         self.last_used.forget(handle);
         self.unsettled.retain(|_, unsettled| unsettled.handle != handle);
-        // A delivery of which the client has a part goes on only with its link.
+        // A partly sent delivery must not continue after its link is detached.
         self.outgoing.retain(|outgoing| outgoing.handle != handle);
         let key = LinkKey { channel: self.channel, handle };
         match &mut link {
@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// Hands this link what there is for it.
+    /// Serves this link.
     pub(super) fn serve(&mut self, context: &mut Context, handle: u32) {
         self.send_outgoing(context);
         match self.links.get(&handle) {
@@ -255,7 +255,7 @@ impl Session {
         self.links.len()
     }
 
-    /// Says where the session, and one link of it, stand.
+    /// Sends the state of the session, and of one link.
     fn send_flow(&self, context: &mut Context, handle: Option<u32>) {
         let mut flow = Flow {
             next_incoming_id: Some(self.next_incoming_id),
@@ -281,7 +281,7 @@ impl Session {
 }
 
 impl Link {
-    /// The entity that it sends to or receives from.
+    /// Returns the entity that it sends to or receives from.
     fn entity(&self) -> Option<&str> {
         match self {
             Self::Incoming(incoming) => incoming.entity(),

@@ -1,4 +1,4 @@
-//! Transfers on their way to the client, limited by its window and its maximum frame size.
+//! Transfers to the client, limited by its window and its maximum frame size.
 
 use bytes::{BufMut as _, Bytes};
 use uuid::Uuid;
@@ -8,10 +8,10 @@ use crate::amqp::frame::{FrameKind, put_frame};
 use crate::amqp::performative::{Performative, Transfer};
 use crate::server::context::Context;
 
-/// The most that a transfer's frame has beside the payload.
+/// Maximum size of a transfer's frame without the payload.
 const TRANSFER_OVERHEAD: usize = 64;
 
-/// A delivery on its way, perhaps in several frames.
+/// A delivery that is being sent, perhaps in several frames.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) handle: u32,
@@ -23,12 +23,12 @@ pub(super) struct Outgoing {
 }
 
 impl Session {
-    /// Whether a delivery that is begun now would go out.
+    /// Returns true if a new delivery would be sent now.
     pub(super) fn has_room(&self, context: &mut Context) -> bool {
         self.window > 0 && self.outgoing.is_empty() && !context.has_enough_to_send()
     }
 
-    /// Begins a delivery. With a token the client has to settle it.
+    /// Starts a delivery. With a token, the client has to settle it.
     pub(super) fn deliver(
         &mut self,
         context: &mut Context,

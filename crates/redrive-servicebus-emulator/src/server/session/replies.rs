@@ -1,4 +1,4 @@
-//! A link on which a client receives the answers to its requests.
+//! A link on which a client receives the responses to its requests.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use crate::amqp::performative::Flow;
 use crate::server::address::Address;
 use crate::server::context::Context;
 
-/// Of this many answers that a client does not take, the oldest is dropped: its request has timed out long ago.
+/// Maximum number of responses that wait for a client. The oldest is dropped: its request has timed out long ago.
 const MAX_WAITING: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Replies {
     pub(super) name: String,
     pub(super) node: Address,
-    /// The address to which the client says that answers be sent.
+    /// The client's address for responses.
     pub(super) target: Option<String>,
     pub(super) delivery_count: u32,
     pub(super) credit: u32,
-    /// When each may be sent, and what it is.
+    /// Each response with the time when it may be sent.
     waiting: VecDeque<(Instant, Bytes)>,
 }
 
@@ -39,7 +39,7 @@ impl Replies {
         }
     }
 
-    /// Keeps an answer until it can be sent; answers how many bytes were dropped for it.
+    /// Queues a response. Returns the number of bytes that were dropped for it.
     pub(super) fn push(&mut self, due: Instant, answer: Bytes) -> usize {
         self.waiting.push_back((due, answer));
         let dropped = if self.waiting.len() > MAX_WAITING { self.waiting.pop_front() } else { None };
@@ -50,7 +50,7 @@ impl Replies {
         context.let_go(self.waiting.iter().map(|(_, answer)| answer.len()).sum());
     }
 
-    /// When the next answer that waits for its time is to be sent.
+    /// Returns when the next delayed response is to be sent.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if self.credit == 0 { None } else { self.waiting.iter().map(|(due, _)| *due).min() }
     }
@@ -61,11 +61,11 @@ impl Replies {
     }
 }
 
-/// The credit that a flow leaves, where the client may not have seen the last deliveries yet.
+/// Returns the credit after a flow, if the client may not have seen the last deliveries yet.
 pub(super) fn credit(flow: &Flow, delivery_count: u32) -> u32 {
     let seen = flow.delivery_count.unwrap_or(0);
     let credit = seen.wrapping_add(flow.link_credit.unwrap_or(0)).wrapping_sub(delivery_count);
-    // Less than nothing: the client took credit back while deliveries were on their way.
+    // Negative: the client reduced its credit while deliveries were under way.
     if credit > i32::MAX as u32 { 0 } else { credit }
 }
 
@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// The link on which the answer to a request to this node goes: by the address that the request gives, by its name,
-    /// or the only one there is. The Python SDK gives none.
+    /// Returns the link for the response to a request to this node: by the request's reply address, by the link's name, or the only
+    /// link there is. The Python SDK gives no address.
     pub(super) fn reply_link(
         &mut self,
         node: &Address,

@@ -1,4 +1,4 @@
-//! The emulator ends like a killed process, while a client sends messages.
+//! The emulator ends like a killed process while a client sends messages.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ async fn emulator(state: &Path) -> Emulator {
     builder.start().await.expect("an emulator")
 }
 
-/// Everything that a client says to send this many messages, without waiting for an answer.
+/// Returns all bytes of a client that sends this many messages without waiting for a response.
 fn everything() -> BytesMut {
     let mut bytes = BytesMut::from(&AMQP_HEADER[..]);
     let mut say = |performative: &Performative, payload: &[u8]| {
@@ -48,7 +48,7 @@ fn everything() -> BytesMut {
     bytes
 }
 
-/// The ids that are accepted, read until there are `enough`, or the connection ends.
+/// Reads the accepted ids until there are `enough`, or the connection ends.
 async fn accepted(stream: &mut TcpStream, input: &mut BytesMut, enough: usize) -> BTreeSet<u32> {
     let mut accepted = BTreeSet::new();
     loop {
@@ -120,7 +120,7 @@ async fn without_a_state_file_a_restart_is_empty() {
 
 #[tokio::test]
 async fn who_comes_in_the_last_moment_hears_of_the_end_too() {
-    // Whether it is let in before the emulator hears that it is to end, or after, is a matter of luck.
+    // It is a race whether the client is accepted before or after the emulator learns that it must end.
     for _ in 0..20 {
         let emulator = Emulator::builder().queue("orders", Settings::default()).start().await.unwrap();
         let mut stream = TcpStream::connect(emulator.address()).await.unwrap();

@@ -28,7 +28,7 @@ use crate::faults::Faults;
 const SOURCE: u64 = 0x28;
 const TARGET: u64 = 0x29;
 
-/// What is said, and a transfer's payload.
+/// A frame's performative, and a transfer's payload.
 type Said = (Performative, Bytes);
 
 struct Client {
@@ -89,7 +89,7 @@ impl Client {
         self.hear()
     }
 
-    /// What the server says by now.
+    /// Returns what the server has sent since the last call.
     fn hear(&mut self) -> Vec<Said> {
         self.connection.read_mail(self.mailbox.take());
         let mut output = self.connection.take_output();
@@ -149,7 +149,7 @@ impl Client {
         }))
     }
 
-    /// Sends a message in one frame; its outcome.
+    /// Sends a message in one frame; returns its outcome.
     fn send(&mut self, handle: u32, message: &Message, state: Option<DeliveryState>) -> DeliveryState {
         let said = self.transfer(handle, &message.to_bytes(), state);
         outcome_of(&said)
@@ -173,7 +173,7 @@ impl Client {
         self.say(&Performative::Disposition(disposition))
     }
 
-    /// Asks `$management` on links that are attached for it; status, condition and body of the answer.
+    /// Sends a request to `$management` on new links; returns status, condition and body of the response.
     fn ask(&mut self, handles: (u32, u32), operation: &str, body: Map) -> (i64, Option<String>, Map) {
         let mut request = Message::with_value(&Value::Map(body));
         request.properties.message_id = Value::Ulong(7);

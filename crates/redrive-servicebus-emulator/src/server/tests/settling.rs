@@ -1,7 +1,7 @@
 use super::*;
 use crate::faults::{Effect, Fault, Step};
 
-/// A client that holds this many messages: deliveries 1 and up, on handle 1.
+/// Creates a client that holds this many messages: deliveries 1 and up, on handle 1.
 fn holding(shared: &Arc<SharedState>, count: u32) -> Client {
     let mut client = Client::connect(shared);
     client.attach_sender(0, "orders");
