@@ -8,11 +8,11 @@ use crate::version::Version;
 /// The headers that a quorum queue changes with each delivery of one message.
 pub(crate) const HEADERS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 
-/// Number of deliveries of this copy, with this one.
+/// Returns the number of deliveries of this copy, including this one.
 ///
-/// A quorum queue counts returns in `x-delivery-count` (absent is zero). From 4.3 on `x-acquired-count` counts all deliveries, with
-/// returns that are nobody's fault. Before the first return a client, or another queue, may have written both: they count only when
-/// the broker marks the delivery as redelivered.
+/// A quorum queue counts returns in `x-delivery-count` (absent means zero). From 4.3 on, `x-acquired-count` counts all deliveries,
+/// including returns that are nobody's fault. Before the first return a client, or another queue, may have written both headers:
+/// they count only if the broker marks the delivery as redelivered.
 pub(crate) fn count(
     headers: &Headers,
     redelivered: bool,
@@ -27,21 +27,21 @@ pub(crate) fn count(
     }
     let returns = number(headers, "x-delivery-count").unwrap_or(0);
     let returns = match number(headers, "x-acquired-count") {
-        // Never fewer than the returns that count: otherwise the broker did not write it.
+        // Never less than the counted returns: a smaller number was not written by the broker.
         Some(acquired) if version.is_some_and(|version| version >= Version::V4_3) => returns.min(acquired),
         _ => returns,
     };
     returns.saturating_add(1)
 }
 
-/// True when a redelivered message has no count: the queue is not a quorum queue. A dead-lettered message says nothing: 4.3 marks its
-/// first delivery as redelivered.
+/// Returns true if a redelivered message has no count: the queue is not a quorum queue. A dead-lettered message proves nothing: 4.3
+/// marks its first delivery as redelivered.
 pub(crate) fn is_missing(headers: &Headers, redelivered: bool) -> bool {
     const TELLING: [&str; 3] = ["x-delivery-count", "x-acquired-count", "x-death"];
     redelivered && !TELLING.iter().any(|name| headers.contains(name))
 }
 
-/// Any integer type; `None` for what is absent or no count.
+/// Reads an integer of any type; `None` if it is absent or no count.
 fn number(headers: &Headers, name: &str) -> Option<u32> {
     let number = headers.get(name).and_then(Value::to_integer)?;
     (number >= 0).then(|| u32::try_from(number).unwrap_or(u32::MAX))

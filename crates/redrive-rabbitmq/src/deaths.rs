@@ -1,4 +1,4 @@
-//! What RabbitMQ writes on a message that it dead-letters, read tolerantly.
+//! Reads tolerantly what RabbitMQ writes on a message that it dead-letters.
 
 use std::time::SystemTime;
 
@@ -9,8 +9,8 @@ use redrive_core::{
 const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
 
 /// The `x-death` header and its companions (<https://www.rabbitmq.com/docs/dlx#effects>): an argument of a handler, or
-/// [`read`](Self::read) from the headers of any message. It is evidence for people. redrive decides nothing by it, unless
-/// [`attempts_from_deaths`](crate::Options::attempts_from_deaths) asks for it: RabbitMQ 4 restarts the count whenever a client
+/// [`read`](Self::read) from the headers of any message. It informs people: redrive decides nothing by it, unless
+/// [`attempts_from_deaths`](crate::Options::attempts_from_deaths) is set, because RabbitMQ 4 restarts the count whenever a client
 /// republishes.
 ///
 /// ```
@@ -26,9 +26,9 @@ const LAST_SECOND_OF_9999: u64 = 253_402_300_799;
 pub struct DeathHistory {
     /// The deaths, most recent first; one entry per queue and reason.
     pub deaths: Vec<Death>,
-    /// `x-delivery-count`: how often a quorum queue saw it fail; absent is 0.
+    /// `x-delivery-count`: number of failures that a quorum queue counted; 0 if absent.
     pub delivery_count: u64,
-    /// `x-acquired-count`: how often a quorum queue handed it out before (RabbitMQ 4.3 and newer); absent is 0.
+    /// `x-acquired-count`: number of earlier deliveries from a quorum queue (RabbitMQ 4.3 and newer); 0 if absent.
     pub acquired_count: u64,
     /// `x-first-death-queue`.
     pub first_queue: Option<String>,
@@ -50,7 +50,7 @@ pub struct DeathHistory {
 pub struct Death {
     /// The queue that it died in.
     pub queue: String,
-    /// Why: `rejected`, `expired`, `maxlen` or `delivery_limit`.
+    /// The reason: `rejected`, `expired`, `maxlen` or `delivery_limit`.
     pub reason: String,
     /// How often it died there for that reason.
     pub count: u64,
@@ -58,14 +58,14 @@ pub struct Death {
     pub exchange: String,
     /// The routing keys that it had been published with.
     pub routing_keys: Vec<String>,
-    /// When it died there first.
+    /// The time of the first such death.
     pub time: Option<SystemTime>,
-    /// The `expiration` that it had, in milliseconds; RabbitMQ takes it off when it dead-letters the message.
+    /// The `expiration` that it had, in milliseconds; RabbitMQ removes it when it dead-letters the message.
     pub original_expiration: Option<String>,
 }
 
 impl DeathHistory {
-    /// Reads what is there: any order of fields, integers of every type, absent is nothing.
+    /// Reads the headers. Accepts any order of fields and integers of every type; absent headers leave the defaults.
     #[must_use]
     pub fn read(headers: &Headers) -> Self {
         let count = |name| headers.get(name).map_or(0, read_count);
@@ -84,13 +84,13 @@ impl DeathHistory {
         }
     }
 
-    /// True when the broker never dead-lettered the message, as far as it says.
+    /// Returns true if nothing shows that the broker dead-lettered the message.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.deaths.is_empty()
     }
 
-    /// How often the message died in this queue, for any reason.
+    /// Returns how often the message died in this queue, for any reason.
     #[must_use]
     pub fn count_in(&self, queue: &str) -> u64 {
         self.deaths
@@ -114,7 +114,7 @@ fn read_death(entry: &Headers) -> Death {
     }
 }
 
-/// RabbitMQ writes a timestamp. Programs that carry a message over by way of JSON make text of it.
+/// Reads a time. RabbitMQ writes a timestamp; programs that pass a message through JSON make it a text.
 fn read_time(value: &Value) -> Option<SystemTime> {
     match value {
         Value::Timestamp(time) => time.to_system_time(),
@@ -135,19 +135,19 @@ impl<S> FromDelivery<S> for DeathHistory {
     }
 }
 
-/// An entry of a shelf, with what the broker wrote on the message if it dead-lettered it itself.
+/// Creates an entry of a shelf, with the broker's data if the broker dead-lettered the message itself.
 pub(crate) fn shelved(handle: EntryHandle, message: Message) -> Shelved {
     let mut shelved = Shelved::new(handle, message);
     if let Some(death) = DeathHistory::read(shelved.message.headers()).deaths.into_iter().next() {
-        // Of several deaths of one kind the broker tells the time of the first.
+        // Of several deaths with one reason, the broker reports the time of the first.
         shelved.shelved_at = death.time.filter(|_| death.count == 1);
         shelved.broker_reason = Some(death.reason);
     }
     shelved
 }
 
-/// The message with its deaths in `queue` written on it as failed attempts, in redrive's own headers, which its copies keep.
-/// Unchanged where redrive wrote on it before, or where no consumer of `queue` rejected it.
+/// Writes the deaths in `queue` on the message as failed attempts, in redrive's own headers, which its copies keep. Does nothing if
+/// redrive wrote on it before, or if no consumer of `queue` rejected it.
 pub(crate) fn as_attempts(mut message: Message, queue: &str) -> Message {
     if message.headers().iter().any(|(name, _)| name.starts_with(header_names::PREFIX)) {
         return message;
@@ -192,7 +192,7 @@ impl Death {
     }
 }
 
-/// `None` before 1970 and after 9999, which has no text: anybody can write an `x-death`.
+/// Returns `None` before 1970 and after 9999, which RFC 3339 cannot represent: anybody can write an `x-death`.
 fn rfc3339(time: SystemTime) -> Option<String> {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
     (seconds <= LAST_SECOND_OF_9999).then(|| humantime::format_rfc3339_millis(time).to_string())

@@ -1,4 +1,4 @@
-//! What is known of the broker and its queue, what the transport serves, and the signals that tell of changes.
+//! The facts of the broker and its queue, the needs that the transport serves, and signals of changes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::topology::{Plan, QueueType, Topology};
 use crate::version::Version;
 
-/// Deliveries of one message from a quorum queue that has no limit of its own, from 4.0 on.
+/// Default delivery limit of a quorum queue from 4.0 on.
 const DEFAULT_DELIVERIES_FROM_4_0: u32 = 21;
 
 /// Computes the [`Facts`], and sends them to the consumer when they change.
@@ -30,7 +30,7 @@ pub(crate) struct TransportFacts {
     listener: Mutex<Option<Listener>>,
 }
 
-/// What the last connection and the management API said of the broker.
+/// What the last connection and the management API told about the broker.
 #[derive(Clone, Copy, Debug, Default)]
 struct BrokerFacts {
     version: Option<Version>,
@@ -38,7 +38,7 @@ struct BrokerFacts {
     management: ManagementFacts,
 }
 
-/// What the management API says of the work queue; nothing if it was not asked.
+/// What the management API tells about the work queue; empty if it was not asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ManagementFacts {
     pub(crate) delivery_limit: Option<u32>,
@@ -50,18 +50,18 @@ pub(crate) struct ManagementFacts {
 pub(crate) struct ActiveNeeds {
     strategy: Arc<dyn DelayStrategy>,
     prefetch: u16,
-    /// False before the transport is opened: which waits will be asked for is not known yet.
+    /// False before the transport is opened: the waits of the retries are not known yet.
     known: bool,
 }
 
-/// The consumer's signals, and the facts that were sent last.
+/// The consumer's signals, and the last facts that were sent.
 struct Listener {
     signals: Signals,
     facts: Facts,
 }
 
 impl ActiveNeeds {
-    /// How messages wait.
+    /// Returns how messages wait.
     pub(crate) fn strategy(&self) -> Arc<dyn DelayStrategy> {
         Arc::clone(&self.strategy)
     }
@@ -74,12 +74,12 @@ impl TransportFacts {
         Self { options, plan, broker: Mutex::default(), active, listener: Mutex::default() }
     }
 
-    /// What is known now.
+    /// Returns the current facts.
     pub(crate) fn facts(&self) -> Facts {
         self.facts_for(&self.active())
     }
 
-    /// What is known now, for a transport that serves these needs.
+    /// Returns the current facts for a transport that serves these needs.
     pub(crate) fn facts_for(&self, active: &ActiveNeeds) -> Facts {
         let broker = *self.broker();
         let quorum = self.options.queue_type == QueueType::Quorum;
@@ -87,7 +87,7 @@ impl TransportFacts {
         facts.delays.longest = Some(LONGEST);
         facts.delays.hop_durations = active.known.then(|| active.strategy.hops());
         facts.counting.deliveries = quorum;
-        // An unknown version counts as old: a copy in place of a return is right on every version.
+        // An unknown version counts as old: a copy instead of a return is right on every version.
         facts.counting.releases = quorum && broker.version.is_none_or(|version| version < Version::V4_3);
         facts.limits.deliveries = self.most_deliveries(&broker).filter(|_| quorum);
         facts.limits.in_flight = self.grows_to(active.prefetch).map(u32::from);
@@ -97,8 +97,8 @@ impl TransportFacts {
             DeadLetters::Broker => NativeDeadLetter::Preferred,
             _ => NativeDeadLetter::LastResort,
         };
-        // A classic delay queue does not wait until an expired message is on the disk of its target queue. Queues that somebody
-        // else declares may be classic unless the options say what they are.
+        // A classic delay queue does not wait until an expired message is on the disk of its target queue. Queues that somebody else
+        // declares may be classic, unless the options name their type.
         facts.delays.survive_crashes = match self.options.retry_queue_type {
             Some(queue_type) => queue_type == QueueType::Quorum,
             None => {
@@ -112,7 +112,7 @@ impl TransportFacts {
         facts
     }
 
-    /// How many deliveries of one message a quorum work queue makes, as far as that is known.
+    /// Returns the maximum number of deliveries of one message from a quorum work queue, if known.
     fn most_deliveries(&self, broker: &BrokerFacts) -> Option<u32> {
         let found = broker.management.delivery_limit;
         let limit = match self.options.delivery_limit {
@@ -127,44 +127,44 @@ impl TransportFacts {
         limit.map(|limit| limit.saturating_add(1)).or(default)
     }
 
-    /// The most deliveries in flight, if that may be more than the prefetch.
+    /// Returns the maximum number of deliveries in flight, if that may exceed the prefetch.
     pub(crate) fn grows_to(&self, prefetch: u16) -> Option<u16> {
         // A single active consumer that subscribes again is no longer the active one.
         let single_active = self.options.arguments.contains_key("x-single-active-consumer");
-        // A prefetch of 1 is meant as it is.
+        // A prefetch of 1 must stay 1.
         let may_grow = prefetch > 1 && !single_active;
         self.options.prefetch_up_to.filter(|&most| may_grow && most > prefetch)
     }
 
-    /// These needs, to be [activated](Self::activate).
+    /// Prepares these needs, to be [activated](Self::activate).
     pub(crate) fn prepared(&self, needs: &Needs) -> ActiveNeeds {
         let strategy = self.options.delay.strategy(&self.plan, needs, &self.options.more_waits);
-        // Zero would mean no limit to RabbitMQ.
+        // RabbitMQ takes zero for no limit.
         let prefetch = u16::try_from(needs.prefetch.max(1)).unwrap_or(u16::MAX);
         ActiveNeeds { strategy, prefetch, known: true }
     }
 
-    /// Serves these needs from now on; answers those before.
+    /// Serves these needs from now on. Returns the previous ones.
     pub(crate) fn activate(&self, needs: ActiveNeeds) -> ActiveNeeds {
         std::mem::replace(&mut *self.active.write().unwrap_or_else(PoisonError::into_inner), needs)
     }
 
-    /// True once it is known which waits will be asked for.
+    /// Returns true once the waits of the retries are known.
     pub(crate) fn knows_needs(&self) -> bool {
         self.active().known
     }
 
-    /// How messages wait.
+    /// Returns how messages wait.
     pub(crate) fn strategy(&self) -> Arc<dyn DelayStrategy> {
         self.active().strategy
     }
 
-    /// The consumer's prefetch.
+    /// Returns the consumer's prefetch.
     pub(crate) fn prefetch(&self) -> u16 {
         self.active().prefetch
     }
 
-    /// Takes in what a connection says of the broker: after a restart it may be another version.
+    /// Records what a connection tells about the broker: after a restart it may be another version.
     pub(crate) fn note_connection(&self, connection: &Connection) {
         {
             let mut broker = self.broker();
@@ -180,7 +180,7 @@ impl TransportFacts {
         self.send_changes();
     }
 
-    /// Sends signals there from now on. Answers the facts of now: later changes are signals.
+    /// Sends signals to this listener from now on. Returns the current facts: later changes are signals.
     pub(crate) fn listen(&self, signals: Signals) -> Facts {
         let mut listener = self.listener();
         let facts = self.facts();
@@ -188,7 +188,7 @@ impl TransportFacts {
         facts
     }
 
-    /// Sends no more signals.
+    /// Stops sending signals.
     pub(crate) fn stop_listening(&self) {
         *self.listener() = None;
     }
@@ -197,7 +197,7 @@ impl TransportFacts {
         self.send(Signal::Interrupted { unreceived });
     }
 
-    /// Signals whether deliveries can be taken.
+    /// Signals whether deliveries can be received.
     pub(crate) fn send_connection(&self, connection: Result<(), TransportError>) {
         self.send(match connection {
             Ok(()) => Signal::Connected,
@@ -210,7 +210,7 @@ impl TransportFacts {
     }
 
     fn send_changes(&self) {
-        // Locked until the signal is sent: of two changes the later one is sent last.
+        // Locked until the signal is sent, so that the last change is sent last.
         let mut listener = self.listener();
         let Some(listener) = &mut *listener else { return };
         let facts = self.facts();
@@ -246,7 +246,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The time after which the broker takes an unsettled delivery back, as far as it is known.
+/// Returns the time after which the broker takes an unsettled delivery back, if known.
 fn hold_limit(options: &Options, version: Option<Version>, found: Option<Duration>) -> Option<Duration> {
     const DEFAULT: Duration = Duration::from_secs(30 * 60);
     // From 4.3 on classic queues have no such time.

@@ -1,4 +1,4 @@
-//! The connections as one transport uses them: its own, or shared with others.
+//! The connections of one transport: its own, or shared ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use super::open::Connection;
 use crate::error;
 use crate::publish::PublishPool;
 
-/// Whose connections a transport uses.
+/// Owner of a transport's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    /// They end with it.
+    /// They end with the transport.
     Own,
     Shared,
 }
 
-/// The connections of one transport, until that is closed: afterwards it uses none, also where others still do.
+/// The connections of one transport until it is closed. Afterwards it uses none, even if other transports still do.
 #[derive(Debug)]
 pub(crate) struct ConnectionAccess {
     connections: Connections,
@@ -32,14 +32,14 @@ impl ConnectionAccess {
         Self { connections, ownership, closed: AtomicBool::new(false) }
     }
 
-    /// The connection that deliveries come on, made now if there is none.
+    /// Returns the connection for deliveries; connects if there is none.
     pub(crate) async fn consuming(&self) -> Result<Arc<Connection>, TransportError> {
         self.check_open()?;
         self.connections.consuming().connection().await
     }
 
-    /// The connection for requests that the broker may answer by closing the channel or the connection: the consuming one, if no
-    /// other transport shares it, or if the queues live only as long as the connection that declares them (`transient`).
+    /// Returns the connection for requests that the broker may answer by closing the channel or the connection. This is the consuming
+    /// connection if no other transport shares it, or if the queues are deleted with the connection that declares them (`transient`).
     pub(crate) async fn control(&self, transient: bool) -> Result<Arc<Connection>, TransportError> {
         if self.ownership == Ownership::Own || transient {
             return self.consuming().await;
@@ -48,7 +48,7 @@ impl ConnectionAccess {
         self.connections.control().connection().await
     }
 
-    /// What publishes messages.
+    /// Returns the pool that publishes messages.
     pub(crate) fn publishing(&self) -> Result<&PublishPool, TransportError> {
         self.check_open()?;
         Ok(self.connections.publishing())
@@ -59,19 +59,19 @@ impl ConnectionAccess {
         self.connections.publishing().connection().recoveries()
     }
 
-    /// The first address.
+    /// Returns the first address.
     #[cfg(feature = "management")]
     pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
         self.connections.consuming().uri()
     }
 
-    /// The user that the connections have at the broker.
+    /// Returns the user of the connections.
     #[cfg(feature = "management")]
     pub(crate) fn user(&self) -> String {
         self.connections.consuming().user().to_string()
     }
 
-    /// Uses no connection from now on, and closes its own. Answers whether others go on using the connections.
+    /// Stops using the connections, and closes its own. Returns whose they are.
     pub(crate) async fn close(&self) -> Ownership {
         self.closed.store(true, Ordering::Release);
         if self.ownership == Ownership::Own {

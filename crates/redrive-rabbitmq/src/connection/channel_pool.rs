@@ -1,4 +1,4 @@
-//! The channels that messages are published on: opened when one is needed, kept for the next batch.
+//! The channels that publish messages: opened on demand, kept for the next batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ pub(crate) struct PooledChannel {
     opened: Instant,
 }
 
-/// Which channels are no longer used after a refusal. After a quorum queue has refused a message, RabbitMQ 3.10 goes on refusing
-/// on the same channel, also when the limit is gone.
+/// When channels are replaced after a refusal. After a quorum queue has refused a message, RabbitMQ 3.10 keeps refusing on the same
+/// channel, even after the queue has room again.
 #[derive(Debug, Default)]
 struct Renewal {
     /// Channels opened before this are stale.
@@ -42,7 +42,7 @@ struct Renewal {
 }
 
 impl Renewal {
-    /// A queue that refuses thousands of messages costs one new channel a second.
+    /// Limits the cost of a queue that refuses thousands of messages to one new channel a second.
     const NOT_SOONER: Duration = Duration::from_secs(1);
 
     fn note_refusal(&mut self, opened: Instant, now: Instant) {
@@ -72,12 +72,12 @@ impl ChannelPool {
         &self.connection
     }
 
-    /// The right to use one channel. An error means that they are closed for good.
+    /// Waits for the right to use one channel. An error means that the pool is closed for good.
     pub(crate) async fn permit(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.permits.acquire().await
     }
 
-    /// A channel to publish on, and its connection. Tries to connect as long as `is_wanted`.
+    /// Returns a channel to publish on, and its connection. Retries connecting while `is_wanted` returns true.
     pub(crate) async fn ready(
         &self,
         is_wanted: impl Fn() -> bool,
@@ -98,7 +98,7 @@ impl ChannelPool {
         }
     }
 
-    /// A message was refused on this channel: a later attempt gets a new one.
+    /// Puts back a channel on which a message was refused: a later batch gets a new channel.
     pub(crate) fn put_back_refused(&self, channel: PooledChannel) {
         self.renewal().note_refusal(channel.opened, Instant::now());
         self.put_back(channel);
@@ -106,12 +106,12 @@ impl ChannelPool {
 
     pub(crate) async fn close(&self) {
         self.permits.close();
-        // Held: the client library logs an error for each channel that is dropped while its connection closes.
+        // Kept: the client library logs an error for each channel that is dropped while its connection closes.
         let _idle = std::mem::take(&mut *self.idle());
         self.connection.close().await;
     }
 
-    /// The connection; tries again as long as `is_wanted`. A batch that nobody waits for would outlive the transport.
+    /// Returns the connection. Retries while `is_wanted` returns true: a batch that nobody waits for must not outlive the transport.
     async fn connected(&self, is_wanted: impl Fn() -> bool) -> Result<Arc<Connection>, TransportError> {
         let _one_at_a_time = self.connecting.lock().await;
         let mut backoff = Backoff::up_to(LONGEST_BACKOFF);
@@ -157,7 +157,7 @@ impl ChannelPool {
     }
 }
 
-/// The error for a message that was not sent because the broker accepts none.
+/// Returns the error for a message that was not sent because the broker accepts none.
 pub(crate) fn blocked_by_the_broker() -> TransportError {
     let message = "RabbitMQ accepts no messages: its memory or disk is full";
     TransportError::new(TransportErrorKind::NotStored, message)

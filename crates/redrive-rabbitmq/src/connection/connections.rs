@@ -1,4 +1,4 @@
-//! The connections of a transport, or of many.
+//! The connections of one transport, or of several.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::options::ConnectionOptions;
 use super::reconnecting::{ReconnectingConnection, Role};
 use crate::publish::PublishPool;
 
-/// One consuming and one publishing connection, for many transports in one process; and, when it is needed, a control connection
-/// on which queues are declared and looked up.
+/// A consuming and a publishing connection for several transports in one process, and, on demand, a control connection that
+/// declares and checks queues.
 ///
 /// ```no_run
 /// # use redrive_rabbitmq::{Connections, RabbitMq};
@@ -25,10 +25,10 @@ use crate::publish::PublishPool;
 /// # Ok(()) }
 /// ```
 ///
-/// Each connection costs a thread, and 8 MiB when it is busy. Clones are the same connections. They are closed by
-/// [`close`](Self::close), or when this and all transports on them are gone. When one is lost it is made again, for all.
+/// Each connection costs a thread, and 8 MiB when it is busy. Clones share the same connections. They are closed by
+/// [`close`](Self::close), or when all clones and all transports on them are dropped. A lost connection is made again, for all.
 ///
-/// What several share can also fail for several:
+/// A failure of a shared connection affects all of its transports:
 /// [when to share](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq.md#many-consumers-in-one-process).
 #[derive(Clone)]
 pub struct Connections {
@@ -37,30 +37,30 @@ pub struct Connections {
 
 struct Inner {
     consuming: ReconnectingConnection,
-    /// Shared, as what all transports publish to one target goes together.
+    /// Shared, so that all transports' messages for one target are batched together.
     publishing: PublishPool,
-    /// For requests that the broker may answer by closing the channel or the connection: does a queue exist, can it be declared.
-    /// Made when it is needed.
+    /// For requests that the broker may answer by closing the channel or the connection: whether a queue exists, or can be declared.
+    /// Made on demand.
     control: ReconnectingConnection,
     options: ConnectionOptions,
 }
 
 impl Connections {
-    /// Connects to the broker at this URL, with all [`options`](Self::options) as they are.
+    /// Connects to the broker at this URL with default [`options`](Self::options).
     ///
     /// # Errors
     ///
-    /// As [`ConnectionOptions::connect`].
+    /// The same as [`ConnectionOptions::connect`].
     pub async fn connect(url: &str) -> Result<Self, TransportError> {
         Self::options().connect(url).await
     }
 
-    /// Options for connections that several transports share.
+    /// Returns options for connections that several transports share.
     pub fn options() -> ConnectionOptions {
         ConnectionOptions::default()
     }
 
-    /// Closes them for good. Transports that still use them end with an error: close those first.
+    /// Closes the connections for good. Close the transports first: those that still use them end with an error.
     pub async fn close(&self) {
         self.inner.publishing.close().await;
         self.inner.consuming.close().await;
@@ -87,7 +87,7 @@ impl Connections {
         &self.inner.publishing
     }
 
-    /// How they are made.
+    /// Returns the options that they were made with.
     pub(crate) fn options_of(&self) -> &ConnectionOptions {
         &self.inner.options
     }
@@ -98,7 +98,7 @@ impl ConnectionOptions {
     ///
     /// # Errors
     ///
-    /// When the broker does not answer or refuses the credentials, and when a timeout is zero.
+    /// If the broker does not answer or refuses the credentials, or if a timeout is zero.
     pub async fn connect(self, url: &str) -> Result<Connections, TransportError> {
         self.connect_any([url]).await
     }
@@ -107,7 +107,7 @@ impl ConnectionOptions {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect).
+    /// The same as [`connect`](Self::connect).
     pub async fn connect_any<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,

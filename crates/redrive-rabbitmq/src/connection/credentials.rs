@@ -1,4 +1,4 @@
-//! Who provides user and password, or a token: for passwords that rotate and tokens that expire.
+//! Provides user and password, or a token: for passwords that rotate and tokens that expire.
 
 use std::fmt;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redrive_core::BoxError;
 
-/// What the broker is shown: user and password, or a token. Shows itself without the secret.
+/// User and password, or a token, for the broker. `Debug` leaves the secret out.
 #[derive(Clone)]
 pub struct Credentials {
     pub(crate) user: String,
@@ -16,27 +16,27 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and the password.
+    /// Creates credentials from a user and the password.
     #[must_use]
     pub fn password(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), secret: password.into(), valid_for: None }
     }
 
-    /// A token, as the broker's OAuth 2 plugin takes it. Who we are stands in the token.
+    /// Creates credentials from a token for the broker's OAuth 2 plugin. The token names the user.
     #[must_use]
     pub fn token(token: impl Into<String>) -> Self {
         Self::password("", token)
     }
 
-    /// The same, good for this long from now. When three quarters of that are over the provider is asked again, and the
-    /// broker is shown the new secret, without a new connection.
+    /// Sets how long the credentials are valid from now. After three quarters of that time the provider is asked again, and the
+    /// new secret is sent to the broker on the existing connection.
     #[must_use]
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
         self
     }
 
-    /// When to ask again.
+    /// Returns when to ask the provider again.
     pub(crate) fn renewed_after(&self) -> Option<Duration> {
         const NOT_SOONER: Duration = Duration::from_millis(500);
         self.valid_for.map(|time| (time - time / 4).max(NOT_SOONER))
@@ -52,7 +52,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where credentials come from. An async closure is one:
+/// Provides credentials. An async closure is a provider:
 ///
 /// ```no_run
 /// # async fn token_of_the_day() -> Result<String, redrive_core::BoxError> { Ok(String::new()) }
@@ -70,15 +70,14 @@ impl fmt::Debug for Credentials {
 /// ```
 #[async_trait]
 pub trait CredentialsProvider: Send + Sync + 'static {
-    /// The credentials of now. Asked before each connection (there are two, three where they are
-    /// [shared](crate::Connections), and new ones after each interruption), before those given out expire, and when the broker
-    /// refuses access to something. It has the time of [`connect_timeout`](crate::Options::connect_timeout), and is dropped
-    /// after that.
+    /// Returns the current credentials. Called before each connection (there are two, three if they are
+    /// [shared](crate::Connections), and new ones after each interruption), before the current credentials expire, and when the
+    /// broker denies access. Dropped after the time of [`connect_timeout`](crate::Options::connect_timeout).
     ///
     /// # Errors
     ///
-    /// Any. The connection is then not made, and tried again; one that is there goes on, and the provider is asked again
-    /// soon. The error's words go to the log: they must not contain a secret.
+    /// Any. A new connection is then not made, and tried again later; an existing one stays, and the provider is asked again
+    /// soon. The error's text is logged: it must not contain a secret.
     async fn credentials(&self) -> Result<Credentials, BoxError>;
 }
 

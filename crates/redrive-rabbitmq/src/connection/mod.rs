@@ -1,15 +1,15 @@
 //! Connections to RabbitMQ.
 //!
-//! | module | is |
+//! | module | contains |
 //! |---|---|
-//! | [`address`] | where the broker is, and as whom |
-//! | [`credentials`], [`renewal`] | who provides passwords and tokens, and how the broker gets fresh ones |
+//! | [`address`] | the broker's address and the user |
+//! | [`credentials`], [`renewal`] | providers of passwords and tokens, and their renewal |
 //! | [`options`] | how to connect |
-//! | [`timeouts`] | how long an answer of the broker is waited for |
-//! | [`open`] | one connection that is open, or was |
+//! | [`timeouts`] | how long to wait for the broker's answer |
+//! | [`open`] | one connection, from its opening on |
 //! | [`reconnecting`] | the connection of one role, made again when it is lost |
 //! | [`channel_pool`] | channels to publish on |
-//! | [`connections`] | all connections of one transport, or of many |
+//! | [`connections`] | all connections of one transport, or of several |
 //! | [`access`] | those connections as one transport uses them |
 
 mod access;

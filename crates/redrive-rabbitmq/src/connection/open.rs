@@ -1,4 +1,4 @@
-//! One connection that is open, or was.
+//! One connection, from its opening on.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
     opened: AtomicU32,
     /// Number of channel numbers that cannot be used again.
     unusable: AtomicU32,
-    /// Until then the broker processes settlements. It drops those that still wait when their channel closes.
+    /// Until then the broker processes settlements. It drops pending ones when their channel closes.
     settles_until: Mutex<Option<Instant>>,
 }
 
@@ -41,7 +41,7 @@ impl Connection {
         }
     }
 
-    /// A channel has ended whose last settlements reach the queue within this time.
+    /// Records the end of a channel whose last settlements reach the queue within this time.
     pub(crate) fn settles_for(&self, rest: Duration) {
         let mut until = self.settles_until();
         *until = (*until).max(Some(Instant::now() + rest));
@@ -63,12 +63,12 @@ impl Connection {
         self.lapin.status().connected()
     }
 
-    /// True while the broker accepts no messages, because its memory or disk is full.
+    /// Returns true while the broker accepts no messages, because its memory or disk is full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.lapin.status().blocked()
     }
 
-    /// The broker's answer to a request on the connection itself, waited for up to 30 s and while it is open.
+    /// Waits for the broker's answer to a request on the connection itself: up to 30 s, and while the connection is open.
     pub(crate) async fn with_timeout<T>(
         &self,
         request: impl Future<Output = lapin::Result<T>>,
@@ -76,7 +76,7 @@ impl Connection {
         within_limit(poll_while(|| self.is_up(), Duration::ZERO, request)).await
     }
 
-    /// A new channel; closed when it is dropped.
+    /// Opens a channel, which is closed when it is dropped.
     pub(crate) async fn channel(&self) -> Result<Channel, TransportError> {
         for _ in 0..=u16::MAX {
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -106,13 +106,13 @@ impl Connection {
         error::no_number()
     }
 
-    /// True when half of the channel numbers were used: soon a number would come up a second time.
+    /// Returns true if half of the channel numbers were used: soon a number would be used a second time.
     pub(super) fn is_worn(&self) -> bool {
         let numbers = u32::from(self.lapin.configuration().channel_max());
         self.opened.load(Ordering::Relaxed) >= (numbers / 2).max(1)
     }
 
-    /// The negotiated maximum frame size; 0: any size.
+    /// Returns the negotiated maximum frame size; 0: any size.
     pub(crate) fn frame_max(&self) -> u32 {
         self.lapin.configuration().frame_max()
     }

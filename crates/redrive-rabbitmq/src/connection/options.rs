@@ -1,5 +1,4 @@
-//! The options that say how to connect, and how long that and storing a copy may take: of one transport, or of
-//! connections that several share.
+//! How to connect, and how long connecting and storing a copy may take: for one transport, or for connections that several share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +10,8 @@ use redrive_core::{TransportError, TransportErrorKind};
 use super::address::Addresses;
 use super::credentials::CredentialsProvider;
 
-/// How to connect; made by [`Connections::options`](crate::Connections::options) for connections that several transports share. [`Options`](crate::Options) has the same
-/// for a transport with connections of its own.
+/// How to connect; made by [`Connections::options`](crate::Connections::options) for connections that several transports share.
+/// [`Options`](crate::Options) has the same settings for a transport with its own connections.
 #[derive(Clone)]
 #[must_use = "options do nothing until `connect`"]
 pub struct ConnectionOptions {
@@ -42,55 +41,55 @@ impl Default for ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// The name that the broker shows for the connections; what each is for is added.
+    /// Sets the name that the broker shows for the connections; the role of each is added.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// As [`Options::heartbeat`](crate::Options::heartbeat).
+    /// The same as [`Options::heartbeat`](crate::Options::heartbeat).
     pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
         self.heartbeat = heartbeat;
         self
     }
 
-    /// As [`Options::shuffle_addresses`](crate::Options::shuffle_addresses): in an order that is new for each pair of connections.
+    /// The same as [`Options::shuffle_addresses`](crate::Options::shuffle_addresses), with a new order for each pair of connections.
     pub fn shuffle_addresses(mut self) -> Self {
         self.shuffle_addresses = true;
         self
     }
 
-    /// As [`Options::credentials`](crate::Options::credentials).
+    /// The same as [`Options::credentials`](crate::Options::credentials).
     pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
         self.credentials = Some(Arc::new(provider));
         self
     }
 
-    /// As [`Options::connect_timeout`](crate::Options::connect_timeout).
+    /// The same as [`Options::connect_timeout`](crate::Options::connect_timeout).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// As [`Options::confirm_timeout`](crate::Options::confirm_timeout).
+    /// The same as [`Options::confirm_timeout`](crate::Options::confirm_timeout).
     pub fn confirm_timeout(mut self, timeout: Duration) -> Self {
         self.confirm_timeout = timeout;
         self
     }
 
-    /// As [`Options::publish_channels`](crate::Options::publish_channels): of all that share the connections together.
+    /// The same as [`Options::publish_channels`](crate::Options::publish_channels), for all transports on the connections together.
     pub fn publish_channels(mut self, channels: usize) -> Self {
         self.publish_channels = channels.max(1);
         self
     }
 
-    /// As [`Options::ca_certificates`](crate::Options::ca_certificates).
+    /// The same as [`Options::ca_certificates`](crate::Options::ca_certificates).
     pub fn ca_certificates(mut self, pem: impl Into<String>) -> Self {
         self.tls.cert_chain = Some(pem.into());
         self
     }
 
-    /// As [`Options::client_certificate`](crate::Options::client_certificate).
+    /// The same as [`Options::client_certificate`](crate::Options::client_certificate).
     pub fn client_certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls.identity = Some(OwnedIdentity::PKCS8 { pem: certificate.into(), key: key.into() });
         self

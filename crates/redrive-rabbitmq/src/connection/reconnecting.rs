@@ -22,11 +22,11 @@ use super::renewal::keep_fresh;
 use crate::error;
 use crate::frame_sanitizer;
 
-/// How long an orderly close may take. After that the broker is left alone.
+/// Time limit for an orderly close; after that the connection is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a connection is for. Consuming and publishing never share one: when the broker runs out of memory or disk it stops
-/// reading connections that publish, and with them the acknowledgements.
+/// Purpose of a connection. Consuming and publishing never share one: a broker without memory or disk stops reading connections
+/// that publish, and would not read the acknowledgements either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Consuming,
@@ -45,18 +45,18 @@ impl Role {
     }
 }
 
-/// The connection of one role, whichever epoch it is in.
+/// The connection of one role, in its current epoch.
 #[derive(Debug)]
 pub(crate) struct ReconnectingConnection(Reconnecting<Connector>);
 
-/// How a connection of one role is made.
+/// Makes connections of one role.
 struct Connector {
     role: Role,
     addresses: Addresses,
     /// Index of the address that is tried next.
     next: AtomicUsize,
     credentials: Option<Arc<dyn CredentialsProvider>>,
-    /// The user of the last connection, or of the first one that will be made.
+    /// The user of the last connection; before the first one, the user that it will have.
     user: RwLock<Arc<str>>,
     tls: OwnedTLSConfig,
     name: String,
@@ -89,12 +89,12 @@ impl ReconnectingConnection {
         }))
     }
 
-    /// The connection, made now if there is none: one attempt at each address.
+    /// Returns the connection; if there is none, connects with one attempt at each address.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>, TransportError> {
         self.0.connection().await
     }
 
-    /// True while the broker accepts no messages on the connection.
+    /// Returns true while the broker accepts no messages on the connection.
     pub(crate) fn is_blocked(&self) -> bool {
         self.0.last().is_some_and(|connection| connection.is_blocked())
     }
@@ -109,14 +109,14 @@ impl ReconnectingConnection {
         }
     }
 
-    /// The first address.
+    /// Returns the first address.
     #[cfg(feature = "management")]
     pub(crate) fn uri(&self) -> lapin::uri::AMQPUri {
         let addresses = self.0.connector().addresses.as_slice();
         addresses.first().map(|address| address.uri().clone()).unwrap_or_default()
     }
 
-    /// The user that the connection has at the broker.
+    /// Returns the user of the connection.
     pub(crate) fn user(&self) -> Arc<str> {
         Arc::clone(&self.0.connector().user.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -131,7 +131,7 @@ impl Connect for Connector {
     type Connection = Arc<Connection>;
     type Error = TransportError;
 
-    /// Tries each address once. Begins with the one after the address of the last connection.
+    /// Tries each address once, starting after the address of the last connection.
     async fn connect(&self) -> Result<Arc<Connection>, TransportError> {
         let addresses = self.addresses.as_slice();
         let mut refusals = Vec::new();
@@ -198,7 +198,7 @@ impl Connector {
         Ok(connection)
     }
 
-    /// The address with the provider's current credentials, if there is a provider.
+    /// Returns the address with the provider's current credentials, if there is a provider.
     async fn signed(&self, address: &Address) -> Result<(Address, Option<Credentials>), TransportError> {
         let mut address = address.clone();
         let Some(provider) = &self.credentials else { return Ok((address, None)) };
@@ -261,7 +261,7 @@ mod tests {
         assert!(!shown.contains("s3cret") && !shown.contains(key.trim_matches(['[', ']'])), "{shown}");
     }
 
-    /// What becomes of the tasks of this runtime when a connection fails five times.
+    /// Checks that no task of this runtime is left after a connection failed five times.
     async fn leaves_no_task_behind(address: std::net::SocketAddr) {
         let options = ConnectionOptions::default().connect_timeout(Duration::from_millis(200));
         let address = Address::parse(&format!("amqp://{address}"), |_| None).unwrap();
@@ -271,7 +271,7 @@ mod tests {
         for _ in 0..5 {
             assert!(connection.connection().await.is_err());
         }
-        // What ends does so a moment later.
+        // Tasks may end a moment later.
         let ended = async {
             while alive() > before {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -283,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_is_refused_leaves_no_task_behind() {
-        // Taken, so that nobody else comes to listen there; and not listened on.
+        // Bound but not listening, so that no other program can listen there.
         let taken = tokio::net::TcpSocket::new_v4().unwrap();
         taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         leaves_no_task_behind(taken.local_addr().unwrap()).await;

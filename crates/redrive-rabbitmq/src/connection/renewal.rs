@@ -1,4 +1,4 @@
-//! Fresh credentials for a connection that lives longer than those that it was made with.
+//! Renews the credentials of a connection that outlives them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::credentials::{Credentials, CredentialsProvider};
 use super::open::Connection;
 use super::timeouts::LONGEST_BACKOFF;
 
-/// How often the task checks whether the connection still exists when nothing is to be renewed.
+/// Interval in which the task checks that the connection still exists, if nothing is to be renewed.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
-/// After a renewal the provider is not asked again for this long, whatever the broker refuses.
+/// Minimum time between two renewals because of refused access.
 const AFTER_RENEWAL: Duration = Duration::from_millis(250);
 
-/// The answer of the provider, unless it takes longer than this.
+/// Asks the provider, with a timeout.
 async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<Credentials, BoxError> {
     let answer = timeout(within, provider.credentials()).await;
     answer.unwrap_or_else(|_| {
@@ -29,8 +29,8 @@ async fn asked(provider: &dyn CredentialsProvider, within: Duration) -> Result<C
     })
 }
 
-/// Sends the broker new credentials before the current ones expire, until the connection ends; and also when the broker refuses
-/// access: RabbitMQ 3.10 leaves a connection open whose token has expired, and refuses what is sent over it.
+/// Sends the broker new credentials before the current ones expire, until the connection ends. Also when the broker denies access:
+/// RabbitMQ 3.10 leaves a connection with an expired token open, and denies every operation on it.
 pub(crate) async fn keep_fresh(
     connection: Weak<Connection>,
     refused: Arc<Notify>,
@@ -63,15 +63,15 @@ pub(crate) async fn keep_fresh(
                         info!(connection = %name, "RabbitMQ took the renewed credentials");
                         backoff.reset();
                         shown = fresh;
-                        // Another refusal just after is one that no new credentials mend.
+                        // New credentials do not cure a refusal that comes directly after a renewal.
                         sleep(AFTER_RENEWAL).await;
-                        // Said of those before.
+                        // That notification was about the previous credentials.
                         let _ = refused.notified().now_or_never();
                         shown.renewed_after().map(|wait| wait.saturating_sub(AFTER_RENEWAL))
                     }
                     Err(error) => {
                         warn!(connection = %name, %error, "RabbitMQ did not take the renewed credentials");
-                        // Not cut short by refusals, which go on meanwhile.
+                        // Not cut short by refusals, which continue meanwhile.
                         sleep(backoff.next_wait()).await;
                         Some(Duration::ZERO)
                     }

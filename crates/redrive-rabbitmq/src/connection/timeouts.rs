@@ -1,4 +1,4 @@
-//! How long an answer of the broker is waited for.
+//! How long to wait for the broker's answer.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::time::timeout;
 /// How often a waiting caller polls whether the broker can still answer.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// The longest wait between two attempts to connect, to subscribe or to renew credentials.
+/// Maximum wait between two attempts to connect, to subscribe or to renew credentials.
 pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
-/// The broker's answer to a request on a channel, waited for up to 30 s and while the channel is open. The client library drops
-/// some requests without an answer when the connection ends at that moment.
+/// Waits for the broker's answer to a request on a channel: up to 30 s, and while the channel is open. The client library drops some
+/// requests without an answer if the connection ends at that moment.
 pub(crate) async fn with_timeout<T>(
     channel: &Channel,
     request: impl Future<Output = lapin::Result<T>>,
@@ -21,11 +21,11 @@ pub(crate) async fn with_timeout<T>(
     within_limit(while_open(channel, request)).await
 }
 
-/// When the answer is an error that closes the channel, the client library shows the end first. It hands out the answer after it
-/// has written its own reply, which takes a while on a busy machine.
+/// If the answer is an error that closes the channel, the client library reports the end first. It returns the answer after it has
+/// written its own reply, which may take a while on a busy machine.
 const ANSWER_AFTER_END: Duration = Duration::from_secs(2);
 
-/// The broker's answer, waited for while the channel is open, and two seconds longer.
+/// Waits for the broker's answer while the channel is open, and two seconds longer.
 pub(crate) async fn while_open<T>(
     channel: &Channel,
     request: impl Future<Output = lapin::Result<T>>,
@@ -56,8 +56,8 @@ pub(super) async fn poll_while<T>(
     }
 }
 
-/// The output of `coming` within this time, or `None`. Time in which the broker is `blocked` does not count: it answers after
-/// that.
+/// Returns the output of `coming`, or `None` after this time. Time in which the broker is `blocked` does not count: it answers
+/// afterwards.
 pub(crate) async fn within_unblocked<T>(
     limit: Duration,
     blocked: impl Fn() -> bool,
@@ -79,7 +79,7 @@ pub(crate) async fn within_unblocked<T>(
     }
 }
 
-/// The output of `coming`, or `None` once the broker is `blocked`: on a connection that publishes it then answers nothing.
+/// Returns the output of `coming`, or `None` once the broker is `blocked`: it does not answer then on a publishing connection.
 pub(crate) async fn unless_blocked<T>(
     blocked: impl Fn() -> bool,
     coming: impl Future<Output = T>,

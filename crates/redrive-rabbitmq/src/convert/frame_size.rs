@@ -1,10 +1,10 @@
-//! Which properties and headers fit into one frame. Pure.
+//! Checks which properties and headers fit into one frame. Pure.
 
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use redrive_transport::header_size;
 
-/// The most bytes that properties and headers of a message may take; `None`: any number. They must fit into one frame, and the
-/// broker adds to them later without a check.
+/// Returns the maximum size of a message's properties and headers; `None`: any size. They must fit into one frame, and the broker
+/// adds to them later without a check.
 pub(crate) fn max_header_bytes(frame_max: u32) -> Option<usize> {
     const ADDED_LATER: u32 = 16 * 1024;
     match frame_max {
@@ -14,7 +14,7 @@ pub(crate) fn max_header_bytes(frame_max: u32) -> Option<usize> {
     }
 }
 
-/// Refuses headers that fit into no frame: the client library does not check, and the broker would close the connection.
+/// Refuses headers that do not fit into a frame: the client library does not check, and the broker would close the connection.
 pub(crate) fn check_header_size(message: &Message, frame_max: u32) -> Result<(), TransportError> {
     let (size, Some(most)) = (header_size(message), max_header_bytes(frame_max)) else {
         return Ok(());

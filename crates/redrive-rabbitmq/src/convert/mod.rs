@@ -1,4 +1,4 @@
-//! Messages of lapin to messages of redrive and back, without loss.
+//! Converts messages of lapin to messages of redrive and back, without loss.
 
 mod frame_size;
 
@@ -15,16 +15,16 @@ pub(crate) use frame_size::{check_header_size, max_header_bytes};
 
 use crate::frame_sanitizer::left_out_mark;
 
-/// Properties of other brokers that AMQP 0-9-1 does not have travel as these headers.
+/// Headers for properties of other brokers that AMQP 0-9-1 does not have.
 const TO: &str = "redrive-to";
 const SESSION_ID: &str = "redrive-session-id";
 
-/// Says what was left out of the headers of a message that is too large to be read: for people. It is never stored and
+/// Header that names what was left out of the headers of a message that is too large to be read: for people. It is never stored and
 /// never trusted.
 const LEFT_OUT: &str = "redrive-left-out";
 
-/// Headers that RabbitMQ writes itself. Sent back to it on a copy, it would interpret them (`CC`, and `x-death` up to
-/// 3.12), or they would contradict its own.
+/// Headers that RabbitMQ writes itself. On a copy, it would interpret them (`CC`, and `x-death` up to 3.12), or they would
+/// contradict its own.
 const WRITTEN_BY_THE_BROKER: [&str; 7] = [
     "x-death",
     "x-delivery-count",
@@ -39,7 +39,7 @@ const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-dea
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
-/// What was left out of the headers before they were read, in words; `None`: they are whole.
+/// Describes what was left out of the headers before they were read; `None` if they are complete.
 pub(crate) fn left_out(properties: &BasicProperties) -> Option<String> {
     match properties.headers().as_ref()?.inner().get(left_out_mark())? {
         AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
@@ -47,7 +47,7 @@ pub(crate) fn left_out(properties: &BasicProperties) -> Option<String> {
     }
 }
 
-/// A message as it arrived.
+/// Converts a received message.
 pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
     let mut headers = properties.headers().as_ref().map(headers_from).unwrap_or_default();
     if let Some(left_out) = headers.remove(left_out_mark()) {
@@ -73,7 +73,7 @@ pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
     Message::from_parts(Bytes::from(body), headers, mine)
 }
 
-/// A message as it is published: without the broker's own headers, and with a `user_id` that the broker would refuse as
+/// Prepares a message for publishing: removes the broker's own headers, and moves a `user_id` that the broker would refuse into
 /// a header.
 pub(crate) fn for_publishing(mut message: Message, user: &str) -> Message {
     if message.headers().iter().any(|(name, _)| is_written_by_the_broker(name)) {
@@ -95,8 +95,8 @@ pub(crate) fn for_publishing(mut message: Message, user: &str) -> Message {
     message
 }
 
-/// Turns the expiration of a message into a header: in the queue where the message goes it must not expire. A consumer reads
-/// the header as a deadline.
+/// Turns the expiration of a message into a header, so that it does not expire in its target queue. A consumer reads the header as a
+/// deadline.
 pub(crate) fn expiration_as_header(message: &mut Message) {
     if let Some(expiration) = message.properties().expiration {
         message.properties_mut().expiration = None;
@@ -105,7 +105,7 @@ pub(crate) fn expiration_as_header(message: &mut Message) {
     }
 }
 
-/// The properties and headers of a message that went through [`for_publishing`]. Persistent if `persistent` says so;
+/// Converts the properties and headers of a message that went through [`for_publishing`]. Persistent if `persistent` is true;
 /// otherwise as the message says.
 pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicProperties, TransportError> {
     let mine = message.properties();
@@ -146,7 +146,7 @@ pub(crate) fn properties(message: &Message, persistent: bool) -> Result<BasicPro
     Ok(out)
 }
 
-/// A value of a queue argument or header.
+/// Converts a value of a queue argument or header.
 pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
     Ok(match value {
         Value::Null => AMQPValue::Void,
@@ -158,12 +158,12 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
         Value::I32(n) => AMQPValue::LongInt(*n),
         Value::U32(n) => AMQPValue::LongUInt(*n),
         Value::I64(n) => AMQPValue::LongLongInt(*n),
-        // AMQP 0-9-1 as RabbitMQ speaks it has no unsigned 64-bit integer.
+        // RabbitMQ's AMQP 0-9-1 has no unsigned 64-bit integer.
         Value::U64(n) => match i64::try_from(*n) {
             Ok(n) => AMQPValue::LongLongInt(n),
             Err(_) => AMQPValue::LongString(n.to_string().into()),
         },
-        // RabbitMQ ends the connection over one that is not finite.
+        // RabbitMQ closes the connection over a number that is not finite.
         Value::F32(n) if n.is_finite() => AMQPValue::Float(*n),
         Value::F64(n) if n.is_finite() => AMQPValue::Double(*n),
         Value::Decimal { scale, value } => {
@@ -187,13 +187,13 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
     })
 }
 
-/// A text of at most 255 bytes.
+/// Converts a text of at most 255 bytes.
 pub(crate) fn short(text: &str, what: &str) -> Result<ShortString, TransportError> {
     check_short(text, what)?;
     Ok(ShortString::from(text))
 }
 
-/// The check of [`short`], for a text that is needed later.
+/// Checks a text that [`short`] will convert later.
 pub(crate) fn check_short(text: &str, what: &str) -> Result<(), TransportError> {
     if text.len() <= usize::from(u8::MAX) {
         return Ok(());
@@ -203,7 +203,7 @@ pub(crate) fn check_short(text: &str, what: &str) -> Result<(), TransportError> 
 }
 
 fn is_written_by_the_broker(name: &str) -> bool {
-    // Ours are most of them.
+    // Most names are redrive's own.
     if name.starts_with(header_names::PREFIX) {
         return false;
     }
@@ -246,7 +246,7 @@ fn table_from(headers: &Headers) -> Result<FieldTable, TransportError> {
     for (name, value) in headers.iter() {
         entries.push((short(name, "the name of a header")?, value_to(value)?));
     }
-    // They are in order already: made at once the table costs half of what entry by entry does.
+    // The entries are sorted: building the table at once costs half of inserting them one by one.
     Ok(BTreeMap::from_iter(entries).into())
 }
 

@@ -1,4 +1,4 @@
-//! The ladder of delay queues: which waits there are, and which one a wait takes. Pure.
+//! The ladder of delay queues: its waits, and the queue for a given wait. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::topology::{Part, Plan, Route};
 pub(super) struct LadderStrategy {
     plan: Arc<Plan>,
     ladder: Ladder,
-    /// All rungs, shortest first, with their routes: every retry looks one up.
+    /// All rungs, shortest first, with their routes, which every retry uses.
     routes: Vec<(Duration, Route)>,
 }
 
 impl LadderStrategy {
-    /// Where redrive declares, rungs that were not known before can be added.
+    /// Creates the strategy. If redrive declares the queues, rungs can be added later.
     pub(super) fn new(plan: &Arc<Plan>, ladder: Ladder) -> Self {
         let ladder = if plan.topology.declares_own() { ladder.with_spare_rungs() } else { ladder };
         Self::with(plan, ladder)
@@ -59,30 +59,30 @@ impl DelayStrategy for LadderStrategy {
 /// The longest time to live that RabbitMQ accepts: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
 
-/// With more waits than this, waits that are close to each other share a queue.
+/// If there are more waits than this, waits that are close to each other share a queue.
 const MOST_WAITS: usize = 24;
-/// How close: the shared queue is at most this many percent longer.
+/// Maximum difference of waits that share a queue: the queue's wait is at most this many percent longer.
 const SHARED_WITHIN_PERCENT: u128 = 25;
 
-/// The ladder when nothing is known of the waits: each rung half as long again as the one before.
+/// The default ladder, if no waits are known: each rung is half as long again as the previous.
 const DEFAULT_SHORTEST: Duration = Duration::from_millis(50);
 const DEFAULT_LONGEST: Duration = Duration::from_secs(60);
 
-/// For waits that nobody named before the transport was opened (a snooze, "wait at least this long" of an error): declared when one is
-/// needed for the first time. Without them a wait of an hour would be made of as many hops as the longest rung goes into it.
+/// For waits that nobody named before the transport was opened (a snooze, or the minimum wait of an error); each queue is declared
+/// when it is first needed. Without them, a wait of an hour could take very many hops of the longest rung.
 const SPARE: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(600), Duration::from_secs(3600)];
 
-/// The waits that have a queue, each kind shortest first.
+/// The waits with a queue; each list shortest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ladder {
-    /// Declared, or verified, when the transport is opened.
+    /// Declared or verified when the transport is opened.
     rungs: Vec<Duration>,
-    /// Others, declared when they are needed.
+    /// Declared on demand.
     spare: Vec<Duration>,
 }
 
 impl Ladder {
-    /// A rung for each of these waits; the default ladder when there are none.
+    /// Creates a rung for each of these waits; the default ladder if there are none.
     pub(crate) fn for_waits(waits: impl IntoIterator<Item = Duration>) -> Self {
         let exact: BTreeSet<_> = waits.into_iter().filter(|wait| !wait.is_zero()).map(whole_millis).collect();
         let exact: Vec<_> = exact.into_iter().collect();
@@ -94,15 +94,15 @@ impl Ladder {
         Self { rungs, spare: Vec::new() }
     }
 
-    /// The same with spare rungs beyond the longest: for queues that may be declared at any time.
+    /// Adds spare rungs beyond the longest: for queues that may be declared at any time.
     pub(crate) fn with_spare_rungs(mut self) -> Self {
         let longest = self.rungs.last().copied().unwrap_or_default();
         self.spare = SPARE.into_iter().filter(|&spare| spare > longest).collect();
         self
     }
 
-    /// All rungs of the default ladder, and those beyond, each declared when it is needed for the first time; those for
-    /// `waits` when the transport is opened.
+    /// Creates the default ladder and the rungs beyond it, each declared on demand; the rungs for `waits` are declared when the
+    /// transport is opened.
     pub(crate) fn on_demand(waits: impl IntoIterator<Item = Duration>) -> Self {
         let rungs = Self::exactly(waits).rungs;
         let spare =
@@ -110,19 +110,19 @@ impl Ladder {
         Self { spare: spare.filter(|spare| !rungs.contains(spare)).collect(), rungs }
     }
 
-    /// A rung for each of these waits, and no default.
+    /// Creates a rung for each of these waits, without a default.
     pub(crate) fn exactly(waits: impl IntoIterator<Item = Duration>) -> Self {
         let mut waits = waits.into_iter().peekable();
         if waits.peek().is_some() { Self::for_waits(waits) } else { Self::default() }
     }
 
-    /// The shortest rung that is not shorter than `wait`; `None` when all are.
+    /// Returns the shortest rung that is not shorter than `wait`; `None` if all are.
     pub(crate) fn rung_for(&self, wait: Duration) -> Option<Duration> {
         let shortest = |rungs: &[Duration]| rungs.get(rungs.partition_point(|&rung| rung < wait)).copied();
         [shortest(&self.rungs), shortest(&self.spare)].into_iter().flatten().min()
     }
 
-    /// All rungs, shortest first.
+    /// Returns all rungs, shortest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = Duration> {
         let all: BTreeSet<_> = self.rungs.iter().chain(&self.spare).copied().collect();
         all.into_iter()
@@ -133,13 +133,13 @@ impl Ladder {
     }
 }
 
-/// RabbitMQ counts in milliseconds: rounded up, so that no wait is cut short.
+/// Rounds up to milliseconds, RabbitMQ's unit, so that no wait is cut short.
 pub(crate) fn whole_millis(wait: Duration) -> Duration {
     let millis = wait.as_nanos().div_ceil(1_000_000);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), LONGEST)
 }
 
-/// From the shortest wait up: one rung for all waits that it makes at most the share later.
+/// Thins out the waits, from the shortest up: one rung for all waits that it exceeds by at most the share.
 fn thinned(waits: &[Duration]) -> Vec<Duration> {
     let mut rungs = Vec::new();
     let mut rest = waits;

@@ -1,5 +1,5 @@
-//! How a retried message waits: one file per [`Delay`] mode, each with its options and its [`DelayStrategy`]. Pure: a strategy
-//! names queues and routes, and does not declare or publish.
+//! How a retried message waits: one file per [`Delay`] mode, with its options and its [`DelayStrategy`]. Pure: a strategy names
+//! queues and routes, and does not declare or publish.
 
 mod ladder;
 mod native;
@@ -32,14 +32,14 @@ use staged::StagedStrategy;
 /// |---|---|---|
 /// | [`Ladder`](Self::Ladder) | a copy into the delay queue of its wait | everyone; the default |
 /// | [`Native`](Self::Native) | the broker holds the message itself back; no copy, no history | quorum queues of RabbitMQ 4.3 and newer |
-/// | [`SingleQueue`](Self::SingleQueue) | a copy with an expiration of its own into one queue for all waits | those who run this topology already |
+/// | [`SingleQueue`](Self::SingleQueue) | a copy with its own expiration into one queue for all waits | services that already run this topology |
 /// | [`Staged`](Self::Staged) | a copy into one of the delay queues that you name, back through your exchange | queues that another team owns |
 ///
-/// What each needs, keeps and costs: [delays on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq-delays.md).
+/// Requirements, guarantees and costs: [delays on RabbitMQ](https://github.com/redrive-rs/redrive/blob/main/docs/transports/rabbitmq-delays.md).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Delay {
-    /// One delay queue per wait, each with a time to live of its own.
+    /// One delay queue per wait, each with its own time to live.
     #[default]
     Ladder,
     /// Delayed retry by the broker: RabbitMQ 4.3 and newer, quorum queues.
@@ -75,13 +75,13 @@ pub enum DeadLetters {
     /// A copy with its history (what failed, when, how often) is stored on the shelf.
     #[default]
     Republish,
-    /// The broker moves it, by the dead-letter exchange of the work queue (an argument or a policy). Nothing is published,
-    /// and nothing is written on it: [`x-death`](crate::DeathHistory) is all that tells.
+    /// The broker moves it, through the dead-letter exchange of the work queue (an argument or a policy). Nothing is published or
+    /// written on it: only [`x-death`](crate::DeathHistory) shows what happened.
     Broker,
 }
 
 impl Delay {
-    /// The word for the mode in logs and errors.
+    /// Returns the word for the mode in logs and errors.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Delay {
         }
     }
 
-    /// Why these options cannot be, whatever the broker.
+    /// Returns why these options contradict each other, on any broker.
     pub(crate) fn contradiction(&self, plan: &Plan, more_waits: &[Duration]) -> Option<String> {
         match self {
             Self::Ladder => None,
@@ -102,7 +102,7 @@ impl Delay {
         }
     }
 
-    /// Why the mode cannot be had on this broker; `None` for a version means that the broker does not tell it.
+    /// Returns why this broker does not support the mode. A version of `None` means that the broker does not send it.
     pub(crate) fn refused_by(&self, version: Option<Version>) -> Option<String> {
         match self {
             Self::Native(_) => native::refused_by(version),
@@ -110,7 +110,7 @@ impl Delay {
         }
     }
 
-    /// The strategy for these needs.
+    /// Returns the strategy for these needs.
     pub(crate) fn strategy(
         &self,
         plan: &Arc<Plan>,
@@ -126,7 +126,7 @@ impl Delay {
         }
     }
 
-    /// The strategy for a publisher on a transport that is not open: only the waits that the options name are known.
+    /// Returns the strategy for a publisher of a transport that is not open: only the waits in the options are known.
     pub(crate) fn strategy_before_needs(
         &self,
         plan: &Arc<Plan>,
@@ -140,7 +140,7 @@ impl Delay {
         }
     }
 
-    /// The arguments that the mode asks of the work queue.
+    /// Returns the arguments that the mode requires of the work queue.
     pub(crate) fn work_queue_arguments(&self) -> BTreeMap<String, AMQPValue> {
         match self {
             Self::Native(native) => native.work_queue_arguments(),
@@ -148,30 +148,30 @@ impl Delay {
         }
     }
 
-    /// True when the broker itself holds failed messages back: each delivery of one message before the current one was a failure.
+    /// Returns true if the broker itself holds failed messages back: each earlier delivery of a message was then a failure.
     pub(crate) fn retries_in_place(&self) -> bool {
         matches!(self, Self::Native(_))
     }
 
-    /// How the name of the dead-letter queue ends when the options do not name it.
+    /// Returns the suffix of the dead-letter queue's name, if the options do not name the queue.
     pub(crate) fn dead_letter_suffix(&self) -> &'static str {
         match self {
-            // There `dead-letters` is the queue where messages wait.
+            // In that mode, messages wait in `dead-letters`.
             Self::SingleQueue(_) => "failed",
             Self::Ladder | Self::Native(_) | Self::Staged(_) => "dead-letters",
         }
     }
 
-    /// The type of the delay queues when the options do not say.
+    /// Returns the default type of the delay queues.
     pub(crate) fn default_retry_queue_type(&self) -> QueueType {
         match self {
-            // What those who run it have.
+            // The type in existing set-ups.
             Self::SingleQueue(_) => QueueType::Classic,
             Self::Ladder | Self::Native(_) | Self::Staged(_) => QueueType::Quorum,
         }
     }
 
-    /// Whether redrive declares the queues where messages wait.
+    /// Returns true if redrive declares the queues where messages wait.
     pub(crate) fn is_declared(&self, topology: Topology) -> bool {
         match self {
             Self::Staged(staged) => staged.is_declared(),
@@ -180,28 +180,28 @@ impl Delay {
     }
 }
 
-/// How messages wait: the queues for it, and the route of each copy.
+/// How messages wait: the queues, and the route of each copy.
 pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
-    /// The waits that take one hop, shortest first; see [`Delays::hop_durations`](redrive_core::Delays::hop_durations).
+    /// Returns the waits that take one hop, shortest first; see [`Delays::hop_durations`](redrive_core::Delays::hop_durations).
     fn hops(&self) -> Vec<Duration>;
 
-    /// Where a copy goes to wait at least this long (never zero); `None` when nothing holds it that long. Writes on the
-    /// copy what it needs for that.
+    /// Returns where a copy goes to wait at least this long (never zero); `None` if no queue holds it that long. Writes the
+    /// required headers on the copy.
     fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route>;
 
-    /// The same for the copy of a delivery of this origin, as the broker says it: no header decides where a copy goes.
+    /// Returns the route for the copy of a delivery with this origin, as the broker reports it: no header decides where a copy goes.
     fn route_from(&self, origin: &Origin, wait: Duration, copy: &mut Message) -> Option<Route> {
         let _ = origin;
         self.route(wait, copy)
     }
 
-    /// How long a copy that must wait this long is held; `None` when nothing holds it that long.
+    /// Returns how long a copy that must wait this long is held; `None` if no queue holds it that long.
     fn held_for(&self, wait: Duration) -> Option<Duration>;
 
-    /// What must exist when the transport is open, besides the work queue and the shelves; in the order of declaration.
+    /// Returns what must exist when the transport is open, besides the work queue and the shelves, in the order of declaration.
     fn parts(&self) -> Vec<Part>;
 
-    /// What may be missing until the first copy takes this route.
+    /// Returns what may be missing until the first copy takes this route.
     fn spare(&self, route: &Route) -> Option<Part> {
         let _ = route;
         None
@@ -212,28 +212,28 @@ pub(crate) trait DelayStrategy: fmt::Debug + Send + Sync {
         let _ = message;
     }
 
-    /// Takes off a message that an operator sends back what would make it more than a first attempt.
+    /// Removes from a message what would prevent a first attempt after a redrive.
     fn redriven(&self, message: &mut Message) {
         let _ = message;
     }
 
-    /// True when its parts may end with a connection: they are then declared again on the next one.
+    /// Returns true if its parts may end with a connection: they are then declared again on the next one.
     fn is_transient(&self) -> bool {
         false
     }
 
-    /// Adds what the strategy knows to the facts.
+    /// Adds the strategy's own facts.
     fn describe(&self, facts: &mut Facts) {
         let _ = facts;
     }
 
-    /// What users should know; logged when the transport is opened.
+    /// Returns what users should know; logged when the transport is opened.
     fn caveats(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// The routing key that the message was published with at first.
+/// Returns the routing key that the message was first published with.
 fn original_key(copy: &Message) -> Option<&str> {
     copy.headers().get(header_names::SOURCE_ROUTING_KEY).and_then(Value::as_str)
 }

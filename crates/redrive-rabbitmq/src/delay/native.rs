@@ -14,9 +14,9 @@ use crate::version::Version;
 
 /// Delayed retry by the broker, without copies: RabbitMQ 4.3 and newer, quorum queues.
 ///
-/// The broker holds a message that failed back for `min` after its first failure, `2 * min` after its second, and so on, up
-/// to `max`. A retry that asks for more than that (a policy that grows faster, an error that says when to come back, a
-/// snooze) goes by a copy through a delay queue, so that none comes early.
+/// After its first failure the broker holds a message back for `min`, after its second for `2 * min`, and so on, up to `max`. A
+/// retry that asks for a longer wait (a policy that grows faster, an error with a minimum wait, a snooze) uses a copy in a delay
+/// queue, so that no retry comes early.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,13 +31,13 @@ pub struct Native {
 }
 
 impl Native {
-    /// Holds a message back for `min` times its number of failures, for `max` at most. Whole milliseconds.
+    /// Holds a message back for `min` times its number of failures, at most for `max`. Whole milliseconds.
     #[must_use]
     pub fn between(min: Duration, max: Duration) -> Self {
         Self { min, max }
     }
 
-    /// The arguments of the work queue. Always all three: without the shortest wait the broker silently delays nothing.
+    /// Returns the arguments of the work queue, always all three: without the shortest wait the broker silently delays nothing.
     pub(super) fn work_queue_arguments(self) -> BTreeMap<String, AMQPValue> {
         let millis =
             |wait: Duration| AMQPValue::LongLongInt(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
@@ -81,7 +81,7 @@ impl Native {
     }
 }
 
-/// The broker takes the arguments silently, whatever its version: only the version tells whether it knows them.
+/// The broker accepts the arguments silently in every version: only the version tells whether it supports them.
 pub(super) fn refused_by(version: Option<Version>) -> Option<String> {
     match version {
         Some(version) if version >= Version::V4_3 => None,
@@ -100,7 +100,7 @@ pub(super) fn refused_by(version: Option<Version>) -> Option<String> {
 #[derive(Debug)]
 pub(super) struct NativeStrategy {
     native: Native,
-    /// For what the broker cannot hold back itself.
+    /// For waits that the broker cannot make itself.
     copies: LadderStrategy,
     mismatch: Option<String>,
 }
@@ -151,7 +151,7 @@ impl DelayStrategy for NativeStrategy {
     }
 }
 
-/// Waits of the policies that the broker does not hold exactly.
+/// Returns a sentence about waits of the policies that the broker does not hold exactly.
 fn mismatch(native: Native, needs: &Needs) -> Option<String> {
     let longer = needs.waits.iter().filter(|&&wait| wait > native.max).count();
     let first = needs.waits.first().copied().filter(|&wait| wait > native.min);

@@ -1,4 +1,4 @@
-//! One queue for all waits, between two fanout exchanges; each message has an expiration of its own. Pure.
+//! One queue for all waits, between two fanout exchanges; each message has its own expiration. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use redrive_core::{Count, Exponential, Facts, FailureHistory, Message, header_na
 use super::{DelayStrategy, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
 
-/// How often a message came back, as kithara and this mode write it.
+/// Header with the number of times that a message came back, as kithara and this mode write it.
 const RETRIES: &str = "x-kithara-retries";
 
-/// One queue for all waits: the topology that kithara's `with-dead-letter-backoff` makes, for those who run it already.
+/// One queue for all waits: the topology of kithara's `with-dead-letter-backoff`, for services that already run it.
 ///
 /// A copy of the failed message goes to the exchange `{queue}--backoff`, and from there into the queue
-/// `{queue}--dead-letters`, with an expiration of its own. Expired, it goes to the exchange `{queue}--retry`, to which the
+/// `{queue}--dead-letters`, with its own expiration. When it expires, it goes to the exchange `{queue}--retry`, to which the
 /// work queue is bound. Both exchanges are fanouts.
 ///
-/// **RabbitMQ expires messages at the head of a queue only: a message waits at least as long as those before it.** No wait
-/// takes more than `max` in one hop, so that none is held up for longer than that. [`Delay::Ladder`](super::Delay::Ladder)
-/// does not have this.
+/// **RabbitMQ expires messages only at the head of a queue: a message waits at least as long as those before it.** No wait
+/// takes more than `max` in one hop, so that no message is delayed for longer than that. [`Delay::Ladder`](super::Delay::Ladder)
+/// does not have this problem.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct SingleQueue {
     max: Duration,
 }
 
-/// A queue or exchange of [`SingleQueue`]: its name, and how long it is there.
+/// A queue or exchange of [`SingleQueue`]: its name, and how long it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     name: Option<String>,
@@ -48,40 +48,40 @@ pub struct Entity {
 }
 
 impl Entity {
-    /// There until somebody deletes it: survives a restart of the broker.
+    /// Exists until it is deleted: survives a restart of the broker.
     #[must_use]
     pub fn durable() -> Self {
         Self { name: None, lifetime: Lifetime::DURABLE }
     }
 
-    /// Gone with a restart of the broker, and when nobody uses it any more.
+    /// Deleted with a restart of the broker, and when it is no longer used.
     #[must_use]
     pub fn transient() -> Self {
         Self { name: None, lifetime: Lifetime { durable: false, exclusive: false, auto_delete: true } }
     }
 
-    /// With this name; without one it is called after the work queue.
+    /// Sets the name. Default: derived from the work queue's name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Whether it survives a restart of the broker.
+    /// Sets whether it survives a restart of the broker.
     #[must_use]
     pub fn survives_restarts(mut self, durable: bool) -> Self {
         self.lifetime.durable = durable;
         self
     }
 
-    /// Whether the queue belongs to one connection, and is deleted with it, messages included. An exchange cannot be exclusive: that is refused.
+    /// Sets whether the queue belongs to one connection, and is deleted with it, messages included. An exchange cannot be exclusive.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Self {
         self.lifetime.exclusive = exclusive;
         self
     }
 
-    /// Whether it is deleted when nobody uses it any more.
+    /// Sets whether it is deleted when it is no longer used.
     #[must_use]
     pub fn auto_delete(mut self, auto_delete: bool) -> Self {
         self.lifetime.auto_delete = auto_delete;
@@ -95,15 +95,14 @@ impl SingleQueue {
     /// Default of the longest wait of one hop.
     pub const DEFAULT_MAX: Duration = Duration::from_secs(60);
 
-    /// All parts durable: kithara's `with-durable-dead-letter-backoff`.
+    /// Creates durable queues and exchanges, like kithara's `with-durable-dead-letter-backoff`.
     #[must_use]
     pub fn durable() -> Self {
         Self::of(Entity::durable(), Entity::durable())
     }
 
-    /// As kithara's `with-dead-letter-backoff` makes them when nothing is said: nothing is durable, and the queue belongs to
-    /// one connection. **What waits is lost with the connection.** With more than one consumer use
-    /// [`durable`](Self::durable).
+    /// Creates the defaults of kithara's `with-dead-letter-backoff`: nothing is durable, and the queue belongs to one
+    /// connection. **Waiting messages are lost with the connection.** With more than one consumer use [`durable`](Self::durable).
     #[must_use]
     pub fn transient() -> Self {
         Self::of(Entity::transient().exclusive(true), Entity::transient())
@@ -119,37 +118,36 @@ impl SingleQueue {
         }
     }
 
-    /// The queue where messages wait. Default: `{queue}--dead-letters`.
+    /// Sets the queue where messages wait. Default: `{queue}--dead-letters`.
     #[must_use]
     pub fn queue(mut self, queue: Entity) -> Self {
         self.queue = queue;
         self
     }
 
-    /// The exchange that messages are sent to, to wait. Default: `{queue}--backoff`.
+    /// Sets the exchange that leads into that queue. Default: `{queue}--backoff`.
     #[must_use]
     pub fn backoff_exchange(mut self, exchange: Entity) -> Self {
         self.backoff_exchange = exchange;
         self
     }
 
-    /// The exchange that they come back through. Default: `{queue}--retry`.
+    /// Sets the exchange through which messages come back. Default: `{queue}--retry`.
     #[must_use]
     pub fn retry_exchange(mut self, exchange: Entity) -> Self {
         self.retry_exchange = exchange;
         self
     }
 
-    /// No wait is shorter than `min` (a wait of zero is none), and none takes more than `max` in one hop. Whole
-    /// milliseconds.
+    /// Sets the shortest wait, and the longest wait of one hop. Whole milliseconds. A wait of zero is no wait.
     #[must_use]
     pub fn between(mut self, min: Duration, max: Duration) -> Self {
         (self.min, self.max) = (min, max);
         self
     }
 
-    /// The retry policy that belongs to it: from `min` doubled up to `max`. Unlike kithara's, it ends. Default:
-    /// after 6 attempts.
+    /// Returns the matching retry policy: from `min`, doubling up to `max`. Unlike kithara's, it ends. Default: after 6
+    /// attempts.
     pub fn backoff(&self) -> Exponential {
         Exponential::from(self.min).cap(self.max)
     }
@@ -164,7 +162,7 @@ impl SingleQueue {
         }
     }
 
-    /// What waits may be gone when it should come back.
+    /// Returns true if waiting messages may be lost.
     fn loses_what_waits(&self) -> bool {
         [&self.queue, &self.backoff_exchange, &self.retry_exchange]
             .iter()
@@ -260,7 +258,7 @@ impl DelayStrategy for SingleQueueStrategy {
         vec![self.single_queue.max]
     }
 
-    /// With the routing key that it had, so that it has it still when it comes back.
+    /// Keeps the routing key, so that the message still has it when it comes back.
     fn route(&self, wait: Duration, copy: &mut Message) -> Option<Route> {
         copy.properties_mut().expiration = Some(self.held_for(wait)?);
         let failures = FailureHistory::read(copy).attempt;
@@ -271,7 +269,7 @@ impl DelayStrategy for SingleQueueStrategy {
         Some(Route { exchange: self.names.backoff_exchange.as_str().into(), routing_key: routing_key.into() })
     }
 
-    /// Longer behind a message that waits longer.
+    /// May be longer behind a message that waits longer.
     fn held_for(&self, wait: Duration) -> Option<Duration> {
         let (min, max) = (self.single_queue.min, self.single_queue.max);
         (wait <= max).then(|| ladder::whole_millis(wait.max(min)))
@@ -296,14 +294,14 @@ impl DelayStrategy for SingleQueueStrategy {
         ]
     }
 
-    /// What another consumer wrote counts as our own count, where it is higher.
+    /// The count of another consumer replaces a lower count of redrive.
     fn arrived(&self, message: &mut Message) {
         let Some(theirs) = message.headers().get(RETRIES).cloned() else { return };
         let ours = FailureHistory::read(message).attempt;
         let counted = theirs.to_integer().and_then(|count| u32::try_from(count).ok());
         let higher = match (ours, counted) {
             (Count::Known(ours), Some(counted)) => counted > ours,
-            // Not to be read is not to be taken for none: it is dead-lettered as such.
+            // An unreadable count is not taken for zero: the message is dead-lettered because of it.
             (Count::Known(_), None) => true,
             (Count::Unreadable, _) => false,
         };

@@ -1,4 +1,4 @@
-//! Delay queues that the user names, and that somebody else owns. Pure.
+//! Delay queues that the user names and another team owns. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use redrive_core::{Facts, Message, Origin};
 use super::{DelayStrategy, ladder};
 use crate::topology::{self, Binding, Exchange, Lifetime, Part, Plan, QueueType, Route};
 
-/// A chain of delay queues with growing times to live that you name, for topologies that another team owns. They are
-/// verified, not declared, unless [`declared`](Self::declared) says so.
+/// A chain of delay queues with growing times to live that you name, for topologies that another team owns. They are verified;
+/// [`declared`](Self::declared) declares them instead.
 ///
-/// Each stage is an exchange and the queue behind it. A copy is published to the exchange with the routing key that the
-/// message was published with at first. When its time is over the broker sends it to your main exchange with that key: **to
-/// all queues that are bound there, not to this one alone.**
+/// Each stage is an exchange and the queue behind it. A copy is published to the exchange with the routing key that the message
+/// was first published with. When its time is over, the broker sends it to your main exchange with that key: **to all queues
+/// that are bound there, not to this one alone.**
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,14 +41,14 @@ struct Stage {
 }
 
 impl Staged {
-    /// Delay queues whose dead-letter exchange is the one that messages were published to, without a dead-letter routing
-    /// key. It must not be the default exchange.
+    /// Creates a chain without stages. The delay queues have `main_exchange`, to which messages were first published, as their
+    /// dead-letter exchange, without a dead-letter routing key. It must not be the default exchange.
     #[must_use]
     pub fn back_to(main_exchange: impl Into<String>) -> Self {
         Self { main_exchange: main_exchange.into(), other_key: None, stages: Vec::new(), declared: false }
     }
 
-    /// One more stage: this queue, with this time to live, behind an exchange of the same name that gives it everything.
+    /// Adds a stage: this queue, with this time to live, behind an exchange of the same name that routes everything to it.
     #[must_use]
     pub fn stage(mut self, queue: impl Into<String>, wait: Duration) -> Self {
         let queue = queue.into();
@@ -56,7 +56,7 @@ impl Staged {
         self
     }
 
-    /// The exchange of the stage named last, where it is not called like its queue.
+    /// Sets the exchange of the last stage, if its name differs from the queue's.
     #[must_use]
     pub fn through(mut self, exchange: impl Into<String>) -> Self {
         if let Some(stage) = self.stages.last_mut() {
@@ -65,16 +65,16 @@ impl Staged {
         self
     }
 
-    /// The routing key that leads from the main exchange into the work queue, for messages that did not come
-    /// through the main exchange (published directly into the queue). Default: the name of the work queue.
+    /// Sets the routing key from the main exchange into the work queue, for messages that did not come through the main exchange
+    /// (published directly into the queue). Default: the name of the work queue.
     #[must_use]
     pub fn other_key(mut self, routing_key: impl Into<String>) -> Self {
         self.other_key = Some(routing_key.into());
         self
     }
 
-    /// Whether redrive declares exchanges and queues of the stages, and binds the work queue to the main exchange with
-    /// [`other_key`](Self::other_key). The main exchange itself it never declares.
+    /// Sets whether redrive declares the exchanges and queues of the stages, and binds the work queue to the main exchange with
+    /// [`other_key`](Self::other_key). It never declares the main exchange itself.
     #[must_use]
     pub fn declared(mut self, declared: bool) -> Self {
         self.declared = declared;
@@ -167,8 +167,8 @@ impl DelayStrategy for StagedStrategy {
         self.route_with(self.other_key(), wait)
     }
 
-    /// With the key that the main exchange led here, which each stage keeps. A key that was meant for another exchange need not
-    /// lead anywhere from this one, and the message would be gone; nor need one that only a header names.
+    /// Keeps the key with which the message came through the main exchange; each stage keeps it too. A key of another exchange, or one
+    /// that only a header names, may lead nowhere from the main exchange, and the message would be lost.
     fn route_from(&self, origin: &Origin, wait: Duration, _: &mut Message) -> Option<Route> {
         let came_through_main = origin.exchange() == self.staged.main_exchange;
         self.route_with(if came_through_main { origin.routing_key() } else { self.other_key() }, wait)

@@ -1,4 +1,4 @@
-//! What the modes decide, without a broker.
+//! The decisions of the modes, without a broker.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ fn copy() -> Message {
         .with_header(header_names::ATTEMPT, 2_i64)
 }
 
-/// How long a message is kept from its handler for a retry that asks for `wait`, hop by hop, as the core plans them and the
-/// strategy carries them out.
+/// Returns how long a retry with `wait` keeps a message from its handler, hop by hop, as the core plans and the strategy carries
+/// out.
 fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     let mut facts = Facts::new("rabbitmq");
     facts.delays.hop_durations = Some(strategy.hops());
@@ -67,7 +67,7 @@ fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     ));
     while let Some(Settlement::Reschedule { wait, mut copy }) = next {
         let route = strategy.route(wait, &mut copy).expect("some queue holds it");
-        // The name of a rung says how long it holds.
+        // A rung's name contains its wait.
         let held = route.routing_key.rsplit('-').next().unwrap().trim_end_matches("ms").parse().unwrap();
         (now, hops) = (now + millis(held), hops + 1);
         next = Settlement::wait_on(&Delivery::new(copy, "orders", now), &planning(now));
@@ -80,7 +80,7 @@ fn throttled_for_37_seconds_takes_the_next_longer_queue_or_a_few_hops() {
     // A queue of a minute is less than twice as long.
     let schedule = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(60_000)]);
     assert_eq!(kept_for(&*schedule, millis(37_000)), (millis(60_000), 1));
-    // Where the next longer one is too long, hops make it up.
+    // If the next longer one is too long, several hops make the wait.
     let short = strategy_of(Delay::Ladder, &[millis(1000), millis(10_000), millis(600_000)]);
     let (kept, hops) = kept_for(&*short, millis(37_000));
     assert_eq!((kept, hops), (millis(40_000), 4));
@@ -90,8 +90,8 @@ fn throttled_for_37_seconds_takes_the_next_longer_queue_or_a_few_hops() {
 }
 
 proptest! {
-    /// The stated share: whatever an error asks for, the message is never early, and late by at most the wait itself (one
-    /// hop), half of it (several), or the shortest queue.
+    /// Whatever an error asks for, the message is never early. It is late by at most the wait itself (one hop), half of it (several
+    /// hops), or the shortest queue.
     #[test]
     fn no_wait_that_an_error_asks_for_is_early_or_later_than_stated(
         known in proptest::collection::btree_set(50_u64..600_000, 0..12),

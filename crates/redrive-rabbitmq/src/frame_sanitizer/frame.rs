@@ -1,19 +1,19 @@
-//! What the client library can read of a frame. Pure; changes a frame in place and never its length. (What is too long for it
-//! is shortened by [`shorten`](super::shorten).)
+//! Makes frames readable for the client library. Pure; changes a frame in place and never its length.
+//! ([`shorten`](super::shorten) shortens frames that are too long.)
 
-/// A method frame and the header of a content; bodies and heartbeats are of no interest.
+/// Types of frames to check: methods and content headers. Bodies and heartbeats need no check.
 pub(crate) const METHOD: u8 = 1;
 pub(crate) const HEADER: u8 = 2;
 pub(crate) const BODY: u8 = 3;
 pub(crate) const HEARTBEAT: u8 = 8;
 
-/// Deeper than this, tables and arrays are left as the bytes they are. The library reads them by recursion: in a debug
-/// build a stack of 2 MiB is used up at 156 to 195 levels.
+/// Maximum depth of tables and arrays; deeper ones become byte arrays. The library reads them recursively: in a debug build, a
+/// stack of 2 MiB overflows at 156 to 195 levels.
 const DEEPEST: usize = 64;
-/// Stands for a byte that is part of no UTF-8 character.
+/// Replaces a byte that is not part of a UTF-8 character.
 const UNREADABLE: u8 = b'?';
 
-/// What had to be changed.
+/// What was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// Text that was not UTF-8.
@@ -28,14 +28,14 @@ impl Changed {
     }
 }
 
-/// Makes the payload of a frame readable. What is malformed beyond that is left for the library to refuse.
+/// Makes the payload of a frame readable. Leaves other malformations for the library to refuse.
 pub(crate) fn make_readable(frame_type: u8, payload: &mut [u8]) -> Changed {
     if is_harmless(frame_type, payload) { Changed::default() } else { walk_along(frame_type, payload) }
 }
 
 fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {
     let mut walk = Walk::along(payload);
-    // Ends early where the frame does; what was changed until then stays changed.
+    // Ends early if the frame does; changes until then stay.
     let _ = match frame_type {
         METHOD => walk.method(),
         HEADER => walk.header(),
@@ -44,17 +44,17 @@ fn walk_along(frame_type: u8, payload: &mut [u8]) -> Changed {
     walk.changed
 }
 
-/// The frame size that the broker proposes, where this is `connection.tune`; 0 means any.
+/// Returns the frame size that the broker proposes, if this is `connection.tune`; 0 means any.
 pub(super) fn proposed_frame_max(method: &[u8]) -> Option<u32> {
     let rest = method.strip_prefix(&[0, 10, 0, 30])?;
-    // After the highest number of a channel.
+    // After the maximum channel number.
     rest.get(2..)?.first_chunk().map(|size| u32::from_be_bytes(*size))
 }
 
-/// True when one look over the bytes is enough, as it is for most messages: what is ASCII throughout is UTF-8 wherever a
-/// text may stand, and in so few bytes nothing is nested too deeply.
+/// Quick check that is enough for most messages: if every byte is ASCII, every text is UTF-8, and so few bytes cannot be nested
+/// too deeply.
 fn is_harmless(frame_type: u8, payload: &[u8]) -> bool {
-    // An array within an array takes its type and its length.
+    // A nested array takes its type and its length.
     const LEVEL: usize = 1 + 4;
     const CLASS_TO_FLAGS: usize = 2 + 2 + 8 + 2;
     const TAG_AND_REDELIVERED: usize = 8 + 1;
@@ -71,7 +71,7 @@ fn is_harmless(frame_type: u8, payload: &[u8]) -> bool {
     }
 }
 
-/// The way along a payload.
+/// Position in a payload.
 pub(super) struct Walk<'a> {
     rest: &'a mut [u8],
     changed: Changed,
@@ -82,12 +82,12 @@ impl<'a> Walk<'a> {
         Self { rest: payload, changed: Changed::default() }
     }
 
-    /// How many bytes are still ahead.
+    /// Returns the number of remaining bytes.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The methods with text of somebody's making.
+    /// Checks the methods that contain text from users.
     fn method(&mut self) -> Option<()> {
         const CONNECTION_CLOSE: (u16, u16) = (10, 50);
         const CHANNEL_CLOSE: (u16, u16) = (20, 40);
@@ -124,11 +124,11 @@ impl<'a> Walk<'a> {
         self.short_text()
     }
 
-    /// Class, weight and size of the body; then the flags, and the properties that they announce.
+    /// Checks a content header: class, weight and size of the body; then the flags, and the properties that they announce.
     fn header(&mut self) -> Option<()> {
         self.skip(2 + 2 + 8)?;
         let flags = self.u16()?;
-        // The lowest bit would announce more flags; there are no more properties that need them.
+        // The lowest bit would announce more flags; no property needs them.
         for bit in (1..16).rev().filter(|bit| flags & (1 << bit) != 0) {
             match bit {
                 13 => self.table(0)?,
@@ -161,11 +161,11 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// A value within a table or array that is itself `depth` deep.
+    /// Checks a value within a table or array of depth `depth`.
     pub(super) fn value(&mut self, depth: usize) -> Option<()> {
         let field_type = self.rest.first_mut()?;
         if matches!(field_type, b'F' | b'A') && depth + 1 >= DEEPEST {
-            // The same length and content, as bytes.
+            // Becomes a byte array with the same length and content.
             *field_type = b'x';
             self.changed.depth = true;
         }
@@ -203,7 +203,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// What follows a length of four bytes. The changes so far go along.
+    /// Returns the part after a length of four bytes, with the changes so far.
     pub(super) fn part(&mut self) -> Option<Walk<'a>> {
         let length = u32::from_be_bytes(*self.rest.first_chunk()?);
         self.skip(4)?;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The header of a content with the given headers and message id.
+/// Creates a content header with the given headers and message id.
 fn header(headers: &[u8], message_id: &[u8]) -> Vec<u8> {
     let mut payload = vec![0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     payload.extend(((1_u16 << 13) | (1 << 12) | (1 << 7) | (1 << 6)).to_be_bytes());
@@ -26,7 +26,7 @@ fn entry(name: &[u8], field_type: u8, value: &[u8]) -> Vec<u8> {
     [&short(name), &[field_type][..], value].concat()
 }
 
-/// One array in the other, as often as `depth` says.
+/// Creates arrays nested `depth` times.
 fn nested(depth: usize) -> Vec<u8> {
     let mut value = long(b"");
     for _ in 1..depth {
@@ -78,7 +78,7 @@ fn what_is_nested_too_deeply_becomes_bytes() {
     }
 }
 
-/// What RabbitMQ hands out most: a short consumer tag, a number of any bytes, names in ASCII.
+/// Creates the most frequent method: a short consumer tag, a number of any bytes, names in ASCII.
 fn delivered(number: u64, routing_key: &[u8]) -> Vec<u8> {
     [&[0, 60, 0, 60][..], &short(b"redrive"), &number.to_be_bytes(), &[0], &short(b""), &short(routing_key)]
         .concat()

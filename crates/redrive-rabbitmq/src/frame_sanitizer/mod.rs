@@ -1,19 +1,19 @@
 //! Sanitizes what RabbitMQ sends before the client library reads it.
 //!
-//! The library ends the connection when a message id, a property or a header name is not UTF-8, and overflows the stack on headers
+//! The library ends the connection if a message id, a property or a header name is not UTF-8, and overflows the stack on headers
 //! that are nested very deeply. RabbitMQ accepts such messages from publishers in other languages, and would deliver them again and
-//! again: one message would stop its queue, or kill every process. Sanitized, such a message can be read, handled and set aside.
-//! The greeting, which says the broker's version, is read on the way.
+//! again: one message would stop its queue, or kill every process. A sanitized message can be read, handled and shelved. The
+//! greeting, which contains the broker's version, is read in passing.
 //!
-//! The library also ends the connection on a content header that is longer than the negotiated frame size. RabbitMQ sends such
-//! headers. Sanitized, they lose what does not fit, and say so: such a message is not copied, and no handler sees it.
+//! The library also ends the connection on a content header that is longer than the negotiated frame size, which RabbitMQ may send.
+//! Sanitized headers lose what does not fit, and are marked: no such message is copied or reaches a handler.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
-//! | [`frame`] | what a frame may contain |
-//! | [`shorten`] | what is kept of a header that is too long |
-//! | [`stream`] | cuts the stream into frames |
-//! | [`runtime`] | hands the stream to the library |
+//! | [`frame`] | makes a frame readable |
+//! | [`shorten`] | shortens a content header that is too long |
+//! | [`stream`] | splits the stream into frames |
+//! | [`runtime`] | passes the stream to the library |
 //! | [`waiter`] | ends the stream when nobody waits for its connection any more |
 
 mod frame;
@@ -26,7 +26,7 @@ use std::sync::LazyLock;
 
 pub(crate) use runtime::connect;
 
-/// The name of the header that replaces those that were left out. It differs in each process: no publisher can write it.
+/// Returns the name of the header that replaces left-out ones. It differs in each process, so that no publisher can write it.
 pub(crate) fn left_out_mark() -> &'static str {
     static MARK: LazyLock<String> = LazyLock::new(|| format!("redrive-left-out-{:016x}", fastrand::u64(..)));
     &MARK

@@ -1,4 +1,4 @@
-//! Hands the sanitized stream to the client library, which asks its runtime for streams.
+//! Passes the sanitized stream to the client library, which asks its runtime for streams.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::version::Version;
 
 type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
-/// Connects, and tells the version that the broker says it has.
+/// Connects, and returns the broker's version from the greeting.
 pub(crate) async fn connect(
     uri: AMQPUri,
     tls: OwnedTLSConfig,
@@ -32,9 +32,9 @@ pub(crate) async fn connect(
     let runtime =
         Runtime::new(RuntimeParts::new(tokio.clone(), SanitizingReactor(tokio.clone(), Handle::current())));
     let wanted = uri.query.frame_max.unwrap_or_default();
-    // Before the library begins: it leaves two tasks behind when it is given no stream.
+    // Before the library starts: without a stream it would leave two tasks behind.
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
-    // Dropped at the end of this: when the caller gives up, the library must too.
+    // Dropped at the end of this function: if the caller gives up, the library must too.
     let (waiter, given_up) = Waiter::new();
     let greeting = Greeting::default();
     let opened = Mutex::new(Some(SanitizedStream::new(
@@ -46,7 +46,7 @@ pub(crate) async fn connect(
     )));
     let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It does not ask twice, as long as it is not to reconnect by itself.
+        // The library asks only once, because it is not configured to reconnect by itself.
         Ok(AsyncTcpStream::Plain(opened.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
     };
     let connection = Connection::connector(uri, runtime, open, properties).await?;
@@ -54,7 +54,7 @@ pub(crate) async fn connect(
     Ok((connection, greeting.get().copied().flatten()))
 }
 
-/// Tokio's reactor, with another kind of stream.
+/// Tokio's reactor with another kind of stream.
 #[derive(Clone)]
 struct SanitizingReactor(Tokio, Handle);
 
@@ -62,7 +62,7 @@ impl Reactor for SanitizingReactor {
     type TcpStream = SanitizedStream<Socket>;
     type Sleep = <Tokio as Reactor>::Sleep;
 
-    /// The library never asks for this: its streams are connected asynchronously from the beginning.
+    /// The library never calls this: its streams are asynchronous from the beginning.
     fn register<H: Read + Write + Send + 'static>(
         &self,
         _socket: H,
@@ -101,7 +101,7 @@ impl fmt::Debug for SanitizingReactor {
 mod tests {
     use super::*;
 
-    /// How many threads of this process are called so; the system keeps 15 bytes of a name.
+    /// Returns how many threads of this process have this name; the system keeps 15 bytes of it.
     fn threads(name: &str) -> usize {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -115,7 +115,7 @@ mod tests {
         std::thread::spawn(move || while broker.accept().is_ok() {});
         let connected = connect(uri, OwnedTLSConfig::default(), ConnectionProperties::default()).await;
         assert!(connected.is_err());
-        // The socket goes with the library's thread.
+        // The socket is closed with the library's thread.
         let ended = async {
             while threads("lapin-io-loop") > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;

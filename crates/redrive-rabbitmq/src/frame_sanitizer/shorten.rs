@@ -1,16 +1,16 @@
-//! Makes the header of a content fit the frames that the library reads. Pure.
+//! Shortens a content header to the frame size that the library reads. Pure.
 //!
-//! RabbitMQ takes headers that are longer than the frame size agreed on by 8 bytes, adds `x-death` to them without a look at
-//! that size, and hands out what came over protocols without frames. The library ends the connection over each.
+//! RabbitMQ accepts headers that exceed the negotiated frame size by 8 bytes, adds `x-death` to them without checking that size, and
+//! delivers messages that were published over protocols without frames. The library ends the connection over each of these.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::frame::Walk;
 
-/// Room for the header that says what was left out.
+/// Room for the header that names what was left out.
 const MARK: usize = 1024;
-/// How many of those that were left out are named.
+/// Maximum number of left-out headers to name.
 const NAMED: usize = 3;
 /// Class, weight and size of the body; the flags follow.
 const FLAGS: usize = 2 + 2 + 8;
@@ -18,11 +18,11 @@ const CONTENT_TYPE: u16 = 1 << 15;
 const CONTENT_ENCODING: u16 = 1 << 14;
 const HEADERS: u16 = 1 << 13;
 
-/// The payload of a content header that is longer than `most` bytes, with as many of its headers as fit: the broker's own and
-/// redrive's before all others, short ones before long ones. In place of the rest stands a header `mark` that names them.
-/// `None` where that does not help, or the payload is malformed: the library may refuse it.
+/// Returns the payload of a content header that is longer than `most` bytes, with as many of its headers as fit: the broker's own and
+/// redrive's before all others, short ones before long ones. A header `mark` names the others. `None` if that does not help, or the
+/// payload is malformed: the library may refuse it.
 ///
-/// The payload was made readable before.
+/// The payload must have been made readable before.
 pub(super) fn shorten(payload: &mut [u8], most: usize, mark: &str) -> Option<Shortened> {
     let Found { table, entries } = find(payload)?;
     let (before, after) = (&payload[..table.start], &payload[table.end..]);
@@ -46,7 +46,7 @@ pub(super) fn shorten(payload: &mut [u8], most: usize, mark: &str) -> Option<Sho
     (payload.len() <= most).then_some(Shortened { payload, left_out })
 }
 
-/// A payload that fits, and what it lacks, in words.
+/// A shortened payload, and a description of what it lacks.
 #[derive(Debug)]
 pub(super) struct Shortened {
     pub(super) payload: Vec<u8>,
@@ -56,7 +56,7 @@ pub(super) struct Shortened {
 const LENGTH: usize = 4;
 
 struct Found {
-    /// With its length.
+    /// Including its length field.
     table: Range<usize>,
     entries: Vec<Entry>,
 }
@@ -66,7 +66,7 @@ struct Entry {
     whole: Range<usize>,
 }
 
-/// Where the headers are.
+/// Finds the headers.
 fn find(payload: &mut [u8]) -> Option<Found> {
     let whole = payload.len();
     let mut walk = Walk::along(payload);
@@ -92,7 +92,7 @@ fn find(payload: &mut [u8]) -> Option<Found> {
     Some(Found { table: start..end, entries })
 }
 
-/// For each entry whether it is kept.
+/// Decides for each entry whether it is kept.
 fn choose(entries: &[Entry], payload: &[u8], mut room: usize) -> Vec<bool> {
     let counts = |entry: &Entry| {
         let name = &payload[entry.name.clone()];
@@ -109,7 +109,7 @@ fn choose(entries: &[Entry], payload: &[u8], mut room: usize) -> Vec<bool> {
     kept
 }
 
-/// Names are at most 255 bytes long, so that a few fit [`MARK`].
+/// Describes what was left out. Names are at most 255 bytes long, so that a few fit into [`MARK`].
 fn describe<'a>(left_out: impl Iterator<Item = &'a Entry>, payload: &[u8]) -> String {
     let mut text = "headers that do not fit a frame".to_owned();
     let mut more = 0;

@@ -18,14 +18,14 @@ fn text(name: &str, length: usize) -> Vec<u8> {
     [&short(name.as_bytes()), &b"S"[..], &long(&vec![b'x'; length])].concat()
 }
 
-/// A content header with a content type, these headers, and a message id.
+/// Creates a content header with a content type, these headers, and a message id.
 fn header(headers: &[Vec<u8>]) -> Vec<u8> {
     let flags = (1_u16 << 15) | (1 << 13) | (1 << 7);
     [&[0; 12][..], &flags.to_be_bytes(), &short(b"text/plain"), &long(&headers.concat()), &short(b"id-1")]
         .concat()
 }
 
-/// The names of the headers, read as the library does.
+/// Returns the names of the headers, read as the library does.
 fn names(payload: &[u8]) -> Vec<String> {
     let (_, table) = parse_field_table::<&[u8]>(&payload[14 + 11..]).unwrap();
     table.inner().keys().map(ToString::to_string).collect()

@@ -1,4 +1,4 @@
-//! A stream that passes on only whole, readable frames.
+//! A stream that passes on only complete, readable frames.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,12 +14,12 @@ use super::shorten::{Shortened, shorten};
 use super::waiter::GivenUp;
 use crate::version::{self, Version};
 
-/// Type, channel and size before the payload, and the end mark after it.
+/// Size of type, channel and size before the payload; an end mark follows the payload.
 const HEAD: usize = 7;
 const END: usize = 1;
-/// The size, as the last part of the head.
+/// Length of the size field, the last part of the head.
 const SIZE: usize = 4;
-/// The least that is read at once.
+/// Minimum size of a read.
 const READ: usize = 64 * 1024;
 /// A buffer that grew beyond this for one long header is replaced.
 const LARGE: usize = 16 * READ;
@@ -27,10 +27,10 @@ const LARGE: usize = 16 * READ;
 /// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
 
-/// The decrypted stream of one connection. It ends when nobody waits for the connection any more: without an answer the library
-/// would wait, with a thread and a task, as long as the socket is open.
+/// The decrypted stream of one connection. It ends when nobody waits for the connection any more: otherwise the library would wait,
+/// with a thread and a task, as long as the socket is open.
 pub(crate) struct SanitizedStream<S> {
-    /// Some until it is dropped.
+    /// Present until it is dropped.
     inner: Option<S>,
     /// The runtime of the socket.
     runtime: Handle,
@@ -39,7 +39,7 @@ pub(crate) struct SanitizedStream<S> {
 }
 
 impl<S> SanitizedStream<S> {
-    /// `wanted` is the frame size that the library asks for; 0: the broker's.
+    /// Creates the stream. `wanted` is the frame size that the library asks for; 0: the broker's.
     pub(super) fn new(inner: S, runtime: Handle, wanted: u32, greeting: Greeting, given_up: GivenUp) -> Self {
         Self { inner: Some(inner), runtime, reader: FrameReader::new(wanted, greeting), given_up }
     }
@@ -55,9 +55,8 @@ fn pinned<S: Unpin>(inner: &mut Option<S>) -> io::Result<Pin<&mut S>> {
     inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
-/// The library drops the stream on a thread of its own, and a socket of tokio that is dropped outside of its runtime makes
-/// another one for that (`async-compat`): a thread and three files for nothing, and a panic at the end of every connection
-/// from then on where the process had no file left for it.
+/// Drops the socket in its own runtime. The library drops the stream on its own thread; `async-compat` would start another runtime
+/// there, with a thread and three files, and panic at the end of every connection if the process has no file left.
 impl<S> Drop for SanitizedStream<S> {
     fn drop(&mut self) {
         let _in_its_runtime = self.runtime.enter();
@@ -107,14 +106,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SanitizedStream<S> {
     }
 }
 
-/// Cuts the stream into frames. No I/O.
+/// Splits the stream into frames. No I/O.
 struct FrameReader {
     buffer: Vec<u8>,
-    /// `buffer[start..ready]` can be handed on, `buffer[ready..end]` was not looked at yet.
+    /// `buffer[start..ready]` can be passed on, `buffer[ready..end]` is not checked yet.
     start: usize,
     ready: usize,
     end: usize,
-    /// Number of the next bytes that need no check.
+    /// Number of following bytes that need no check.
     unseen: usize,
     greeting: Greeting,
     /// The frame size that the library asks for; 0: the broker's.
@@ -140,10 +139,10 @@ impl FrameReader {
         length
     }
 
-    /// Room to read into; there is always some.
+    /// Returns room to read into, which is never empty.
     fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
-            // Most often nothing, or the beginning of one frame.
+            // Usually nothing, or the beginning of one frame.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.ready, self.end) = (self.ready - self.start, self.end - self.start);
             self.start = 0;
@@ -157,7 +156,7 @@ impl FrameReader {
         &mut self.buffer[self.end..]
     }
 
-    /// Looks at what was read into the room.
+    /// Checks the bytes that were read into the room.
     fn take_in(&mut self, read: usize) {
         self.end += read;
         while self.ready < self.end {
@@ -174,7 +173,7 @@ impl FrameReader {
             };
             let size = u32::from_be_bytes(size) as usize;
             match frame_type {
-                // However long: it costs the memory of what arrives, not of what a size claims.
+                // A large size costs memory only as its bytes arrive.
                 METHOD | HEADER => {
                     let whole = HEAD + size + END;
                     if waiting < whole {
@@ -186,7 +185,7 @@ impl FrameReader {
                     self.ready += whole;
                 }
                 BODY | HEARTBEAT => self.unseen = HEAD + size + END,
-                // Another protocol, or another version: nothing more is checked.
+                // Another protocol or version: nothing more is checked.
                 _ => self.unseen = usize::MAX,
             }
         }
@@ -195,7 +194,7 @@ impl FrameReader {
     fn look_at(&mut self, frame_type: u8, payload: std::ops::Range<usize>) {
         let payload = &mut self.buffer[payload];
         if frame_type == METHOD && self.greeting.get().is_none() {
-            // The first of all frames is the greeting.
+            // The first frame is the greeting.
             let _ = self.greeting.set(version::read_greeting(payload));
         }
         if frame_type == METHOD && self.longest.is_none() {
@@ -212,7 +211,7 @@ impl FrameReader {
         }
     }
 
-    /// Shortens the next frame if it is too long for the library. Answers its new length.
+    /// Shortens the next frame if it is too long for the library. Returns its new length.
     fn shorten(&mut self, frame_type: u8, whole: usize) -> Option<usize> {
         let longest = self.longest.filter(|longest| frame_type == HEADER && whole > *longest)?;
         let frame = &mut self.buffer[self.ready..self.ready + whole];
@@ -227,14 +226,14 @@ impl FrameReader {
         let shortened = HEAD + payload.len() + END;
         frame[HEAD - SIZE..HEAD].copy_from_slice(&u32::try_from(payload.len()).ok()?.to_be_bytes());
         frame[HEAD..shortened - END].copy_from_slice(&payload);
-        // The end mark, and what comes next, move up.
+        // Moves the end mark and the following bytes up.
         self.buffer.copy_within(self.ready + whole - END..self.end, self.ready + shortened - END);
         self.end -= whole - shortened;
         Some(shortened)
     }
 }
 
-/// The longest frame that the library reads, as it works it out itself.
+/// Computes the maximum frame size as the library does.
 fn agreed(wanted: u32, proposed: u32) -> usize {
     const SMALLEST: u32 = 4096;
     let agreed = match (wanted, proposed) {
@@ -255,14 +254,14 @@ mod tests {
         [&[frame_type, 0, 1], &size[..], payload, &[0xce]].concat()
     }
 
-    /// The header of a content with a message id that is not UTF-8.
+    /// Creates a content header with a message id that is not UTF-8.
     fn header(message_id: &[u8]) -> Vec<u8> {
         let length = u8::try_from(message_id.len()).unwrap();
         let payload = [&[0; 12][..], &(1_u16 << 7).to_be_bytes(), &[length], message_id].concat();
         frame(HEADER, &payload)
     }
 
-    /// What comes out when the stream arrives in pieces of these sizes.
+    /// Returns the output for a stream that arrives in pieces of these sizes.
     fn through(stream: &[u8], pieces: &[usize]) -> Vec<u8> {
         let mut reader = FrameReader::new(0, Greeting::default());
         let (mut rest, mut out) = (stream, Vec::new());
@@ -304,12 +303,12 @@ mod tests {
         }
     }
 
-    /// The broker's proposal.
+    /// Creates the broker's proposal.
     fn tune(frame_max: u32) -> Vec<u8> {
         frame(METHOD, &[&[0, 10, 0, 30, 7, 255][..], &frame_max.to_be_bytes(), &[0, 60]].concat())
     }
 
-    /// The header of a content with one header of this many bytes.
+    /// Creates a content header with one header of this many bytes.
     fn with_header(bytes: usize) -> Vec<u8> {
         let long = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
         let headers = [&b"\x04fillS"[..], &long(&vec![b'x'; bytes])].concat();

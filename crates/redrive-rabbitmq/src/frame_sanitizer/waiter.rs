@@ -1,4 +1,4 @@
-//! Who waits for a connection, and gives up.
+//! Notices when the caller that waits for a connection gives up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::task::Context;
 
 use futures::task::AtomicWaker;
 
-/// Somebody waits for a connection. Dropped before the [end](Self::end), it has given up.
+/// Held by the caller that waits for a connection. Dropping it before [`end`](Self::end) means that the caller has given up.
 pub(super) struct Waiter {
     given_up: Option<Arc<Shared>>,
 }
 
-/// Whether nobody waits for the connection of a stream any more.
+/// Tells whether nobody waits for a stream's connection any more.
 #[derive(Default)]
 pub(super) struct GivenUp(Arc<Shared>);
 
@@ -27,7 +27,7 @@ impl Waiter {
         (Self { given_up: Some(Arc::clone(&shared)) }, GivenUp(shared))
     }
 
-    /// The connection is there, and lives on.
+    /// Ends the wait: the connection is open, and stays open.
     pub(super) fn end(mut self) {
         self.given_up = None;
     }
@@ -43,7 +43,7 @@ impl Drop for Waiter {
 }
 
 impl GivenUp {
-    /// Whether nobody waits any more. If somebody does, the task is woken once that changes.
+    /// Returns true if nobody waits any more. Otherwise wakes the task once that changes.
     pub(super) fn poll(&self, cx: &Context<'_>) -> bool {
         self.0.reader.register(cx.waker());
         self.0.yes.load(Ordering::Acquire)
