@@ -12,8 +12,8 @@ use crate::options::Options;
 use crate::topology::{Names, Plan, Route};
 
 impl Options {
-    /// A transport as these options describe it, connected to nothing, to [explain](redrive_core::Runner::explain) a consumer without
-    /// a broker. What only the broker knows (its version, what is set by policies) is taken to be as by default.
+    /// Creates a transport that exists only as these options, to [explain](redrive_core::Runner::explain) a consumer without a broker.
+    /// Uses the defaults for what only the broker knows (its version, settings by policies).
     ///
     /// ```
     /// use redrive_core::{Consumer, secs};
@@ -29,7 +29,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When the options contradict each other.
+    /// If the options contradict each other.
     pub fn unconnected(self) -> Result<Unconnected, TransportError> {
         self.check()?;
         let plan = Arc::new(self.plan()?);
@@ -39,7 +39,7 @@ impl Options {
     }
 }
 
-/// The outline for a transport that serves these needs.
+/// Returns the outline for a transport that serves these needs.
 pub(crate) fn outline(facts: &TransportFacts, plan: &Arc<Plan>, active: &ActiveNeeds) -> Outline {
     let (strategy, plan) = (active.strategy(), Arc::clone(plan));
     let caveats = strategy.caveats().into_iter().map(Finding::warning);
@@ -48,7 +48,7 @@ pub(crate) fn outline(facts: &TransportFacts, plan: &Arc<Plan>, active: &ActiveN
     caveats.fold(outline, Outline::with)
 }
 
-/// Where a settlement leaves its message, and the methods of AMQP that carry it out.
+/// Returns where a settlement leaves its message, and the AMQP methods that carry it out.
 fn rest(names: &Names, strategy: &dyn DelayStrategy, settlement: &Settlement) -> Rest {
     let queue = |name: &str| Rest::at(format!("`{name}`"));
     match settlement {
@@ -72,7 +72,7 @@ fn rest(names: &Names, strategy: &dyn DelayStrategy, settlement: &Settlement) ->
     }
 }
 
-/// The copy is published and confirmed, then its original acknowledged.
+/// The copy is published and confirmed, then the original is acknowledged.
 const COPY: [&str; 2] = ["publish", "ack"];
 
 fn shelf_name(names: &Names, shelf: Shelf) -> &str {

@@ -1,4 +1,4 @@
-//! Compares what a consumer needs with what is at the broker, and changes nothing there.
+//! Compares what a consumer needs with the broker, and changes nothing there.
 
 use redrive_core::{Finding, Needs, Outline, TransportError};
 
@@ -8,7 +8,7 @@ use crate::outline::outline;
 use crate::shared::Shared;
 use crate::topology::{self, Part, Task, Topology};
 
-/// Everything that opening the transport would look at, and what it would find.
+/// Checks everything that opening the transport would check, and returns the findings.
 pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline, TransportError> {
     let active = shared.facts.prepared(needs);
     let connection = shared.queues.control().await?;
@@ -21,11 +21,11 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
             "with Topology::Nothing no queue is looked at: a missing one is noticed when it is needed",
         ));
     }
-    // After the comparison, which tells limits of the work queue.
+    // After the comparison, which finds the limits of the work queue.
     Ok(findings.into_iter().fold(outline(&shared.facts, &shared.plan, &active), Outline::with))
 }
 
-/// Whether queues and exchanges are there. Bindings cannot be looked at by AMQP.
+/// Checks that queues and exchanges exist. AMQP cannot check bindings.
 async fn looked_up(connection: &Connection, parts: &[(Part, Task)]) -> Result<Vec<Finding>, TransportError> {
     let (mut missing, mut to_declare, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     for (part, task) in parts {
@@ -60,7 +60,7 @@ async fn compared(
     Ok(vec![not_compared("enable the feature `management`, and name its URL with `management`")])
 }
 
-/// What only the management API tells.
+/// Returns what only the management API tells.
 #[cfg(feature = "management")]
 async fn compared(
     shared: &Shared,
@@ -74,7 +74,7 @@ async fn compared(
         let route = strategy.route(wait, &mut redrive_core::Message::new(""))?;
         Some(route.exchange.to_string())
     };
-    // Shelves are reached by the default exchange.
+    // Shelves are reached through the default exchange.
     let published_to = needs.waits.iter().filter_map(to).chain([String::new()]).collect();
     let preflight = management::Preflight { user: shared.connections.user(), published_to };
     let Some(found) = shared.queues.compared(parts, Some(&preflight)).await? else {

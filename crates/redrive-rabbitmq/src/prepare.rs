@@ -20,8 +20,8 @@ use crate::management::{self, Comparison, Finding};
 use crate::options::Options;
 use crate::topology::{self, Part, Plan, Route, Task, Topology};
 
-/// The waits before further attempts to declare. A broker that stands still for 5 s gives up a new quorum queue that has no leader
-/// yet, and ends the connection: measured on 3.10, whose log says `failed to form new cluster`.
+/// Pauses between attempts to declare. A broker that stalls for 5 s gives up a new quorum queue without a leader, and closes the
+/// connection: measured on 3.10, whose log says `failed to form new cluster`.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 
@@ -32,9 +32,9 @@ pub(crate) struct QueuePreparation {
     plan: Arc<Plan>,
     connections: Arc<ConnectionAccess>,
     facts: Arc<TransportFacts>,
-    /// Epoch of the consuming connection for which the queues were prepared last; 0: none.
+    /// Epoch of the consuming connection for which the queues were last prepared; 0: none.
     prepared_in: AtomicU64,
-    /// One caller at a time: many copies that come back at once need the queues declared once.
+    /// One caller at a time: many copies that come back at once need the queues declared only once.
     declaring: tokio::sync::Mutex<()>,
     /// Until then a quorum queue is younger than [`Options::new_queue_wait`], and no copy is stored in it.
     quorum_ready_at: Mutex<Option<Instant>>,
@@ -43,39 +43,39 @@ pub(crate) struct QueuePreparation {
 /// When the queues are prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
-    /// When the transport is opened, or a copy found a queue missing. All must exist.
+    /// When the transport is opened, or after a copy found a queue missing. All must exist.
     Open,
     /// Before a subscription that is not the first.
     Again,
 }
 
-/// What follows from a part that does not fit, or could not be looked up.
+/// Consequence of a part that does not fit, or could not be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consequence {
     Fail,
-    /// The connection that owns the queue may be an earlier one of this transport that the broker still counts as open.
+    /// The queue may belong to an earlier connection of this transport that the broker still considers open.
     TryAgainLater,
-    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in flight. And where an exchange of somebody
-    /// else is gone, what waits in the work queue is still handled.
+    /// A queue whose node is down is not missing, and loses nothing: a copy for it stays in flight. If an exchange of the application
+    /// is gone, the messages in the work queue are still handled.
     Ignore,
-    /// After the others were prepared: waiting messages find their way back, whatever becomes of the intake.
+    /// Fail after the other parts are prepared: waiting messages come back even if the intake cannot start.
     FailAtLast,
 }
 
-/// Whose a part is.
+/// Owner of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// The work queue itself.
     Work,
     Redrive,
-    /// An exchange that leads into the work queue or takes its dead letters, and its binding.
+    /// An exchange of the application that leads into the work queue or takes its dead letters, and its binding.
     Application,
 }
 
 impl Occasion {
     fn after(self, failed: &TransportError, owner: Owner, is_up: bool) -> Consequence {
         match (self, failed.kind()) {
-            // Whoever declares it is told of all at once.
+            // The error names all missing parts, for the person who declares them.
             (Self::Open, _) if error::is_missing(failed) => Consequence::FailAtLast,
             (Self::Open, _) => Consequence::Fail,
             (Self::Again, _) if !is_up => Consequence::Fail,
@@ -105,13 +105,13 @@ impl QueuePreparation {
         &self.plan.names.work
     }
 
-    /// The connection for requests that the broker may answer by closing the channel.
+    /// Returns the connection for requests that the broker may answer by closing the channel.
     pub(crate) async fn control(&self) -> Result<Arc<Connection>, TransportError> {
         self.connections.control(self.facts.strategy().is_transient()).await
     }
 
-    /// Declares or verifies the queues; not on the publishing connection, which may be blocked. Tries again if the broker gives
-    /// up in the middle of it.
+    /// Declares or verifies the queues; not on the publishing connection, which may be blocked. Retries if the broker gives up in
+    /// between.
     pub(crate) async fn prepare(&self) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
         for pause in PAUSES {
@@ -128,15 +128,15 @@ impl QueuePreparation {
         self.prepare_on(&connection, Occasion::Open).await
     }
 
-    /// Prepares the queues again: somebody may have replaced a queue. An error of the kind `Topology` says that a queue does not
-    /// fit; any other error, that this could not be found out.
+    /// Prepares the queues again: somebody may have replaced a queue. An error of the kind `Topology` means that a queue does not
+    /// fit; any other error, that this could not be checked.
     pub(crate) async fn prepare_again(&self) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
         let connection = self.control().await?;
         self.prepare_on(&connection, Occasion::Again).await
     }
 
-    /// True when the queues were last prepared for this consuming connection.
+    /// Returns true if the queues were last prepared for this consuming connection.
     pub(crate) fn is_prepared_for(&self, connection: &Connection) -> bool {
         self.prepared_in.load(Ordering::Acquire) == connection.epoch
     }
@@ -156,12 +156,12 @@ impl QueuePreparation {
         Ok(())
     }
 
-    /// What must be there, in the order in which it is declared.
+    /// Returns what must exist, in the order of declaration.
     fn parts(&self) -> Vec<(Part, Task)> {
         self.parts_with(&*self.facts.strategy())
     }
 
-    /// The same for messages that wait in this way.
+    /// Returns the same for messages that wait by this strategy.
     pub(crate) fn parts_with(&self, strategy: &dyn DelayStrategy) -> Vec<(Part, Task)> {
         let topology = self.options.topology;
         let task = |declared| match topology {
@@ -184,7 +184,7 @@ impl QueuePreparation {
         }
     }
 
-    /// True when redrive declares this part of the plan.
+    /// Returns true if redrive declares this part of the plan.
     fn is_declared(&self, part: &Part) -> bool {
         let declared = match self.options.topology {
             Topology::Declare => true,
@@ -194,7 +194,7 @@ impl QueuePreparation {
         declared && !part.is_other()
     }
 
-    /// All at once. False when something does not fit, without saying what: [`prepare_each`](Self::prepare_each) finds that out.
+    /// Prepares all parts at once. Returns false if something does not fit; [`prepare_each`](Self::prepare_each) then finds out what.
     async fn prepare_all(
         &self,
         connection: &Connection,
@@ -206,7 +206,7 @@ impl QueuePreparation {
             return Ok(false);
         }
         let declared: Vec<_> = with(Task::Declare).collect();
-        // The answer to a declaration does not say whether the queue existed.
+        // The reply to a declaration does not tell whether the queue existed.
         match topology::first_unfit(&channel, &declared).await {
             None => Ok(topology::declare_all(&channel, &declared).await),
             Some((first, error)) if error::is_missing(&error) => {
@@ -220,7 +220,7 @@ impl QueuePreparation {
         }
     }
 
-    /// Declares `parts`, of which these may be `new`. False when one was refused.
+    /// Declares `parts`, of which these may be `new`. Returns false if one was refused.
     async fn declare_new(
         &self,
         connection: &Connection,
@@ -234,7 +234,7 @@ impl QueuePreparation {
         Ok(declared)
     }
 
-    /// One by one, and says what is wrong.
+    /// Prepares the parts one by one, and reports what is wrong.
     async fn prepare_each(
         &self,
         connection: &Connection,
@@ -263,13 +263,13 @@ impl QueuePreparation {
             let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
             wrong.insert(0, error::missing(&missing, never));
         }
-        // First what time does not mend.
+        // First the errors that waiting does not cure.
         wrong.sort_by_key(|error| error.kind() != TransportErrorKind::Topology);
         wrong.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Declares what is missing: a spare delay queue that is needed for the first time, or whatever was deleted. Before the
-    /// transport is open only the queue that this route leads to: which delay queues will be needed is not known yet.
+    /// Declares what is missing: a spare delay queue when it is first needed, or whatever was deleted. Before the transport is
+    /// open, only the queue of this route: it is not known yet which delay queues will be needed.
     pub(crate) async fn declare_missing(&self, route: &Route) -> Result<(), TransportError> {
         if !self.facts.knows_needs() {
             let leads_to = |part: &Part| route.exchange.is_empty() && part.is_queue(&route.routing_key);
@@ -287,8 +287,8 @@ impl QueuePreparation {
         self.prepare().await
     }
 
-    /// The shelf that the work queue dead-letters to, what leads there, then the work queue, as far as redrive declares them: without
-    /// the shelf an expired message would be lost.
+    /// Returns the shelf that the work queue dead-letters to, what leads there, and the work queue, as far as redrive declares them:
+    /// without the shelf, an expired message would be lost.
     pub(crate) fn work_parts(&self) -> Vec<Part> {
         let mut parts = self.plan.parts();
         parts.truncate(1 + parts.iter().position(|part| part.is_queue(self.queue())).unwrap_or_default());
@@ -296,7 +296,7 @@ impl QueuePreparation {
         parts
     }
 
-    /// Declares these, of which one was missing a moment ago.
+    /// Declares these parts, of which one was missing a moment ago.
     pub(crate) async fn declare_parts(&self, parts: Vec<Part>) -> Result<(), TransportError> {
         let _one_at_a_time = self.declaring.lock().await;
         let connection = self.control().await?;
@@ -340,7 +340,7 @@ impl QueuePreparation {
         }
     }
 
-    /// True when redrive declares what this route leads to.
+    /// Returns true if redrive declares the target of this route.
     pub(crate) fn declares(&self, route: &Route) -> bool {
         let leads_here = |part: &Part| match part {
             Part::Queue(queue) => *route == Route::queue(&queue.name),
@@ -369,7 +369,7 @@ impl QueuePreparation {
         Err(TransportError::new(TransportErrorKind::Topology, wrong.join("; ")))
     }
 
-    /// The findings of the management API; `None` if it is not asked.
+    /// Returns the findings of the management API; `None` if it is not asked.
     #[cfg(feature = "management")]
     pub(crate) async fn compared(
         &self,

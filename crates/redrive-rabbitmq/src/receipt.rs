@@ -9,13 +9,13 @@ use redrive_transport::{GiveBack, InHand};
 use crate::settle::channel::{DeliveryChannel, Refusal};
 use crate::version::Version;
 
-/// The right to settle one delivery. Dropped, it gives the delivery back.
+/// The right to settle one delivery. Dropping it gives the delivery back.
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct Receipt {
     hand: InHand<Hand>,
     /// False if the message was read without some of its headers: a copy would lose them.
     whole: bool,
-    /// Where the delivery came from, as the broker says it.
+    /// Where the delivery came from, as the broker reports it.
     origin: Option<Origin>,
 }
 
@@ -27,7 +27,7 @@ struct Hand {
 
 impl GiveBack for Hand {
     fn give_back(self) {
-        // Handed to the channel, without a runtime. An error means that the broker has taken the delivery back.
+        // Passed to the channel, without a runtime. An error means that the broker has taken the delivery back.
         drop(self.channel.refuse(self.tag, Refusal::GiveBack));
     }
 }
@@ -37,7 +37,7 @@ impl Receipt {
         Self { hand: InHand::new(Hand { tag, channel }), whole: true, origin: None }
     }
 
-    /// The receipt of a delivery of this origin.
+    /// Sets the origin of the delivery.
     pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
         self.origin = Some(origin);
         self
@@ -47,7 +47,7 @@ impl Receipt {
         self.origin.as_ref()
     }
 
-    /// Whether the message was read with all of its headers.
+    /// Sets whether the message was read with all of its headers.
     pub(crate) fn read_whole(mut self, whole: bool) -> Self {
         self.whole = whole;
         self
@@ -57,12 +57,12 @@ impl Receipt {
         self.whole
     }
 
-    /// The channel that the delivery came on.
+    /// Returns the channel of the delivery.
     pub(crate) fn channel(&self) -> &DeliveryChannel {
         &self.hand.channel
     }
 
-    /// The version of the broker.
+    /// Returns the version of the broker.
     pub(crate) fn version(&self) -> Option<Version> {
         self.hand.channel.version()
     }
@@ -81,12 +81,12 @@ impl Receipt {
         self.refuse(Refusal::GiveBack).await
     }
 
-    /// Has the broker dead-letter the delivery.
+    /// Lets the broker dead-letter the delivery.
     pub(crate) async fn dead_letter(self) -> Result<(), TransportError> {
         self.refuse(Refusal::DeadLetter).await
     }
 
-    /// Gives the delivery back as failed: a quorum queue of 4.3 counts that, and holds the message back if it is configured to.
+    /// Gives the delivery back as failed: a quorum queue of 4.3 counts that, and holds the message back if configured.
     pub(crate) async fn fail(self) -> Result<(), TransportError> {
         self.refuse(Refusal::Fail).await
     }

@@ -1,4 +1,4 @@
-//! What the parts of one transport share.
+//! The shared parts of one transport.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::publish::CopyStore;
 use crate::settle::channel::DeliveryChannels;
 use crate::topology::Plan;
 
-/// The parts of one transport. Each knows those above it, and no others.
+/// The parts of one transport. Each depends only on those above it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: Arc<Options>,
@@ -50,7 +50,7 @@ impl Shared {
         Ok(Self { options, plan, connections, facts, queues, deliveries, copies })
     }
 
-    /// The work queue.
+    /// Returns the name of the work queue.
     pub(crate) fn queue(&self) -> &str {
         &self.plan.names.work
     }

@@ -36,20 +36,20 @@ use crate::transfer::Transfer;
 pub struct RabbitMq {
     shared: Arc<Shared>,
     inbox: Inbox<Arrived>,
-    /// Some while the transport is open.
+    /// Present while the transport is open.
     intake: Mutex<Option<JoinHandle<()>>>,
     /// One caller at a time.
     opening: tokio::sync::Mutex<()>,
-    /// What operators took off the shelves.
+    /// Entries that operators removed from the shelves.
     taken: Arc<Taken>,
 }
 
 impl RabbitMq {
-    /// Connects to the broker at `url`, to consume `queue`, with all [`options`](Self::options) as they are.
+    /// Connects to the broker at `url`, to consume `queue`, with default [`options`](Self::options).
     ///
     /// # Errors
     ///
-    /// As [`Options::connect`].
+    /// The same as [`Options::connect`].
     pub async fn connect(url: &str, queue: &str) -> Result<Self, TransportError> {
         Self::options(queue).connect(url).await
     }
@@ -58,12 +58,12 @@ impl RabbitMq {
     ///
     /// # Errors
     ///
-    /// When the variable is not set, and as [`Options::connect`].
+    /// If the variable is not set; otherwise the same as [`Options::connect`].
     pub async fn connect_from_env(queue: &str) -> Result<Self, TransportError> {
         Self::options(queue).connect(&url_from_env()?).await
     }
 
-    /// Options for the transport of `queue`.
+    /// Returns options for the transport of `queue`.
     pub fn options(queue: &str) -> Options {
         Options::new(queue)
     }
@@ -84,7 +84,7 @@ impl RabbitMq {
         Ok(transport)
     }
 
-    /// Connects when that is needed.
+    /// Creates the transport; it connects when needed.
     fn over(
         options: Options,
         connections: Connections,
@@ -96,8 +96,8 @@ impl RabbitMq {
         Ok(Self { shared, inbox, intake, opening, taken: Arc::default() })
     }
 
-    /// Sends the acknowledgements that still wait for others ([`Options::ack_within`]). `close` does it too: this is for a caller
-    /// that uses the transport without a consumer, and wants to know when the broker has them.
+    /// Sends the acknowledgements that wait for others ([`Options::ack_within`]). `close` does this too: call it only without a
+    /// consumer, to be sure that the broker has them.
     pub fn flush(&self) {
         for channel in self.shared.deliveries.in_use() {
             channel.flush();
@@ -105,32 +105,30 @@ impl RabbitMq {
     }
 
     /// Publishes to the queue that this transport consumes; with [`to`](Publisher::to), to any other one. Works without a
-    /// consumer too: under `Topology::Declare` the work queue and the dead-letter queue that it leads to are then declared when
-    /// they are missing, and nothing else. It waits [`Options::new_queue_wait`] after that, until a broker that is killed no
-    /// longer loses what it confirms.
+    /// consumer too: under `Topology::Declare` it declares the work queue and its dead-letter queue if they are missing, and nothing
+    /// else. After that it waits for [`Options::new_queue_wait`], until a killed broker no longer loses what it confirms.
     ///
     /// [`publish_after`](Publisher::publish_after) works for the work queue:
     ///
-    /// | this transport | takes |
+    /// | this transport | accepts |
     /// |---|---|
     /// | is open | every wait that its retries can take, up to ten years |
-    /// | is not open, and [`Options::wait`] names waits | every wait, made of those: one that they do not make exactly ends late, never early. A delay queue that is missing is declared |
+    /// | is not open, and [`Options::wait`] names waits | every wait, made of those: a wait that they do not match exactly ends late, never early. A missing delay queue is declared |
     /// | is not open, and no wait is named | a wait whose delay queue exists, because a consumer elsewhere has this wait in its policy |
     /// | is not open, with `Delay::SingleQueue` | every wait, once a consumer elsewhere has declared the delay queue |
     /// | has `Delay::Staged`, open or not | none |
     ///
-    /// Everything else answers `Unsupported`.
+    /// In all other cases it returns `Unsupported`.
     ///
-    /// A broker that is out of memory or disk tells a connection so when that publishes: the first message is then given up
-    /// after [`Options::confirm_timeout`], and the broker may store it when it has room again; those after it are refused at
-    /// once.
+    /// A broker that is out of memory or disk notifies a connection only when that publishes: the first message is given up after
+    /// [`Options::confirm_timeout`], and the broker may store it when it has room again; later messages are refused at once.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(RoutePublisher::new(&self.shared, Route::queue(self.shared.queue())))
     }
 
-    /// Publishes to an exchange, with this routing key. `Ok` means that the message is stored in every queue that the exchange
-    /// led to, of which there was at least one. Without delays.
+    /// Publishes to an exchange, with this routing key. `Ok` means that the exchange routed the message to at least one queue, and
+    /// that it is stored in each of them. Without delays.
     #[must_use]
     pub fn publisher_to_exchange(&self, exchange: &str, routing_key: &str) -> Publisher {
         let route = Route { exchange: exchange.into(), routing_key: routing_key.into() };
@@ -142,26 +140,26 @@ impl RabbitMq {
     ///
     /// # Errors
     ///
-    /// As [`Publisher::publish`].
+    /// The same as [`Publisher::publish`].
     pub async fn publish(&self, message: Message) -> Result<(), TransportError> {
         self.publisher().publish(message).await
     }
 
-    /// What people should know of the [`Delay`](crate::Delay) mode as it is configured; empty where there is nothing.
-    /// Logged as warnings when the transport is opened.
+    /// Returns what users should know about the configured [`Delay`](crate::Delay) mode; may be empty. Logged as warnings when the
+    /// transport is opened.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         self.shared.facts.strategy().caveats()
     }
 
-    /// The shelves of the queue, for operators.
+    /// Returns the shelves of the queue, for operators.
     #[must_use]
     pub fn shelves(&self) -> RabbitMqShelves {
         RabbitMqShelves::new(Arc::clone(&self.shared), Arc::clone(&self.taken))
     }
 
-    /// Moves what waits in the delay queues of another topology into those of this one, which is declared or verified
-    /// first: for when the delay mode, the names or the types of the delay queues change.
+    /// Moves waiting messages from the delay queues of another topology into those of this one, which is declared or verified
+    /// first: for a change of the delay mode, or of the names or types of the delay queues.
     pub fn transfer_from(&self, old: Options) -> Transfer {
         Transfer::new(Arc::clone(&self.shared), old)
     }
@@ -170,7 +168,7 @@ impl RabbitMq {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses needs that the broker cannot meet, then prepares the queues. After an error the transport is as it was.
+    /// Refuses needs that the broker cannot meet, then prepares the queues. An error leaves the transport unchanged.
     async fn prepare(&self, needs: &Needs, signals: Signals) -> Result<Facts, OpenError> {
         let facts = &self.shared.facts;
         let active = facts.prepared(needs);
@@ -206,23 +204,23 @@ impl RabbitMq {
 
 /// Connecting.
 impl Options {
-    /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, and no endless wait.
-    /// Several URLs with commas between them are as many nodes of one cluster: see [`connect_any`](Self::connect_any).
+    /// Connects to the broker at this URL, once: a broker that cannot be reached is an error now, not an endless wait.
+    /// Several URLs separated by commas are nodes of one cluster: see [`connect_any`](Self::connect_any).
     ///
     /// # Errors
     ///
-    /// When the broker does not answer, refuses the credentials, or the options contradict each other.
+    /// If the broker does not answer or refuses the credentials, or the options contradict each other.
     pub async fn connect(self, url: &str) -> Result<RabbitMq, TransportError> {
         self.connect_any([url]).await
     }
 
-    /// Connects to the first of these nodes of one cluster that answers, in this order, unless
-    /// [`shuffle_addresses`](Self::shuffle_addresses) was asked for. When a connection is lost the next node is tried,
-    /// and after the last one the first again.
+    /// Connects to the first of these nodes of one cluster that answers, in this order, or in random order with
+    /// [`shuffle_addresses`](Self::shuffle_addresses). If a connection is lost, the next node is tried, and after the last one the
+    /// first again.
     ///
     /// # Errors
     ///
-    /// When none of them lets us in; the error names each. Else as [`connect`](Self::connect).
+    /// If no node accepts the connection; the error names each. Otherwise the same as [`connect`](Self::connect).
     pub async fn connect_any<U: AsRef<str>>(
         self,
         urls: impl IntoIterator<Item = U>,
@@ -232,9 +230,9 @@ impl Options {
         RabbitMq::connected(self, connections, Ownership::Own).await
     }
 
-    /// Takes connections that are there, and that other transports use too: for many consumers in one process. What is
-    /// handed out, acknowledged and stored for one of them does not touch the others. But a connection that ends does so for
-    /// all that share it: what all of them have in flight comes again.
+    /// Uses existing connections that other transports share: for many consumers in one process. Deliveries, acknowledgements and
+    /// copies of one do not affect the others. But if a connection ends, it ends for all that share it: everything that they have
+    /// in flight comes again.
     ///
     /// ```no_run
     /// # use redrive_rabbitmq::{Connections, RabbitMq};
@@ -247,8 +245,8 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// When an option was given that belongs to the connections (heartbeat, credentials, timeouts, …); give it to
-    /// [`Connections::options`]. Else as [`connect`](Self::connect).
+    /// If an option was set that belongs to the connections (heartbeat, credentials, timeouts, …); set it in
+    /// [`Connections::options`]. Otherwise the same as [`connect`](Self::connect).
     pub async fn connect_over(mut self, connections: &Connections) -> Result<RabbitMq, TransportError> {
         if let Some(option) = self.wants_own_connections {
             let message = format!(
@@ -302,16 +300,16 @@ impl Transport for RabbitMq {
 
     async fn close(&self) {
         let Shared { deliveries, connections, .. } = &*self.shared;
-        // Held until the connections are closed: a channel without users closes by itself, and the client library logs an error when
+        // Held until the connections are closed: a channel without users closes by itself, and the client library logs an error if
         // the connection closes before the broker has answered to that.
         let _held = deliveries.in_use();
         self.inbox.end();
         let intake = self.intake().take();
         if let Some(intake) = intake {
-            // It ends by itself. After a panic nothing is left to end.
+            // It ends by itself. After a panic there is nothing to end.
             let _ = intake.await;
         }
-        // Deliveries that nobody received go back.
+        // Deliveries that were not received go back.
         drop(self.inbox.close());
         let channels = deliveries.in_use();
         for channel in &channels {
@@ -356,7 +354,7 @@ mod tests {
         let transport = RabbitMq::over(options, connections, Ownership::Own).unwrap();
         let facts = &transport.shared.facts;
         let before = facts.facts();
-        // What the broker cannot hold is refused before anything is asked; else nobody listens.
+        // Needs that the broker cannot meet are refused before it is contacted; nothing listens there.
         for (wait, why) in [(Duration::MAX, Unsupported), (Duration::from_secs(1), Unreachable)] {
             let mut needs = Needs::none();
             (needs.prefetch, needs.waits) = (10, [wait].into());

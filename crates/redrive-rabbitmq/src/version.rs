@@ -1,5 +1,5 @@
-//! Which RabbitMQ answers. The client library does not tell, and what a redelivery counts depends on it: so the
-//! greeting is read on its way to the library.
+//! The broker's version. The client library does not report it, but the meaning of a redelivery depends on it: so the greeting is
+//! read before it reaches the library.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl Version {
     pub(crate) const V4_0: Self = Self { major: 4, minor: 0 };
     pub(crate) const V4_3: Self = Self { major: 4, minor: 3 };
 
-    /// `4.3.6`, `3.13.0-rc.1`, …
+    /// Parses `4.3.6`, `3.13.0-rc.1`, …
     fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(['.', '-', '+']);
         Some(Self { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
@@ -29,7 +29,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// `connection.start`: class 10, method 10, two version numbers, the server's properties.
+/// Parses `connection.start`: class 10, method 10, two version numbers, the server's properties.
 pub(crate) fn read_greeting(greeting: &[u8]) -> Option<Version> {
     let table = greeting.strip_prefix(&[0, 10, 0, 10, 0, 9])?;
     let (_, properties): (_, FieldTable) = parse_field_table(table).ok()?;

@@ -1,4 +1,4 @@
-//! Compares an existing queue with the one that is needed, and says what is wrong. Pure.
+//! Compares an existing queue with the one that is needed, and describes the differences. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) enum Finding {
     Wrong(String),
     /// Acceptable for an operator who knows the consequence.
     Doubtful(String),
-    /// Could not be found out.
+    /// Not checked.
     Unknown(String),
 }
 
@@ -110,7 +110,7 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
     findings
 }
 
-/// Checks that a declaration of the queue would be accepted, which changes nothing of one that exists.
+/// Checks that RabbitMQ would accept a declaration of the queue. A declaration changes nothing of an existing queue.
 pub(crate) fn declaration(needed: &Queue, found: &Found) -> Option<Finding> {
     let differing = found.differing(needed);
     (!differing.is_empty()).then(|| {
@@ -153,7 +153,7 @@ pub(crate) fn dead_letters(needed: &Queue, said: Said, found: &Found, behind: &B
     Some(if said.native_dead_letter == Some(true) { Wrong(lost) } else { Doubtful(lost) })
 }
 
-/// Checks a binding of a queue; `found` is `None` when the exchange does not exist.
+/// Checks a binding of a queue; `found` is `None` if the exchange does not exist.
 pub(crate) fn binding(needed: &Binding, found: Option<&FoundExchange>) -> Option<Finding> {
     let Binding { queue, exchange, routing_key } = needed;
     // Another check reports a missing exchange.

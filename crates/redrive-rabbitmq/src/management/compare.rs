@@ -27,7 +27,7 @@ pub(crate) struct Comparison<'a> {
     pub(crate) delivery_limit: Option<u32>,
 }
 
-/// What is compared beside the queues before anything is declared.
+/// Input of the comparison before anything is declared, beside the queues.
 pub(crate) struct Preflight {
     /// The user of the AMQP connection.
     pub(crate) user: String,
@@ -61,7 +61,7 @@ pub(crate) async fn compare(
     for (part, task) in parts {
         let needed = match part {
             Part::Queue(needed) => needed,
-            // A binding that redrive declares needs no look before.
+            // A binding that redrive declares need not be checked.
             Part::Binding(_) if preflight.is_some() && *task == Task::Declare => continue,
             Part::Binding(needed) => {
                 match comparison.exchange(&management, &needed.exchange).await {
@@ -81,7 +81,7 @@ pub(crate) async fn compare(
             Err(error) => {
                 compared
                     .unknown(format!("the queues could not be compared with those that are needed: {error}"));
-                // Each further question would be answered alike.
+                // Further requests would fail in the same way.
                 return Ok(compared);
             }
         };
@@ -97,7 +97,7 @@ pub(crate) async fn compare(
         compared.findings.extend(comparison.findings(needed, &found));
         if needed.name == comparison.names.work {
             match comparison.behind_dead_letters(&management, &found).await {
-                // In a preflight it may be declared only later.
+                // A preflight runs before it is declared.
                 Ok(Some(_)) if preflight.is_some() && leads_on(parts, &found) => {}
                 Ok(Some(behind)) => {
                     compared.findings.extend(audit::dead_letters(needed, comparison.said(), &found, &behind));
@@ -116,7 +116,7 @@ pub(crate) async fn compare(
     Ok(compared)
 }
 
-/// True when what leads on the dead letters of the work queue is declared when the consumer starts.
+/// Returns true if the target of the work queue's dead letters is declared when the consumer starts.
 fn leads_on(parts: &[(Part, Task)], work: &Found) -> bool {
     let value = |name| work.argument_first(name).map(|setting| setting.value).unwrap_or_default();
     let (exchange, key) = (value("dead-letter-exchange"), value("dead-letter-routing-key"));

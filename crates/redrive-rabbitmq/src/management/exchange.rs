@@ -55,7 +55,7 @@ impl FoundExchange {
         bindings.map(|binding| binding.key.as_str()).collect()
     }
 
-    /// Returns true when the exchange routes without looking at keys.
+    /// Returns true if the exchange ignores routing keys.
     pub(super) fn ignores_keys(&self) -> bool {
         !["direct", "topic"].contains(&self.kind.as_str())
     }

@@ -54,7 +54,7 @@ impl Found {
     }
 
     /// Returns the arguments that differ from those of the needed queue, as far as RabbitMQ compares them (measured on 3.10 and
-    /// 4.3): each with both values. The type is another matter.
+    /// 4.3), each with both values. The queue type is checked elsewhere.
     pub(super) fn differing(&self, needed: &Queue) -> Vec<String> {
         const COMPARED: [&str; 13] = [
             "x-dead-letter-exchange",

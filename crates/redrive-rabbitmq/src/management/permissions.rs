@@ -1,4 +1,4 @@
-//! The permissions of a user, and those that a consumer needs. Pure.
+//! Compares the permissions of a user with those that a consumer needs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use serde_json::Value;
 use super::audit::Finding::{self, Doubtful, Unknown, Wrong};
 use crate::topology::{Part, Task};
 
-/// What the default exchange is called in permissions.
+/// Name of the default exchange in permissions.
 const DEFAULT_EXCHANGE: &str = "amq.default";
 
 /// The permissions of one user in one virtual host: patterns of names.
 #[derive(Clone, Debug)]
 pub(super) struct Permissions {
-    /// By what they allow: `configure`, `write`, `read`. `None`: a pattern that cannot be read.
+    /// Patterns by permission. `None`: the pattern cannot be parsed.
     patterns: BTreeMap<&'static str, Option<Regex>>,
 }
 
 impl Permissions {
     pub(super) fn read(answer: &Value) -> Self {
         let pattern = |name: &'static str| {
-            // RabbitMQ takes an empty pattern to match nothing but the empty name.
+            // RabbitMQ's empty pattern matches only the empty name.
             let text =
                 answer.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or("^$");
             (name, Regex::new(text).ok())
@@ -30,8 +30,8 @@ impl Permissions {
         Self { patterns: ["configure", "write", "read"].map(pattern).into() }
     }
 
-    /// Finds what `user` may not do and must: with `parts`, of which these queues are `there`, with the queue that is consumed, and
-    /// with the exchanges that copies are published to.
+    /// Returns the permissions that `user` lacks: for `parts`, of which the queues in `there` exist, for the consumed queue, and for the
+    /// exchanges that copies are published to.
     pub(super) fn findings<'a>(
         &self,
         user: &str,
@@ -69,7 +69,7 @@ impl Permissions {
         [refused, stuck, unknown].into_iter().flatten().collect()
     }
 
-    /// `configure on `a`, `b`; write on `c``; `None` if nothing is missing.
+    /// Formats the missing permissions as `configure on `a`, `b`; write on `c``; `None` if nothing is missing.
     fn missing(&self, needed: &BTreeSet<(&'static str, String)>) -> Option<String> {
         let may = |(permission, name): &&(&'static str, String)| {
             self.patterns
@@ -86,7 +86,7 @@ impl Permissions {
     }
 }
 
-/// What a declaration needs; of a queue that is `there`, configure only (measured).
+/// Returns the permissions for a declaration. A queue that exists needs only `configure` (measured).
 fn needed_to_declare(part: &Part, there: &BTreeSet<&str>) -> Vec<(&'static str, String)> {
     match part {
         Part::Queue(queue) => {

@@ -1,4 +1,4 @@
-//! Options that contradict each other, or that no broker could follow. Pure.
+//! Checks for options that contradict each other, or that no broker could follow. Pure.
 
 use redrive_core::{TransportError, TransportErrorKind};
 
@@ -6,7 +6,7 @@ use super::Options;
 use crate::delay::DeadLetters;
 use crate::topology::DeadLetterExchange;
 
-/// Names longer than this are no AMQP names; the rungs need room for their wait.
+/// Maximum length of a name in AMQP; the names of rungs also contain their wait.
 const LONGEST_NAME: usize = 255;
 const LONGEST_RUNG_SUFFIX: usize = "-315360000000ms".len();
 

@@ -1,4 +1,4 @@
-//! How a consumer's transport is set up.
+//! The options of a consumer's transport.
 
 mod check;
 mod connection;
@@ -18,11 +18,11 @@ use crate::delay::{DeadLetters, Delay};
 use crate::topology::{DeadLetterExchange, GivenNames, Plan, QueueType, Topology, TopologyPlan};
 
 const DEFAULT_DELIVERY_LIMIT: u32 = 20;
-/// A new quorum queue whose broker is killed comes back empty, confirmed messages included; and it may refuse messages in its
-/// first moments.
+/// A new quorum queue whose broker is killed comes back empty, including confirmed messages, and may refuse messages in its first
+/// moments.
 const DEFAULT_NEW_QUEUE_WAIT: Duration = Duration::from_secs(3);
 
-/// One request in this time costs nothing. A consumer that gets nothing notices within two of them.
+/// A request at this interval costs nothing. A consumer that gets nothing notices that within two intervals.
 const DEFAULT_IDLE_CHECK: Duration = Duration::from_secs(30);
 
 /// How to connect and which queues to use; made by [`RabbitMq::options`](crate::RabbitMq::options).
@@ -55,9 +55,9 @@ pub struct Options {
     pub(crate) bindings: Vec<(String, String)>,
     pub(crate) more_waits: Vec<Duration>,
     pub(crate) shelves_shared_with: Vec<String>,
-    /// On shared connections: those that these were made with.
+    /// On shared connections: the options that they were made with.
     pub(crate) connection: ConnectionOptions,
-    /// An option that was given and has no meaning on shared connections.
+    /// An option that was set and has no effect on shared connections.
     pub(crate) wants_own_connections: Option<&'static str>,
     pub(crate) attempts_from_deaths: bool,
     pub(crate) ack_within: Duration,
@@ -115,13 +115,13 @@ impl Options {
         })
     }
 
-    /// What a consumer with these options needs on the broker. `waits` are those of its retry policies, which name the delay queues
-    /// ([`RetryPolicy::waits`](redrive_core::RetryPolicy::waits)); without any these are the default ones. Asks no broker. Exchanges of the application
-    /// ([`bind`](Self::bind), [`Staged::back_to`](crate::Staged::back_to)) are not in it.
+    /// Returns what a consumer with these options needs on the broker. `waits` are those of its retry policies, which name the delay
+    /// queues ([`RetryPolicy::waits`](redrive_core::RetryPolicy::waits)); without any, the default ones. Asks no broker. Leaves out
+    /// exchanges of the application ([`bind`](Self::bind), [`Staged::back_to`](crate::Staged::back_to)).
     ///
     /// # Errors
     ///
-    /// When the options contradict each other.
+    /// If the options contradict each other.
     pub fn topology_plan(
         &self,
         waits: impl IntoIterator<Item = Duration>,
@@ -139,14 +139,13 @@ impl Options {
         Ok(TopologyPlan::new(parts.filter(|part| !part.is_other()).collect()))
     }
 
-    /// True when what is rejected is known to reach the dead-letter queue. Rejected where the dead letters go elsewhere, or
-    /// nowhere, a message would be gone.
+    /// Returns true if a rejected message is known to reach the dead-letter queue. Otherwise rejecting could lose it.
     pub(crate) fn broker_dead_letters(&self) -> bool {
         let as_declared = self.topology == Topology::Declare && !self.changes_dead_lettering();
         self.native_dead_letter.unwrap_or(as_declared)
     }
 
-    /// True when an argument changes where the dead letters of the work queue go, or whether they arrive.
+    /// Returns true if an argument changes where the dead letters of the work queue go, or whether they arrive.
     fn changes_dead_lettering(&self) -> bool {
         self.arguments.keys().any(|name| name.starts_with("x-dead-letter-") || name == "x-overflow")
     }

@@ -1,4 +1,4 @@
-//! The options that say which queues there are and what they are like.
+//! Options for the queues.
 
 use std::time::Duration;
 
@@ -9,77 +9,77 @@ use crate::delay::{DeadLetters, Delay, SingleQueue};
 use crate::topology::{DeadLetterExchange, QueueType, Topology};
 
 impl Options {
-    /// The type of the work queue and of the shelves. Default: quorum.
+    /// Sets the type of the work queue and of the shelves. Default: quorum.
     pub fn queue_type(mut self, queue_type: QueueType) -> Self {
         self.queue_type = queue_type;
         self
     }
 
-    /// The type of the delay queues. Default: quorum, also beside a classic work queue. A classic delay queue
-    /// passes an expired message on without waiting for the disk of the target queue, and a broker that is killed
-    /// at that moment can lose it. With [`Topology::Verify`] and [`Topology::Nothing`] it says what the queues are.
+    /// Sets the type of the delay queues. Default: quorum, even beside a classic work queue. A classic delay queue passes an
+    /// expired message on without waiting for the disk of the target queue, and a broker that is killed at that moment can lose
+    /// it. With [`Topology::Verify`] and [`Topology::Nothing`] this option tells redrive the type of the existing queues.
     pub fn retry_queue_type(mut self, queue_type: QueueType) -> Self {
         self.retry_queue_type = Some(queue_type);
         self
     }
 
-    /// Whether the queues are declared, only verified, or neither. Default: declared.
+    /// Sets whether the queues are declared, only verified, or neither. Default: declared.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
         self
     }
 
-    /// The number of returns after which the broker takes a message off a quorum work queue. Default: 20. With
-    /// [`Topology::Verify`] and [`Topology::Nothing`] it says what the queue has.
+    /// Sets the number of returns after which the broker removes a message from a quorum work queue. Default: 20. With
+    /// [`Topology::Verify`] and [`Topology::Nothing`] it tells redrive the limit of the existing queue.
     pub fn delivery_limit(mut self, limit: u32) -> Self {
         self.delivery_limit = Some(limit);
         self
     }
 
-    /// Whether the broker itself moves dead letters of the work queue to the dead-letter queue. Default: true for a
-    /// queue that redrive declares, false for others, of which only the user knows.
+    /// Tells whether the broker itself moves dead letters of the work queue to the dead-letter queue. Default: true for a queue
+    /// that redrive declares, false for others, because only the user knows.
     pub fn native_dead_letter(mut self, native: bool) -> Self {
         self.native_dead_letter = Some(native);
         self
     }
 
-    /// How a retried message waits. Default: in a ladder of delay queues.
+    /// Sets how a retried message waits. Default: in a ladder of delay queues.
     pub fn delay(mut self, delay: impl Into<Delay>) -> Self {
         self.delay = delay.into();
         self
     }
 
-    /// The classic topology with one durable queue for all waits: the same as `delay(SingleQueue::durable())`,
-    /// under the name that its users know.
+    /// Uses one durable queue for all waits: the same as `delay(SingleQueue::durable())`, under the name that users of that
+    /// topology know.
     pub fn with_durable_dead_letter_backoff(self) -> Self {
         self.delay(SingleQueue::durable())
     }
 
-    /// How a message is dead-lettered. Default: a copy with its history is stored. [`DeadLetters::Broker`] needs a
-    /// work queue that dead-letters into the dead-letter queue. A declared queue does; of another queue say it with
+    /// Sets how a message is dead-lettered. Default: a copy with its history is stored. [`DeadLetters::Broker`] needs a work queue
+    /// that dead-letters into the dead-letter queue. A declared queue does; for an existing queue, confirm it with
     /// [`native_dead_letter`](Self::native_dead_letter).
     pub fn dead_letters(mut self, dead_letters: DeadLetters) -> Self {
         self.dead_letters = dead_letters;
         self
     }
 
-    /// How long no copy is stored in a new quorum queue. Default: 3 s. A broker that is killed in the first second
-    /// of a quorum queue comes back without the messages that it had confirmed there, and RabbitMQ 3.10 may refuse
-    /// messages in that time. Shorter is for tests that kill no broker.
+    /// Sets how long no copy is stored in a new quorum queue. Default: 3 s. A broker that is killed in the first second of a
+    /// quorum queue loses the messages that it confirmed there, and RabbitMQ 3.10 may refuse messages in that time. Use a shorter
+    /// time only in tests that kill no broker.
     pub fn new_queue_wait(mut self, wait: Duration) -> Self {
         self.new_queue_wait = wait;
         self
     }
 
-    /// The name of the dead-letter queue. Default: `{queue}--dead-letters`; with [`Delay::SingleQueue`], where
-    /// messages wait in a queue of that name, `{queue}--failed`.
+    /// Sets the name of the dead-letter queue. Default: `{queue}--dead-letters`; with [`Delay::SingleQueue`], where messages wait
+    /// in a queue of that name, `{queue}--failed`.
     pub fn dead_letter_queue(mut self, name: impl Into<String>) -> Self {
         self.names.dead_letters = Some(name.into());
         self
     }
 
-    /// Has the broker move dead letters of the work queue through this exchange; a name alone is a direct exchange. Under
-    /// [`Topology::Declare`] exchange and binding are declared. Copies that redrive publishes go straight into the dead-letter queue.
+    /// Lets the broker move dead letters of the work queue through this exchange; a name alone means a direct exchange. Under
+    /// [`Topology::Declare`] exchange and binding are declared. Copies that redrive publishes go directly into the dead-letter queue.
     /// Default: the default exchange.
     ///
     /// ```
@@ -91,9 +91,9 @@ impl Options {
         self
     }
 
-    /// Binds the work queue to an exchange of the application, once with each of these keys (one empty key for a fanout
-    /// exchange). The exchange must exist: redrive does not declare it. Under [`Topology::Declare`] the bindings are declared, and
-    /// a binding that is no longer named here stays. Default: none.
+    /// Binds the work queue to an exchange of the application, once with each of these keys (one empty key for a fanout exchange).
+    /// The exchange must exist: redrive does not declare it. Under [`Topology::Declare`] the bindings are declared; a binding that
+    /// is no longer in this list stays. Default: none.
     ///
     /// ```
     /// # use redrive_rabbitmq::RabbitMq;
@@ -109,13 +109,13 @@ impl Options {
         self
     }
 
-    /// The name of the queue that only people take from. Default: `{queue}--parking-lot`.
+    /// Sets the name of the queue from which only people take messages. Default: `{queue}--parking-lot`.
     pub fn parking_queue(mut self, name: impl Into<String>) -> Self {
         self.names.parking = name.into();
         self
     }
 
-    /// Sets the names of both shelves' queues that a configuration has: [`dead_letter_queue`](Self::dead_letter_queue) and
+    /// Sets the names of both shelf queues from a configuration: [`dead_letter_queue`](Self::dead_letter_queue) and
     /// [`parking_queue`](Self::parking_queue).
     #[cfg(feature = "config")]
     pub fn shelves(mut self, queues: redrive_core::ShelfQueues) -> Self {
@@ -128,47 +128,44 @@ impl Options {
         self
     }
 
-    /// Other work queues whose dead letters rest on the same shelves. A redrive sends a message back to the one of them that
-    /// its `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone decides
-    /// nothing, because any publisher can write it.
+    /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that its
+    /// `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone is not trusted,
+    /// because any publisher can write it.
     pub fn shelves_shared_with(mut self, queues: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.shelves_shared_with.extend(queues.into_iter().map(Into::into));
         self
     }
 
-    /// The first part of the names of the delay queues; `-1000ms` follows. Default: `{queue}--retry`.
+    /// Sets the prefix of the names of the delay queues; `-1000ms` follows. Default: `{queue}--retry`.
     pub fn retry_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.names.retry_prefix = prefix.into();
         self
     }
 
-    /// Sets one more argument of the work queue, or replaces one of redrive's. After an argument that changes how
-    /// the queue dead-letters, redrive relies on that only if [`native_dead_letter`](Self::native_dead_letter) says
-    /// so.
+    /// Adds an argument of the work queue, or replaces one of redrive's. If an argument changes how the queue dead-letters,
+    /// redrive relies on dead-lettering only if [`native_dead_letter`](Self::native_dead_letter) is set.
     pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.arguments.insert(name.into(), value.into());
         self
     }
 
-    /// Has the broker deliver to one consumer only, and to the next one when that is gone
-    /// (`x-single-active-consumer`). It keeps the order only with a concurrency and a prefetch of 1, and without
-    /// retries: see the page on RabbitMQ.
+    /// Lets the broker deliver to one consumer only, and to the next one when that is gone (`x-single-active-consumer`). Messages
+    /// stay in order only with a concurrency and a prefetch of 1, and without retries: see the page on RabbitMQ.
     pub fn single_active_consumer(self) -> Self {
         self.argument("x-single-active-consumer", true)
     }
 
     /// Compares the queues, and the policies on them, through the management API at this URL
-    /// (`http://user:password@host:15672`; default user: that of the AMQP URL) when the transport is opened. A
-    /// queue that would lose messages, or bring them back too early or never, is an error; a doubtful one is
-    /// logged. An API that does not answer is logged, and is no error.
+    /// (`http://user:password@host:15672`; default user: that of the AMQP URL) when the transport is opened. A queue that would
+    /// lose messages, or return them too early or never, is an error. A doubtful queue is logged, and so is an API that does not
+    /// answer.
     #[cfg(feature = "management")]
     pub fn management(mut self, url: impl Into<String>) -> Self {
         self.management_url = Some(url.into());
         self
     }
 
-    /// Adds a delay queue for one more wait, besides those of the retry policies: for snoozes, and for waits that
-    /// errors ask for.
+    /// Adds a delay queue for one more wait, besides those of the retry policies: for snoozes, and for waits that errors ask for.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.more_waits.push(wait);
         self

@@ -1,7 +1,7 @@
-//! What became of messages that were published together.
+//! One batch of published messages, and the broker's answers.
 //!
-//! With several unconfirmed messages the client library may report a returned one on the confirm of another. But the broker returns
-//! a message before it confirms it, and the library passes every returned message on with one confirm or another. So once ALL
+//! With several unconfirmed messages the client library may report a returned one with the confirm of another. But the broker
+//! returns a message before it confirms it, and the library passes every returned message on with some confirm. So once ALL
 //! confirms of a batch are in, with nothing else on the channel, all returned messages are known, and the others are stored.
 
 use std::pin::Pin;
@@ -22,14 +22,14 @@ use crate::topology::Route;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stored,
-    /// No queue was there for it.
+    /// No queue received it.
     Returned(String),
     /// The broker could not store it: most often the queue is full.
     Refused,
 }
 
-/// Publishes messages of one route on a channel without other unconfirmed messages, and waits for all answers: one for each, in
-/// their order. After an error the channel has ended, and it is not known what became of them.
+/// Publishes messages of one route on a channel without other unconfirmed messages, and waits for all answers, in the same order.
+/// After an error the channel has ended, and the result of its messages is not known.
 pub(super) async fn publish<'a>(
     channel: &Channel,
     route: &Route,
@@ -72,13 +72,13 @@ async fn send(
     confirm.await
 }
 
-/// All outcomes, in their order. `join_all` would wake this task, and poll, twice for each of them.
+/// Waits for all, and returns their results in order. `join_all` would wake this task, and poll, twice for each of them.
 async fn all<F>(mut sending: Vec<Pin<Box<MaybeDone<F>>>>) -> lapin::Result<Vec<Confirmation>>
 where
     F: Future<Output = lapin::Result<Confirmation>>,
 {
-    // The first poll hands each to the channel, without a waker: they are awaited one after the other, and when one is done, so are
-    // most of those behind it.
+    // The first poll passes each message to the channel, without a waker: they are awaited one after the other, and when one is
+    // done, most of the following ones are too.
     for one in &mut sending {
         let _ = one.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
@@ -90,8 +90,8 @@ where
     done.into_iter().collect()
 }
 
-/// One answer for each message: `acked` is the broker's confirm. Each message that may be a returned one counts as returned, also
-/// if only its twin was: it is stored possibly twice, never zero times.
+/// Returns one answer for each message; `acked` is the broker's confirm. If several messages may be the returned one, all of them
+/// count as returned: each is stored possibly twice, never zero times.
 fn answers(
     acked: &[bool],
     returned: &[BasicReturnMessage],
@@ -116,7 +116,7 @@ fn answers(
     answers
 }
 
-/// Whether a returned message may be this one, by what a broker never changes.
+/// Returns true if the returned message may be this copy, by the properties that a broker never changes.
 fn may_be(returned: &BasicReturnMessage, copy: &Message) -> bool {
     let id = returned.delivery.properties.message_id().as_ref().map(ShortString::as_str);
     id == copy.id() && returned.delivery.data == copy.body().as_ref()

@@ -1,11 +1,11 @@
-//! Publishing: messages of the service, and redrive's copies.
+//! Publishes messages of the service, and redrive's copies.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
 //! | [`publisher`] | the publishers of a transport, with their delays |
-//! | [`store`] | stores a message in a queue, which is declared if it is missing |
+//! | [`store`] | stores a message in a queue, which it declares if it is missing |
 //! | [`pool`] | publishes messages in batches |
-//! | [`batch`] | one batch, and what became of it |
+//! | [`batch`] | publishes one batch, and reads the answers |
 
 mod batch;
 mod pool;

@@ -14,12 +14,12 @@ use crate::convert;
 use crate::error;
 use crate::topology::Route;
 
-/// What is published together has one route: nobody waits, or fails, because of another queue. Two batches of a route are on their
-/// way at once, and no more: a queue that never answers takes few channels from the others.
+/// A batch has one route, so that no message waits or fails because of another queue. A route has at most two batches in progress:
+/// a queue that never answers takes few channels from the others.
 const LIMITS: BatchLimits = BatchLimits { lanes: 2, items: 256, bytes: 1024 * 1024 };
 
-/// Publishes on a pool of channels, one batch at a time on each: what comes in while a batch waits for its confirms goes into the
-/// next. A task carries the batches of a route, so that a caller that goes away harms nobody.
+/// Publishes on a pool of channels, one batch at a time on each: messages that arrive while a batch waits for its confirms go into
+/// the next one. A task carries the batches of a route, so that a caller that gives up does not cancel the messages of others.
 #[derive(Debug)]
 pub(crate) struct PublishPool {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct Shared {
     confirm_timeout: Duration,
 }
 
-/// A message to publish, and who waits for the answer.
+/// A message to publish, with its caller.
 #[derive(Debug)]
 struct Job {
     message: Message,
@@ -43,8 +43,8 @@ struct Job {
 /// Whether time in which the broker accepts no messages counts towards the confirm timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AlarmTime {
-    /// For a consumer's copy: given up during an alarm it would be tried again, and be stored twice after the alarm. Meanwhile its
-    /// original is safe.
+    /// For a consumer's copy: if it were given up during an alarm, the retry would store it a second time after the alarm. Meanwhile
+    /// its original is safe.
     DoesNotCount,
     /// For a caller that waits for the answer.
     Counts,
@@ -60,7 +60,7 @@ impl PublishPool {
         self.shared.channels.connection()
     }
 
-    /// The user that messages are published as.
+    /// Returns the user that publishes the messages.
     pub(crate) fn user(&self) -> Arc<str> {
         self.connection().user()
     }
@@ -69,8 +69,7 @@ impl PublishPool {
         self.shared.channels.close().await;
     }
 
-    /// Publishes one message and waits for the broker's answer. After an error it is not known whether the message is stored, or it
-    /// certainly is not.
+    /// Publishes one message and waits for the broker's answer. The text of an error says whether the message may be stored.
     pub(crate) async fn publish(
         &self,
         route: &Route,
@@ -87,7 +86,7 @@ impl PublishPool {
         if shared.waiting().push(route, bytes, Job { message, persistent, answer }) {
             tokio::spawn(carry_all(Arc::clone(shared), route.clone()));
         }
-        // Always polled: `is_blocked` answers those who wait behind a batch.
+        // Always polled, so that `is_blocked` also answers messages that wait behind a batch.
         let blocked = || shared.is_blocked() && alarm_time == AlarmTime::DoesNotCount;
         match within_unblocked(shared.confirm_timeout, blocked, answered).await {
             Some(Ok(answer)) => answer,
@@ -102,8 +101,8 @@ impl PublishPool {
 async fn carry_all(shared: Arc<Shared>, route: Route) {
     let mut lane = Lane { shared: &shared, route: &route, ended: false };
     loop {
-        // First the channel, then the batch, so that messages that come in meanwhile go along. After the yield so do those whose
-        // callers are about to run: a batch of one waits as long as a batch of many.
+        // First the channel, then the batch, so that messages that arrive meanwhile are included. The yield includes those of callers
+        // that are about to run: a batch of one takes as long as a batch of many.
         let permit = shared.channels.permit().await;
         tokio::task::yield_now().await;
         let jobs = shared.waiting().next(&route);
@@ -118,7 +117,7 @@ async fn carry_all(shared: Arc<Shared>, route: Route) {
     }
 }
 
-/// Ends its lane when the task panics: nobody waits forever.
+/// Ends its lane if the task panics: otherwise callers would wait forever.
 struct Lane<'a> {
     shared: &'a Shared,
     route: &'a Route,
@@ -141,8 +140,8 @@ impl Shared {
             return;
         }
         let Err((jobs, ended)) = self.publish(route, jobs).await else { return };
-        // One of them made the broker close the channel, and the broker does not say which. Published one by one, each has an
-        // answer of its own; those that were stored already are stored twice.
+        // One of the messages made the broker close the channel, and the broker does not say which. Publishes them one by one, for
+        // separate answers; those that were stored already are stored twice.
         if jobs.len() > 1 && is_about_one_message(&ended) {
             for job in jobs {
                 if let Err((jobs, ended)) = self.publish(route, vec![job]).await {
@@ -154,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Publishes them together. An error gives back those without an answer, because the channel ended.
+    /// Publishes them together. If the channel ends, returns those without an answer.
     async fn publish(&self, route: &Route, jobs: Vec<Job>) -> Result<(), (Vec<Job>, lapin::Error)> {
         let (connection, channel) = match self.channels.ready(|| jobs.iter().any(Job::is_awaited)).await {
             Ok(ready) => ready,
@@ -169,8 +168,8 @@ impl Shared {
             return Ok(());
         }
         let messages = jobs.iter().map(|job| &job.message).zip(properties);
-        // A batch that is on its way when an alarm begins is stored after the alarm: given up before, it would be stored twice.
-        // When this ends early the channel is dropped: with a confirm still to come nobody else can use it.
+        // If an alarm begins during a batch, the broker stores the batch after the alarm: giving it up would store it twice.
+        // If this ends early, the channel is dropped: with a pending confirm it cannot be used again.
         let publishing = batch::publish(&channel.channel, route, messages);
         match within_unblocked(self.confirm_timeout, || connection.is_blocked(), publishing).await {
             Some(Ok(answers)) => {
@@ -196,8 +195,8 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True while the broker accepts no messages. Messages that wait for a channel are then refused, as new ones are: the channels
-    /// may be busy until the alarm is over.
+    /// Returns true while the broker accepts no messages. Messages that wait for a channel are then refused, like new ones: the
+    /// channels may be busy until the alarm is over.
     fn is_blocked(&self) -> bool {
         let blocked = self.channels.connection().is_blocked();
         if blocked {
@@ -234,7 +233,7 @@ fn give_up(jobs: Vec<Job>, why: &TransportError) {
     }
 }
 
-/// The jobs that somebody waits for and that fit into a frame, and their properties.
+/// Returns the jobs that still have a caller and fit into a frame, with their properties.
 fn fitting(jobs: Vec<Job>, frame_max: u32) -> (Vec<Job>, Vec<BasicProperties>) {
     let mut properties = Vec::with_capacity(jobs.len());
     let mut fit = Vec::with_capacity(jobs.len());
@@ -251,8 +250,8 @@ fn fitting(jobs: Vec<Job>, frame_max: u32) -> (Vec<Job>, Vec<BasicProperties>) {
     (fit, properties)
 }
 
-/// True when the broker closed the channel because of one message: others may be stored. The end of a connection is about none of
-/// them.
+/// Returns true if the broker closed the channel because of one message: others may be stored. The end of a connection is not
+/// caused by a single message.
 fn is_about_one_message(error: &lapin::Error) -> bool {
     error::refusal(error).is_some_and(|(code, _)| code == 406)
 }
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
     use crate::connection::{Address, ConnectionOptions, Role};
 
-    /// Nobody listens there.
+    /// Creates a pool for an address where nothing listens.
     fn publisher(confirm_timeout: Duration) -> PublishPool {
         let address = Address::parse("amqp://127.0.0.1:1", |_| None).unwrap();
         let connection =

@@ -38,7 +38,7 @@ impl Publish for RoutePublisher {
     }
 
     async fn publish(&self, messages: Vec<Outgoing>) -> Vec<Result<(), TransportError>> {
-        // The pool publishes those together that come together.
+        // Published at the same time, so that the pool puts them into one batch.
         join_all(messages.into_iter().map(|message| publish(&self.shared, &self.route, message))).await
     }
 }
@@ -62,8 +62,8 @@ async fn publish(shared: &Shared, route: &Route, outgoing: Outgoing) -> Result<(
     }
 }
 
-/// Publishes into a delay queue. Before the transport is open it is not known which delay queues the policies will ask for, and
-/// only those that the options name are declared.
+/// Publishes into a delay queue. Before the transport is open the delay queues of the policies are not known: only those of the
+/// options are declared.
 async fn publish_later(
     shared: &Shared,
     message: Message,
@@ -85,7 +85,7 @@ async fn publish_later(
     let Some(named) = named.filter(|_| shared.options.topology.declares_own()) else {
         return Err(copies.no_delay_queue(wait));
     };
-    // The queue that the message comes back to exists before the message waits.
+    // The queue that the message comes back to must exist before the message waits.
     copies.queues.declare_parts(copies.queues.work_parts().into_iter().chain([named]).collect()).await?;
     copies.queues.wait_quorum_ready().await;
     copies.publish_once(&route, message, persistent, AlarmTime::Counts).await
@@ -108,7 +108,7 @@ fn strategy(shared: &Shared) -> Result<Arc<dyn DelayStrategy>, TransportError> {
     })
 }
 
-/// The route into a delay queue, and the message with the headers for that.
+/// Returns the route into a delay queue, and the message with the headers for the wait.
 fn delayed(
     shared: &Shared,
     strategy: &dyn DelayStrategy,
@@ -118,7 +118,7 @@ fn delayed(
     if wait > LONGEST {
         return Err(unsupported("RabbitMQ holds a message back for ten years at most".to_owned()));
     }
-    // In a delay queue it would end the wait early.
+    // An expiration would end the wait early.
     convert::expiration_as_header(&mut message);
     let mut facts = shared.facts.facts();
     facts.delays.hop_durations = Some(strategy.hops());
@@ -127,7 +127,7 @@ fn delayed(
         let message = "the headers leave no room for the time when the message is due";
         return Err(TransportError::new(TransportErrorKind::TooLarge, message));
     };
-    // If no wait is named, a consumer elsewhere may have declared the queue of this one.
+    // If no wait is named, a consumer elsewhere may have declared a delay queue for this one.
     let names = &shared.plan.names;
     let elsewhere = || strategy.hops().is_empty().then(|| Route::queue(names.rung(whole_millis(hop))));
     let route = strategy.route(hop, &mut copy).or_else(elsewhere);

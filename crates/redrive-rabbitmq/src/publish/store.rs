@@ -1,4 +1,4 @@
-//! Stores messages in the queues, and declares a queue of redrive's own that is missing.
+//! Stores messages in the queues, and declares a queue of redrive's own if it is missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::prepare::QueuePreparation;
 use crate::settle::channel::DeliveryChannels;
 use crate::topology::{Plan, Route};
 
-/// Stores copies, and what else is published, for one transport.
+/// Stores copies and published messages for one transport.
 #[derive(Debug)]
 pub(crate) struct CopyStore {
     pub(super) plan: Arc<Plan>,
@@ -35,7 +35,7 @@ impl CopyStore {
         Self { plan, facts, queues, connections, deliveries }
     }
 
-    /// Stores a copy for good: after a success it is confirmed and in its queue.
+    /// Stores a copy: when this succeeds, the broker has confirmed it and it is in its queue.
     pub(crate) async fn store(
         &self,
         route: &Route,
@@ -46,7 +46,7 @@ impl CopyStore {
         self.publish_declaring(route, copy, true, alarm_time).await
     }
 
-    /// The route of a copy that waits at least `wait`; `origin` is that of its original, if it is known.
+    /// Returns the route of a copy that waits at least `wait`; `origin` is that of its original, if known.
     pub(crate) fn delayed(
         &self,
         wait: Duration,
@@ -64,7 +64,7 @@ impl CopyStore {
         route.ok_or_else(|| self.no_delay_queue(wait))
     }
 
-    /// Publishes a message, and waits until it is in a queue. Declares what redrive declares and is missing.
+    /// Publishes a message, and waits until it is in a queue. Declares missing queues of redrive's own.
     pub(super) async fn publish_declaring(
         &self,
         route: &Route,
@@ -76,7 +76,7 @@ impl CopyStore {
         if !(is_missing(&answer) && self.queues.declares(route)) {
             return stored(answer?, route);
         }
-        // Boxed: hardly any message needs the room.
+        // Boxed: few messages need this, and their futures should not reserve room for it.
         Box::pin(self.declare_and_publish(route, message, persistent, alarm_time)).await
     }
 
@@ -87,7 +87,7 @@ impl CopyStore {
         persistent: bool,
         alarm_time: AlarmTime,
     ) -> Result<(), TransportError> {
-        // These channels are subscribed to a work queue that is gone. Later ones are not.
+        // These channels are subscribed to a work queue that is gone; later channels are not.
         let is_work = *route == Route::queue(&self.plan.names.work);
         let channels = if is_work { self.deliveries.in_use() } else { Vec::new() };
         self.queues.declare_missing(route).await.map_err(|error| {
@@ -132,7 +132,7 @@ impl CopyStore {
     }
 }
 
-/// True when no queue or no exchange was there for the message.
+/// Returns true if no queue or exchange exists for the message.
 pub(super) fn is_missing(answer: &Result<Answer, TransportError>) -> bool {
     match answer {
         Ok(answer) => matches!(answer, Answer::Returned(_)),

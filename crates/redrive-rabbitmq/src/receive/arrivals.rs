@@ -1,4 +1,4 @@
-//! From deliveries of the client library to what waits in the inbox.
+//! Converts deliveries of the client library for the inbox.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 
-/// A delivery that was not received yet. Dropped, it goes back to the broker.
+/// A delivery that was not received yet. Dropping it gives it back to the broker.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(super) message: Message,
@@ -41,7 +41,7 @@ pub(super) struct Arrivals<'a> {
     channel: &'a Arc<DeliveryChannel>,
     strategy: Arc<dyn DelayStrategy>,
     attempts_from_deaths: bool,
-    /// Of the last delivery: usually that of the next one too.
+    /// Origin of the last delivery: usually also that of the next.
     origin: Origin,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Arrivals<'a> {
         let left_out = convert::left_out(&delivery.properties);
         let mut message = convert::message(&delivery.properties, delivery.data);
         self.strategy.arrived(&mut message);
-        // Already here: what is lost unreceived must be known by the same headers as what was handled.
+        // Read here already, so that lost and handled deliveries are recognized by the same headers.
         if self.attempts_from_deaths {
             message = deaths::as_attempts(message, self.origin.queue());
         }

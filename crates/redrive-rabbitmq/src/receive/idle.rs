@@ -1,23 +1,23 @@
-//! When a subscription that brings nothing is to be made again. Pure.
+//! Decides when to renew a subscription that brings no deliveries. Pure.
 //!
-//! RabbitMQ 3.10 does not tell the consumers of a quorum queue that it was deleted when it is declared again immediately: they
-//! get no more deliveries, and still count as consumers.
+//! If a quorum queue is deleted and declared again immediately, RabbitMQ 3.10 does not tell its consumers: they get no more
+//! deliveries, and still count as consumers.
 
 use std::time::Duration;
 
-/// Each further subscription that brings nothing doubles the time to the next, at most this often.
+/// Maximum number of times that the period doubles; it doubles with each subscription that brings nothing.
 const DOUBLINGS: u32 = 6;
 
-/// Watches a quiet subscription. It outlives subscriptions: a consumer that is not served for good reasons (a lower priority,
+/// Watches an idle subscription. It outlives subscriptions: a consumer that rightly gets nothing (because of a lower priority, or
 /// another single active consumer) subscribes less and less often.
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     /// Zero: never.
     period: Duration,
     quiet: Duration,
-    /// Messages waited at the end of the last period.
+    /// True if messages waited at the end of the last period.
     waited: bool,
-    /// How many subscriptions in a row brought nothing.
+    /// Number of subscriptions in a row that brought nothing.
     in_vain: u32,
 }
 
@@ -26,24 +26,24 @@ impl IdleWatch {
         Self { period, quiet: Duration::ZERO, waited: false, in_vain: 0 }
     }
 
-    /// A subscription begins.
+    /// Records a new subscription.
     pub(super) fn begin(&mut self) {
         (self.quiet, self.waited) = (Duration::ZERO, false);
     }
 
-    /// A delivery came.
+    /// Records a delivery.
     pub(super) fn arrived(&mut self) {
         *self = Self::every(self.period);
     }
 
-    /// No delivery came for this much longer. True when it is time to count the waiting messages.
+    /// Records time without a delivery. Returns true if it is time to count the waiting messages.
     pub(super) fn passed(&mut self, time: Duration) -> bool {
         self.quiet += time;
         !self.period.is_zero() && self.quiet >= self.period * (1 << self.in_vain.min(DOUBLINGS))
     }
 
-    /// This many messages wait, and nothing is in flight. True when the queue is to be subscribed to again: messages waited twice in a
-    /// row, and none came.
+    /// Records the number of waiting messages while nothing is in flight. Returns true if the consumer should subscribe again:
+    /// messages waited twice in a row, and none came.
     pub(super) fn counted(&mut self, waiting: u32) -> bool {
         self.quiet = Duration::ZERO;
         let waited = std::mem::replace(&mut self.waited, waiting > 0);
@@ -52,12 +52,12 @@ impl IdleWatch {
         blind
     }
 
-    /// The broker refuses to count, and has closed the channel: it must not be asked often.
+    /// Records that the broker refuses to count, and has closed the channel: it must not be asked often.
     pub(super) fn refused(&mut self) {
         self.in_vain = DOUBLINGS;
     }
 
-    /// Nothing can be concluded: a delivery is in flight, or the broker does not answer.
+    /// Records that no conclusion is possible: a delivery is in flight, or the broker does not answer.
     pub(super) fn unknown(&mut self) {
         self.begin();
     }
@@ -69,7 +69,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// After how many seconds a consumer that nothing comes to subscribes again, as long as this many wait.
+    /// Returns after how many seconds an idle consumer subscribes again, while this many messages wait.
     fn again_after(watch: &mut IdleWatch, waiting: u32) -> Option<u32> {
         watch.begin();
         (1..10_000).find(|_| watch.passed(SECOND) && watch.counted(waiting))

@@ -17,15 +17,15 @@ use crate::connection::LONGEST_BACKOFF;
 use crate::shared::Shared;
 use crate::topology;
 
-/// Without a subscription nobody learns that a queue was deleted: after this time the queues are prepared again.
+/// Without a subscription, the deletion of a queue goes unnoticed: after this time the queues are prepared again.
 const UNWATCHED: Duration = Duration::from_secs(1);
-/// A subscription that lived this long was a good one: the next is not delayed.
+/// After a subscription that lived this long, the next one is not delayed.
 const GOOD_AFTER: Duration = Duration::from_secs(5);
-/// The most deliveries that are passed on together.
+/// Maximum number of deliveries that are passed on together.
 const PASSED_ON_TOGETHER: usize = 64;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Takes deliveries until the end is wanted. Deliveries that nobody received go back when `source` is dropped.
+/// Receives deliveries until it is told to end. When `source` is dropped, deliveries that were not received go back.
 pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
     let mut intake = Intake {
         sizing: None,
@@ -82,39 +82,39 @@ pub(crate) async fn run(shared: Arc<Shared>, mut source: Source<Arrived>) {
                 pause
             }
         };
-        // Another wish ends the pause.
+        // A change of the wanted limit ends the pause.
         let _ = timeout(pause, wishes.other_than(limit)).await;
     }
 }
 
-/// True when time does not help: the queue is missing, or somebody closed the shared connections.
+/// Returns true if waiting does not help: the queue is missing, or somebody closed the shared connections.
 fn needs_a_person(failed: &TransportError) -> bool {
     matches!(failed.kind(), TransportErrorKind::Topology | TransportErrorKind::Closed)
 }
 
-/// Why a subscription ended, although it is still wanted.
+/// Why a subscription ended unexpectedly.
 enum Ended {
     Cut(String),
     /// Nothing was in flight, and nothing comes.
     Blind(String),
 }
 
-/// What outlives a subscription.
+/// State that outlives a subscription.
 struct Intake<'a> {
     shared: &'a Shared,
-    /// The prefetch of now, where it follows the throughput.
+    /// The current prefetch, if it follows the throughput.
     sizing: Option<Sizing>,
     idle: IdleWatch,
-    /// True when the deliveries in flight were lost with the last subscription, and that was not signalled yet.
+    /// True if the deliveries in flight were lost with the last subscription, and that is not signalled yet.
     cut: bool,
     /// Number of interruptions when the last subscription began.
     interruptions: u64,
-    /// Deliveries that were lost before they were received, since the last signal.
+    /// Deliveries since the last signal that were lost before they were received.
     unreceived: Vec<Delivery>,
 }
 
 impl Intake<'_> {
-    /// The prefetch of a subscription. A limit below the consumer's prefetch is meant as it is.
+    /// Returns the prefetch of a subscription. A limit below the consumer's prefetch is used unchanged.
     fn prefetch(&self, limit: u32) -> u16 {
         let asked = self.shared.facts.prefetch().max(1);
         match u16::try_from(limit) {
@@ -123,7 +123,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Whether the prefetch of a subscription with this limit may follow the throughput.
+    /// Returns true if the prefetch of a subscription with this limit may follow the throughput.
     fn may_grow(&mut self, limit: u32) -> bool {
         let asked = self.shared.facts.prefetch();
         let Some(most) = self.shared.facts.grows_to(asked).filter(|_| limit >= u32::from(asked)) else {
@@ -142,7 +142,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Takes deliveries of one subscription. `None`: it was ended because something else is wanted.
+    /// Receives deliveries of one subscription. `None`: it was ended because another limit is wanted.
     async fn take(
         &mut self,
         source: &Source<Arrived>,
@@ -160,7 +160,7 @@ impl Intake<'_> {
         loop {
             tokio::select! {
                 next = subscription.consumer.next() => {
-                    // Passes on all that is there: the consumer is woken once for it.
+                    // Passes on all available deliveries: the consumer is woken once for them.
                     let mut next = Some(next);
                     while let Some(Some(Ok(delivery))) = next {
                         last_tag = delivery.delivery_tag;
@@ -177,7 +177,7 @@ impl Intake<'_> {
                         Some(Some(Ok(_))) | None => {}
                     }
                 },
-                // The stream should end with the channel. If it does not, nothing would ever come again.
+                // The stream should end with the channel; if it does not, nothing would ever come again.
                 _ = check.tick() => {
                     if !channel.is_live() {
                         return Some(Ended::Cut("the channel ended".to_owned()));
@@ -201,13 +201,13 @@ impl Intake<'_> {
         }
     }
 
-    /// Why the subscription should be made again, if it should: nothing came for long, although messages wait.
+    /// Returns why the subscription should be renewed, if it should: no delivery came for long, although messages wait.
     async fn is_blind(&mut self, subscription: &Subscription, last_tag: u64) -> Option<String> {
         if subscription.channel.has_in_hand(last_tag) {
             self.idle.unknown();
             return None;
         }
-        // On this channel: if the queue is gone, the subscription is to end anyway.
+        // On this channel: if the queue is gone, the subscription should end anyway.
         let counting = topology::count_on(subscription.channel.channel(), self.shared.queue());
         match timeout(CANCEL_TIMEOUT, counting).await {
             Ok(Ok(waiting)) if self.idle.counted(waiting) => {
@@ -225,7 +225,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Ends a subscription in order. Earlier deliveries still come, and can be settled.
+    /// Ends a subscription in order. Earlier deliveries still arrive, and can be settled.
     async fn stop(&self, source: &Source<Arrived>, subscription: &mut Subscription) -> Option<Ended> {
         if let Err(why) = subscription.cancel().await {
             return Some(Ended::Cut(why));
@@ -238,7 +238,7 @@ impl Intake<'_> {
         None
     }
 
-    /// Gives everything of a subscription back that ended by itself. Answers why it ended.
+    /// Gives back all deliveries of a subscription that ended unexpectedly. Returns why it ended.
     async fn after_cut(
         &mut self,
         source: &Source<Arrived>,
@@ -249,7 +249,7 @@ impl Intake<'_> {
         channel.end();
         let why = match ended {
             Ended::Blind(why) => {
-                // Nothing was in flight: nothing comes again.
+                // Nothing was in flight, so nothing comes again.
                 channel.count_interruption();
                 why
             }
@@ -260,10 +260,10 @@ impl Intake<'_> {
                 why
             }
         };
-        // If only the subscription ended, the channel lives as long as the slowest handler, and with its end all deliveries would
-        // count as failed.
+        // If only the subscription ended, the channel lives as long as the slowest handler, and its end would count all deliveries
+        // as failed.
         let _ = timeout(CANCEL_TIMEOUT, channel.give_back_all()).await;
-        // What the client library still holds comes again, too.
+        // Deliveries that the client library still holds come again too.
         let mut arrivals = Arrivals::on(self.shared, &channel);
         while let Some(Some(Ok(delivery))) = subscription.consumer.next().now_or_never() {
             source.push([arrivals.convert(delivery)]);

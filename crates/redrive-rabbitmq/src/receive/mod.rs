@@ -1,12 +1,12 @@
-//! Receiving deliveries.
+//! Receives deliveries.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
 //! | [`intake`] | the task that owns the subscription, and subscribes again when it ends |
-//! | [`subscription`] | one subscription: made, and ended |
-//! | [`arrivals`] | from deliveries of the client library to what waits in the inbox |
-//! | [`prefetch`] | sizes the prefetch by the throughput |
-//! | [`idle`] | when a subscription that brings nothing is to be made again |
+//! | [`subscription`] | begins and ends one subscription |
+//! | [`arrivals`] | converts deliveries of the client library for the inbox |
+//! | [`prefetch`] | adapts the prefetch to the throughput |
+//! | [`idle`] | decides when to renew a subscription that brings no deliveries |
 
 mod arrivals;
 mod idle;
@@ -30,7 +30,7 @@ use crate::shared::Shared;
 use crate::topology::QueueType;
 pub(crate) use arrivals::Arrived;
 
-/// Receives from one RabbitMQ queue; [`open`](redrive_core::Transport::open) makes it.
+/// Receives from one RabbitMQ queue; returned by [`open`](redrive_core::Transport::open).
 #[derive(Debug)]
 pub struct RabbitMqReceiver {
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ impl RabbitMqReceiver {
         }
     }
 
-    /// Logs once that a message came again without a count, where one is expected.
+    /// Logs once that a message came again without a count although counts are expected.
     fn warn_of_missing_counts(&self) {
         let is_expected = self.shared.options.queue_type == QueueType::Quorum;
         if is_expected && !self.warned.swap(true, Ordering::Relaxed) {
@@ -95,7 +95,7 @@ impl Receiver for RabbitMqReceiver {
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
-        // Never more than the prefetch: a larger limit is the same one.
+        // A limit above the prefetch means the prefetch.
         let prefetch = u32::from(self.shared.facts.prefetch().max(1));
         self.inbox.set_limit(limit.min(prefetch)).await
     }

@@ -1,12 +1,12 @@
-//! Sizes the prefetch by the throughput. Pure.
+//! Adapts the prefetch to the throughput. Pure.
 //!
 //! With too few deliveries in flight, handlers wait for the broker. With too many, deliveries wait here while another consumer has
-//! none. So the prefetch is the number of deliveries of a twentieth of a second, which is longer than a round trip and the wait of
-//! an acknowledgement for others.
+//! none. So the prefetch is the number of deliveries in a twentieth of a second, which is longer than a round trip and than the wait
+//! of an acknowledgement for others.
 
-/// How often in a second the deliveries in flight are replaced.
+/// Number of times per second that the deliveries in flight are replaced.
 const TURNS: usize = 20;
-/// The prefetch shrinks after this many seconds in a row that ask for a quarter or less.
+/// The prefetch shrinks after this many seconds in a row with a quarter of the deliveries or less.
 const SLOW_SECONDS: u32 = 10;
 
 /// The current size, between two bounds.
@@ -19,7 +19,7 @@ pub(super) struct Sizing {
 }
 
 impl Sizing {
-    /// Begins with `least`.
+    /// Starts with `least`.
     pub(super) fn between(least: u16, most: u16) -> Self {
         Self { least, most: most.max(least), now: least, slow: 0 }
     }
@@ -28,7 +28,7 @@ impl Sizing {
         self.now
     }
 
-    /// Takes the number of deliveries of the last second. True when the size changes.
+    /// Records the number of deliveries of the last second. Returns true if the size changes.
     pub(super) fn after_a_second(&mut self, delivered: usize) -> bool {
         let wanted = (delivered / TURNS).checked_next_power_of_two().unwrap_or(usize::MAX);
         let wanted = u16::try_from(wanted).unwrap_or(u16::MAX).clamp(self.least, self.most);

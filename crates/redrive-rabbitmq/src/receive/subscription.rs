@@ -1,4 +1,4 @@
-//! One subscription to the work queue: made, and ended.
+//! Begins and ends one subscription to the work queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use crate::shared::Shared;
 use crate::topology::{QueueType, Topology};
 use crate::version::Version;
 
-/// How long the broker may take to end a subscription, or to answer while it is checked.
+/// Time limit for the broker to end a subscription, or to answer while it is checked.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Consumer tags are per channel, and each channel has one consumer.
 const CONSUMER_TAG: &str = "redrive";
 
-/// A subscription, and the channel that it is on.
+/// A subscription and its channel.
 pub(super) struct Subscription {
     pub(super) channel: Arc<DeliveryChannel>,
     pub(super) consumer: Consumer,
 }
 
-/// Why there is no subscription.
+/// Why a subscription failed.
 enum Refused {
     /// The queue does not exist.
     Missing(TransportError),
@@ -47,9 +47,9 @@ impl Refused {
 }
 
 impl Subscription {
-    /// Subscribes with this prefetch. `trusted`: the queues are as they were prepared, if the connection is still the same.
+    /// Subscribes with this prefetch. `trusted`: the queues are still as prepared, if the connection is the same.
     pub(super) async fn begin(shared: &Shared, trusted: bool, prefetch: u16) -> Result<Self, TransportError> {
-        // On this connection or on none: a later one may be to a broker where the queues are not prepared.
+        // On this connection only: a later one may be to a broker where the queues are not prepared.
         let connection = shared.connections.consuming().await?;
         if !(trusted && shared.queues.is_prepared_for(&connection)) {
             shared.queues.prepare_again().await?;
@@ -90,7 +90,7 @@ impl Subscription {
         Ok(Self { channel, consumer })
     }
 
-    /// Asks the broker to end the subscription. Earlier deliveries still come from the consumer, and can be settled.
+    /// Asks the broker to end the subscription. Earlier deliveries still arrive from the consumer, and can be settled.
     pub(super) async fn cancel(&self) -> Result<(), String> {
         let channel = self.channel.channel();
         let cancelling = channel.basic_cancel(CONSUMER_TAG.into(), BasicCancelOptions::default());
@@ -101,9 +101,9 @@ impl Subscription {
         }
     }
 
-    /// The next delivery after [`cancel`](Self::cancel); `None` when all have come.
+    /// Returns the next delivery after [`cancel`](Self::cancel); `None` if all have arrived.
     pub(super) async fn next_after_cancel(&mut self) -> Option<lapin::message::Delivery> {
-        // The stream ends with the answer to the cancellation. The timeout is for a connection that was lost meanwhile.
+        // The stream ends with the reply to the cancellation. The timeout is for a connection that is lost meanwhile.
         match timeout(CANCEL_TIMEOUT, self.consumer.next()).await {
             Ok(Some(Ok(delivery))) => Some(delivery),
             _ => {
@@ -114,13 +114,13 @@ impl Subscription {
     }
 }
 
-/// The arguments of the subscription.
+/// Returns the arguments of the subscription.
 fn arguments(options: &Options, version: Option<Version>) -> FieldTable {
     let mut arguments = FieldTable::default();
     if let Some(priority) = options.consumer_priority {
         arguments.insert("x-priority".into(), AMQPValue::LongInt(priority));
     }
-    // A classic queue refuses it, and older brokers do not know it.
+    // Classic queues refuse it, and older brokers do not know it.
     let takes_timeout = options.queue_type == QueueType::Quorum && version >= Some(Version::V4_3);
     if let Some(timeout) = options.consumer_timeout.filter(|_| takes_timeout) {
         let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);

@@ -1,15 +1,15 @@
-//! Which deliveries of one channel are settled, and which acknowledgements are to be sent. Pure.
+//! Decides which acknowledgements of one channel to send. Pure.
 //!
-//! RabbitMQ numbers the deliveries of a channel 1, 2, 3, …, and one `basic.ack` with `multiple` settles all that are in
-//! hand up to its number. So it may be sent only when every number up to it is settled; and its own number must still
-//! be in flight, or the broker closes the channel.
+//! RabbitMQ numbers the deliveries of a channel 1, 2, 3, …, and one `basic.ack` with `multiple` settles all deliveries in flight
+//! up to its number. So it may only be sent if every delivery up to it is settled; and its own delivery must still be in flight,
+//! otherwise the broker closes the channel.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
-/// An acknowledgement is never kept back for more deliveries than this.
+/// Maximum number of acknowledgements that wait.
 const MOST: u16 = 64;
-/// How many deliveries a slow one may lie behind before it is kept apart.
+/// Maximum distance between a slow delivery and the latest one before the slow one is tracked separately.
 const SPAN: RangeInclusive<usize> = 1024..=4 * u16::MAX as usize;
 
 /// The deliveries of one channel.
@@ -17,14 +17,14 @@ const SPAN: RangeInclusive<usize> = 1024..=4 * u16::MAX as usize;
 pub(crate) struct AckWindow {
     /// Maximum number of unsent acknowledgements.
     most: usize,
-    /// How many deliveries `states` may span.
+    /// Maximum number of deliveries in `states`.
     span: usize,
-    /// The tag of the first of `states`. Each delivery below it is acknowledged, or in `slow`, or in `late`.
+    /// Tag of the first of `states`. Each delivery below it is acknowledged, or in `slow`, or in `late`.
     first: u64,
     states: VecDeque<State>,
     /// Tags in `states` that are settled and not acknowledged, in the order of settling.
     due: Vec<u64>,
-    /// Unsettled, and far behind. While there is one, no acknowledgement of many can pass it.
+    /// Unsettled, and far behind. While there is one, no multiple acknowledgement can pass it.
     slow: BTreeSet<u64>,
     /// Were slow; settled and not acknowledged.
     late: Vec<u64>,
@@ -32,21 +32,21 @@ pub(crate) struct AckWindow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Or not handed out yet.
+    /// Unsettled, or not handed out yet.
     Unsettled,
-    /// Not acknowledged.
+    /// Settled, but not acknowledged.
     Settled,
     Acknowledged,
 }
 
-/// What is to be done after a delivery was settled.
+/// What to do after a delivery was settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing: others wait already, and this one waits with them.
     Waits,
-    /// It is the first that waits: to be acknowledged within the time bound.
+    /// It is the first that waits: acknowledge it within the time limit.
     WaitsFirst,
-    /// Acknowledgements are to be sent now.
+    /// Send acknowledgements now.
     Now,
 }
 
@@ -54,13 +54,13 @@ pub(crate) enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ack {
     pub(crate) tag: u64,
-    /// And all unsettled deliveries below it.
+    /// True to include all unsettled deliveries below it.
     pub(crate) multiple: bool,
 }
 
 impl AckWindow {
-    /// The window of a channel with this prefetch. At most half of it is kept back: otherwise the broker would have nothing to
-    /// deliver until it gets the acknowledgements.
+    /// Creates the window of a channel with this prefetch. At most half of the prefetch waits: otherwise the broker could deliver
+    /// nothing until it gets the acknowledgements.
     pub(crate) fn new(prefetch: u16) -> Self {
         Self {
             most: usize::from((prefetch / 2).clamp(1, MOST)),
@@ -73,12 +73,12 @@ impl AckWindow {
         }
     }
 
-    /// The window of a channel on which every acknowledgement is sent immediately.
+    /// Creates the window of a channel on which every acknowledgement is sent immediately.
     pub(crate) fn immediate() -> Self {
         Self { most: 1, ..Self::new(1) }
     }
 
-    /// Settles a delivery. A second time it changes nothing.
+    /// Records a settled delivery. A second call changes nothing.
     pub(crate) fn settle(&mut self, tag: u64) -> Due {
         if self.slow.remove(&tag) {
             self.late.push(tag);
@@ -96,8 +96,8 @@ impl AckWindow {
         }
     }
 
-    /// A delivery was settled by other means (`basic.nack`). Call it when that is sent, before anything else of this window is
-    /// sent.
+    /// Records a delivery that was settled by other means (`basic.nack`). Call it when that is sent, before anything else of this
+    /// window is sent.
     pub(crate) fn settled_otherwise(&mut self, tag: u64) {
         if !self.slow.remove(&tag)
             && let Some(state) = self.state(tag)
@@ -107,7 +107,7 @@ impl AckWindow {
         }
     }
 
-    /// True when a delivery with a tag up to `last` is unsettled.
+    /// Returns true if a delivery with a tag up to `last` is unsettled.
     pub(crate) fn has_in_hand(&self, last: u64) -> bool {
         let count = usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX);
         // A number that was never settled may not have its state yet.
@@ -116,13 +116,13 @@ impl AckWindow {
             || self.states.iter().take(count).any(|state| *state == State::Unsettled)
     }
 
-    /// Sends after [`Due::Now`]: one acknowledgement for all up to the first unsettled delivery; and single ones for those behind
-    /// it only when the maximum number waits there.
+    /// Sends acknowledgements after [`Due::Now`]: a multiple one for all up to the first unsettled delivery. Sends single ones for
+    /// those behind it only if the maximum number waits there.
     pub(crate) fn send_due(&mut self, send: impl FnMut(Ack)) {
         self.send(self.most, send);
     }
 
-    /// Sends all that wait.
+    /// Sends all waiting acknowledgements.
     pub(crate) fn flush(&mut self, send: impl FnMut(Ack)) {
         self.send(1, send);
     }
@@ -161,7 +161,7 @@ impl AckWindow {
         }
     }
 
-    /// Keeps what is remembered small, however slow the slowest is.
+    /// Bounds the memory, however slow the slowest delivery is.
     fn trim(&mut self) {
         while let Some(state) = self.states.front() {
             match state {

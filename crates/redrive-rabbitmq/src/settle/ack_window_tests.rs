@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The broker's side of a channel, as RabbitMQ keeps it.
+/// The broker's side of a channel, with RabbitMQ's rules.
 #[derive(Default)]
 struct Channel {
     in_hand: BTreeSet<u64>,
@@ -75,7 +75,7 @@ fn nothing_passes_one_that_is_in_hand() {
     assert_eq!(all(&mut window), [up_to(2), one(4), one(5)]);
     window.settle(6);
     assert_eq!(window.settle(3), Due::Waits);
-    // 4 and 5 are told; the acknowledgement may pass them, but must not name them.
+    // 4 and 5 are acknowledged; a later acknowledgement may pass them, but must not name them.
     assert_eq!(all(&mut window), [up_to(6)]);
 }
 
@@ -138,7 +138,7 @@ fn a_very_slow_one_does_not_make_the_window_grow() {
 #[derive(Clone, Debug)]
 enum Step {
     HandOut,
-    /// Which of those in flight.
+    /// Index among those in flight.
     Settle(prop::sample::Index),
     GiveBack(prop::sample::Index),
     Timer,
@@ -154,7 +154,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// In any order, with any bounds: only what is settled is acknowledged, and each exactly once.
+    /// In any order, with any bounds: only settled deliveries are acknowledged, and each exactly once.
     #[test]
     fn only_what_is_settled_is_acknowledged_and_each_once(
         prefetch in 1_u16..40,
@@ -180,7 +180,7 @@ proptest! {
                 },
                 Step::GiveBack(index) => if !running.is_empty() {
                     let tag = running.swap_remove(index.index(running.len()));
-                    // Sent first, as the session does.
+                    // Sent first, as the channel does.
                     prop_assert!(channel.in_hand.remove(&tag));
                     window.settled_otherwise(tag);
                 },

@@ -1,4 +1,4 @@
-//! The channel that deliveries came on, and their settlement there.
+//! The channel of deliveries, and their settlement on it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,18 +19,18 @@ use crate::error;
 use crate::version::Version;
 
 /// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
-/// channel closes. After more than this many settlements within ten seconds, a channel stays open a while longer.
+/// channel closes. After more settlements than this within ten seconds, a channel stays open a while longer.
 const BURST: usize = 16;
 const BURST_WITHIN: Duration = Duration::from_secs(10);
 /// How long it stays open.
 const SETTLING: Duration = Duration::from_millis(250);
-/// Number of requests in that time that prove that the broker goes on working.
+/// Number of requests in that time that show that the broker makes progress.
 const STEPS: u32 = 5;
-/// A broker that does not answer within this time is not waited for.
+/// Time limit for the broker to answer.
 const NO_PROGRESS: Duration = Duration::from_secs(10);
 
-/// One channel of one connection, with at most one subscription. All settlements of the channel are sent from here, one at a
-/// time: the client library keeps the order of what one caller hands to a channel.
+/// A channel with at most one subscription. Sends all settlements of the channel, one at a time: the client library keeps the
+/// order of one caller only.
 pub(crate) struct DeliveryChannel {
     /// Number of interruptions before this channel was opened.
     interruptions: u64,
@@ -47,7 +47,7 @@ pub(crate) struct DeliveryChannel {
 }
 
 impl DeliveryChannel {
-    /// A channel on which an acknowledgement waits for others for at most `ack_within`.
+    /// Creates a channel on which an acknowledgement waits for others for at most `ack_within`.
     pub(crate) fn new(
         channel: Channel,
         connection: Arc<Connection>,
@@ -65,7 +65,7 @@ impl DeliveryChannel {
         delivery_channel
     }
 
-    /// A channel of its own, without a subscription, on which every acknowledgement is sent immediately.
+    /// Opens a channel without a subscription, on which every acknowledgement is sent immediately.
     pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
         let channel = connection.channel().await?;
         Ok(Arc::new(Self::with(AckWindow::immediate(), channel, connection, 0)))
@@ -84,12 +84,12 @@ impl DeliveryChannel {
         }
     }
 
-    /// Number of interruptions before this channel was opened.
+    /// Returns the number of interruptions before this channel was opened.
     pub(crate) fn interruptions(&self) -> u64 {
         self.interruptions
     }
 
-    /// True once, after the channel ended: its deliveries may come again.
+    /// Returns true once, after the channel ended: its deliveries may come again.
     pub(crate) fn count_interruption(&self) -> bool {
         !self.is_live() && !self.counted.swap(true, Ordering::AcqRel)
     }
@@ -102,18 +102,18 @@ impl DeliveryChannel {
         self.connection.epoch
     }
 
-    /// The version of the broker.
+    /// Returns the version of the broker.
     pub(crate) fn version(&self) -> Option<Version> {
         self.connection.version
     }
 
-    /// True while deliveries of this channel can be settled.
+    /// Returns true while deliveries of this channel can be settled.
     pub(crate) fn is_live(&self) -> bool {
-        // A channel learns of the end of its connection a moment later.
+        // A channel learns a moment later that its connection ended.
         !self.ended.load(Ordering::Acquire) && self.channel.status().connected() && self.connection.is_up()
     }
 
-    /// An error if deliveries of this channel can no longer be settled.
+    /// Returns an error if deliveries of this channel can no longer be settled.
     pub(crate) fn check(&self) -> Result<(), TransportError> {
         if self.is_live() {
             return Ok(());
@@ -121,26 +121,26 @@ impl DeliveryChannel {
         Err(error::lost("its connection, channel or subscription ended"))
     }
 
-    /// From now on no delivery of this channel can be settled: the broker has taken them back, or will.
+    /// Stops settling on this channel: the broker has taken the deliveries back, or will.
     pub(crate) fn end(&self) {
         let mut window = self.window();
-        // Earlier settlements may still be in time.
+        // Earlier settlements may still arrive in time.
         window.flush(|ack| drop(self.send(ack)));
         self.ended.store(true, Ordering::Release);
     }
 
-    /// True while a delivery with a tag up to `last` is unsettled.
+    /// Returns true while a delivery with a tag up to `last` is unsettled.
     pub(crate) fn has_in_hand(&self, last: u64) -> bool {
         self.window().has_in_hand(last)
     }
 
-    /// Sends the acknowledgements that wait.
+    /// Sends the waiting acknowledgements.
     pub(crate) fn flush(&self) {
         self.window().flush(|ack| drop(self.send(ack)));
     }
 
-    /// Waits until the broker had time to process the last settlements. The broker's time counts: on a machine that stands still
-    /// it would read them together with the end of the channel.
+    /// Waits until the broker had time to process the last settlements. Measures the broker's progress: a suspended machine would
+    /// read them together with the end of the channel.
     pub(crate) async fn settle_down(&self) {
         self.flush();
         if !self.is_still_settling() {
@@ -157,8 +157,8 @@ impl DeliveryChannel {
         }
     }
 
-    /// Gives back all unsettled deliveries, after [`end`](Self::end): with the end of the channel they would come later, and count
-    /// as a failure on 4.3.
+    /// Gives back all unsettled deliveries, after [`end`](Self::end). Otherwise they would come back with the end of the channel:
+    /// later, and on 4.3 counted as a failure.
     pub(crate) async fn give_back_all(&self) {
         if !self.channel.status().connected() {
             return;
@@ -168,14 +168,14 @@ impl DeliveryChannel {
         let _ = while_open(&self.channel, self.channel.basic_nack(0, all)).await;
     }
 
-    /// Closes the channel, on a connection that others go on using. Everything is settled, or back, when the broker answers.
+    /// Closes the channel, on a connection that others still use. When the broker answers, everything is settled or given back.
     pub(crate) async fn close(&self) {
         // If that fails, the channel is gone already.
         let _ = self.connection.with_timeout(self.channel.close(200, "OK".into())).await;
     }
 
-    /// Settles a delivery. `None`: its acknowledgement is sent later, together with others. Otherwise it is on its way, and the
-    /// future waits until it is written: a caller that fills the window does not run ahead of the connection.
+    /// Settles a delivery. `None`: its acknowledgement is sent later, together with others. Otherwise it is being sent, and the
+    /// future waits until it is written, so that a caller that fills the window does not outrun the connection.
     pub(crate) fn acknowledge(&self, tag: u64) -> Result<Option<Sending<'_>>, TransportError> {
         let mut window = self.window();
         self.check()?;
@@ -198,7 +198,7 @@ impl DeliveryChannel {
         Ok(())
     }
 
-    /// Refuses a delivery. It is handed to the channel at once, also without a runtime; the future waits until it is written.
+    /// Refuses a delivery. The refusal is passed to the channel at once, even without a runtime; the future waits until it is written.
     pub(crate) fn refuse(
         &self,
         tag: u64,
@@ -216,7 +216,7 @@ impl DeliveryChannel {
             // A delivery that was given back with all others must not be refused: the broker would close the channel.
             self.check()?;
             window.settled_otherwise(tag);
-            // The first poll hands the frame to the channel: no acknowledgement can overtake it.
+            // The first poll passes the frame to the channel, so that no acknowledgement can overtake it.
             (&mut sending).now_or_never()
         };
         self.note_sent();
@@ -235,7 +235,7 @@ impl DeliveryChannel {
         })
     }
 
-    /// Hands an acknowledgement to the channel. The future is ready when it is written, and need not be awaited.
+    /// Passes an acknowledgement to the channel. The future is ready when it is written, and need not be awaited.
     fn send(&self, Ack { tag, multiple }: Ack) -> Sending<'_> {
         let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
         let sent = (&mut sending).now_or_never();
@@ -262,7 +262,7 @@ impl DeliveryChannel {
     }
 }
 
-/// How a delivery is refused. RabbitMQ 4.3 counts `basic.reject`, and does not count `basic.nack`.
+/// Kind of refusal. RabbitMQ 4.3 counts `basic.reject`, and does not count `basic.nack`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// It comes again.
@@ -284,13 +284,13 @@ async fn send_in_time(channel: Weak<DeliveryChannel>, waits: Arc<Notify>, within
         let mut last = None;
         channel.window().flush(|ack| last = Some(channel.send(ack)));
         if let Some(last) = last {
-            // After an error the channel has ended, and what was not acknowledged comes again.
+            // After an error the channel has ended, and unacknowledged deliveries come again.
             let _ = channel.written(last).await;
         }
     }
 }
 
-/// The channel closes with its last user, but only after its settlements have reached the queue.
+/// Closes the channel with its last user, but only after its settlements have reached the queue.
 impl Drop for DeliveryChannel {
     fn drop(&mut self) {
         // Ends the task that sends in time.
@@ -322,7 +322,7 @@ impl fmt::Debug for DeliveryChannel {
     }
 }
 
-/// The channels of one transport on which deliveries came, and how often they were interrupted.
+/// The channels of one transport that had deliveries, and the number of their interruptions.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveryChannels(Mutex<Registry>);
 
@@ -339,12 +339,12 @@ impl DeliveryChannels {
         channels.push(Arc::downgrade(channel));
     }
 
-    /// Those that still have a user.
+    /// Returns those that still have a user.
     pub(crate) fn in_use(&self) -> Vec<Arc<DeliveryChannel>> {
         self.registry().channels.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Number of interruptions, with those that were not counted yet. Channels that ended since the last call are one.
+    /// Returns the number of interruptions, including new ones. Channels that ended since the last call count as one.
     pub(crate) fn interruptions(&self) -> u64 {
         let mut registry = self.registry();
         let ended = registry.channels.iter().filter_map(Weak::upgrade);

@@ -1,9 +1,9 @@
-//! Settling deliveries.
+//! Settles deliveries.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
-//! | [`channel`] | the channel that deliveries came on: it sends their settlements |
-//! | [`ack_window`] | which acknowledgements are to be sent, and when |
+//! | [`channel`] | sends the settlements of one channel |
+//! | [`ack_window`] | decides which acknowledgements to send, and when |
 //!
 //! [`settle`] carries one settlement out.
 
@@ -61,7 +61,7 @@ pub(crate) async fn settle(
         }
         Settlement::Shelve { shelf, copy } => (shared.plan.names.shelf(shelf).map(Route::queue), copy),
     };
-    // Boxed: most deliveries are completed, and need not carry the room for this.
+    // Boxed: most deliveries are completed, and their futures should not reserve room for this.
     Box::pin(settle_by_copy(shared, receipt, route, copy, held_for)).await
 }
 
@@ -84,7 +84,7 @@ async fn settle_by_copy(
         Err(error) => Err(error),
     };
     match stored {
-        // The copy is stored: when the original comes again it must not be copied a second time.
+        // The copy is stored: if the original comes again, it must not be copied a second time.
         Ok(()) => receipt.ack().await.map_err(SettleError::lost_after_copy),
         Err(error) => {
             debug!(queue = %shared.queue(), %error, "a copy was not stored; the delivery stays in flight");
@@ -93,7 +93,7 @@ async fn settle_by_copy(
     }
 }
 
-/// A copy that waits, for the log: the queue that takes it may hold it longer than was asked for, and may be new.
+/// A waiting copy, for the log: its queue may hold it longer than requested, and may be new.
 struct Held {
     id: Option<String>,
     held_for: Duration,

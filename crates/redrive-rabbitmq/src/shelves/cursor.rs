@@ -1,5 +1,5 @@
-//! Where a page of a shelf ended: the names of all entries that were shown. RabbitMQ does not number its messages, and may give
-//! messages that were read back at the end of a queue, so that a position would not tell. Pure.
+//! The end of a page: the names of all entries that were shown. A position would not do: RabbitMQ does not number its messages, and
+//! may return read messages to the end of a queue. Pure.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ const BETWEEN: char = '.';
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     names: HashSet<Name>,
-    /// Their names: 33 characters each, and more for entries that are alike in everything.
+    /// Their names: 33 characters each, and more for identical entries.
     text: String,
 }
 
 impl Shown {
-    /// The entries that a cursor of this shelf names; none without a cursor, or with the first one.
+    /// Returns the entries that a cursor of this shelf names; none without a cursor, or with the first one.
     pub(super) fn before(shelf: Shelf, cursor: Option<&ShelfCursor>) -> Result<Self, TransportError> {
         let Some(text) = cursor.map(|cursor| cursor.on(shelf)).transpose()?.flatten() else {
             return Ok(Self::default());
@@ -28,7 +28,7 @@ impl Shown {
         Ok(Self { names: names.ok_or_else(error::no_cursor)?, text: text.to_owned() })
     }
 
-    /// Notes that an entry is shown. False: it was shown before.
+    /// Records that an entry is shown. Returns false if it was shown before.
     pub(super) fn note(&mut self, name: Name) -> bool {
         let is_new = self.names.insert(name);
         if is_new {
@@ -40,7 +40,7 @@ impl Shown {
         is_new
     }
 
-    /// The cursor behind them.
+    /// Returns the cursor after them.
     pub(super) fn cursor(self, shelf: Shelf) -> ShelfCursor {
         ShelfCursor::new(shelf, self.text)
     }

@@ -1,12 +1,12 @@
-//! What tells the messages of a shelf apart, on a broker that does not number them.
+//! Identifies the messages of a shelf, on a broker that does not number them.
 
 use redrive_core::{Headers, Message, Properties, Value};
 use sha2::{Digest, Sha256};
 
 use crate::broker_delivery_count::HEADERS;
 
-/// A hash of all properties, all headers and the body of a message as it is read. Messages of one fingerprint are alike in
-/// everything: 128 bits of SHA-256 do not meet by accident, nor on purpose.
+/// A hash of all properties, all headers and the body of a message as it is read. Messages with one fingerprint are identical: 128
+/// bits of SHA-256 do not collide by accident, nor on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(pub(super) u128);
 
@@ -25,7 +25,7 @@ impl Fingerprint {
     }
 }
 
-/// Every part is written with its kind and its length: no two messages are written alike.
+/// Writes every part with its kind and its length, so that different messages are never written alike.
 struct Hash(Sha256);
 
 impl Hash {
@@ -111,7 +111,7 @@ impl Hash {
                 items.iter().for_each(|item| self.value(item));
             }
             Value::Table(table) => self.table(table),
-            // None that is read from AMQP 0-9-1.
+            // Values that AMQP 0-9-1 cannot carry.
             other => self.tagged(b'?', format!("{other:?}").as_bytes()),
         }
     }

@@ -1,10 +1,10 @@
 //! The shelves of a queue, for operators.
 //!
-//! | module | is |
+//! | module | does |
 //! |---|---|
-//! | [`scan`] | a scan of one shelf |
-//! | [`fingerprint`] | tells its entries apart |
-//! | [`numbers`] | tells entries apart that are alike in everything |
+//! | [`scan`] | scans one shelf |
+//! | [`fingerprint`] | identifies an entry |
+//! | [`numbers`] | numbers identical entries |
 //! | [`cursor`] | the entries that were shown |
 
 mod cursor;
@@ -37,20 +37,20 @@ use scan::{Found, ShelfScan};
 /// The dead-letter queue and the parking queue of one work queue; made by
 /// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
 ///
-/// Messages are looked at from the head of the queue on with `basic.get`, each held until the work is done and then given back
-/// in order. Only messages that are there when the work begins are touched. While somebody else consumes or browses the shelf,
-/// what they hold is not seen, and a handle of it is not found.
+/// Messages are read from the head of the queue with `basic.get`, held until the work is done, and then given back in order. Only
+/// messages that are there when the work begins are touched. Messages that another client holds, because it consumes or browses the
+/// shelf, are not seen, and a handle of one is not found.
 ///
 /// RabbitMQ does not number its messages. A [handle](EntryHandle) is a hash of the whole message, so that a message that differs
-/// in anything is another entry. Those that are alike in everything are numbered; in the process that took one of them off the
-/// shelf the others keep their numbers, in any other they are counted again from the head.
+/// in anything is another entry. Identical entries are numbered. If a process removes one of them from the shelf, the others keep
+/// their numbers in that process; any other process counts them again from the head.
 #[derive(Debug, Clone)]
 pub struct RabbitMqShelves {
     shared: Arc<Shared>,
     taken: Arc<Taken>,
 }
 
-/// What is done with each selected entry.
+/// The action on each selected entry.
 enum Action {
     Redrive,
     RedriveAs(Message),
@@ -64,7 +64,7 @@ enum Action {
 #[derive(Default)]
 struct Worked {
     report: ShelfReport,
-    /// The handle of what was stored in place of an entry.
+    /// The handle of the message that replaced an entry.
     replaced: Option<EntryHandle>,
 }
 
@@ -79,7 +79,7 @@ impl RabbitMqShelves {
         Ok(ShelfScan::new(channel, queue, shelf, &self.taken))
     }
 
-    /// Does the action to every selected entry. All others are given back, also after an error.
+    /// Applies the action to every selected entry. Gives all others back, also after an error.
     async fn work(&self, shelf: Shelf, which: &Selection, action: &Action) -> Result<Worked, TransportError> {
         let mut scan = self.begin_scan(shelf).await?;
         let mut worked = Worked::default();
@@ -142,7 +142,7 @@ impl RabbitMqShelves {
         Ok(())
     }
 
-    /// Stores the copy of the action, if it has one. Answers the fingerprint of a copy that stays on the shelf.
+    /// Stores the copy of the action, if it has one. Returns the fingerprint of a copy that stays on the shelf.
     async fn store(
         &self,
         shelf: Shelf,
@@ -169,7 +169,7 @@ impl RabbitMqShelves {
         Ok(stays)
     }
 
-    /// The fingerprint of a copy as it will be read from its queue.
+    /// Returns the fingerprint of a copy as it will be read from its queue.
     fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
         let user = self.shared.connections.publishing()?.user();
         let copy = convert::for_publishing(copy.clone(), &user);
@@ -177,7 +177,7 @@ impl RabbitMqShelves {
         Ok(Fingerprint::of(&convert::message(&properties, copy.body().to_vec())))
     }
 
-    /// Does the action to one entry.
+    /// Applies the action to one entry.
     async fn work_on(
         &self,
         entry: &EntryHandle,
@@ -195,7 +195,7 @@ impl RabbitMqShelves {
     }
 }
 
-/// True when others may be stored all the same.
+/// Returns true if other messages may be stored nevertheless.
 fn is_about_this_entry(error: &TransportError) -> bool {
     error::is_about_one_message(error) || error.kind() == TransportErrorKind::Full
 }
@@ -207,7 +207,7 @@ impl RabbitMqShelves {
         copy
     }
 
-    /// The queue whose consumer failed: this one, or one of those that share the shelves.
+    /// Returns the queue whose consumer failed: this one, or one of those that share the shelves.
     fn way_back(&self, shelved: &Shelved) -> &str {
         let (own, named) = (self.shared.queue(), shelved.history.source_queue.as_deref());
         let chosen = chosen(own, &self.shared.options.shelves_shared_with, named);
@@ -224,7 +224,7 @@ impl RabbitMqShelves {
     }
 }
 
-/// Any publisher can write the header: it only chooses among the queues that the operator named.
+/// Any publisher can write the header, so it only selects among the queues that the operator named.
 fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &'a str {
     shared_with.iter().find(|queue| Some(queue.as_str()) == named).map_or(own, String::as_str)
 }
@@ -237,8 +237,8 @@ impl Shelves for RabbitMqShelves {
         Ok(u64::from(topology::count(&control, queue).await?))
     }
 
-    /// Goes along the shelf from its head on, past everything that was shown before: to turn all pages of a shelf takes the more
-    /// time, the smaller the pages are. The cursor has about 33 characters for each entry shown so far.
+    /// Scans the shelf from its head, past everything that was shown before: the smaller the pages, the longer it takes to read them
+    /// all. The cursor has about 33 characters for each entry shown so far.
     async fn browse(
         &self,
         shelf: Shelf,
@@ -273,7 +273,7 @@ impl Shelves for RabbitMqShelves {
         Ok(ShelfPage::new(page, has_more.then(|| shown.cursor(shelf))))
     }
 
-    /// Goes along the shelf once. Until the end all entries that were passed on are held, without their messages.
+    /// Scans the shelf once. Holds all entries until the end, without their messages.
     async fn scan(
         &self,
         shelf: Shelf,
@@ -321,7 +321,7 @@ impl Shelves for RabbitMqShelves {
     }
 }
 
-/// A copy that does not expire in its queue.
+/// Returns a copy that does not expire in its queue.
 fn for_good(message: &Message) -> Message {
     let mut copy = message.clone();
     convert::expiration_as_header(&mut copy);

@@ -1,5 +1,5 @@
-//! The numbers of entries that are alike in everything: the first is 1, the next one 2. Which of them is meant does not matter,
-//! but each is acted on once: what this process took off a shelf keeps its number.
+//! Numbers identical entries: the first is 1, the next one 2. It does not matter which of them a number means, but each is acted on
+//! once: an entry that this process removed from a shelf keeps its number.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -9,10 +9,10 @@ use redrive_core::{EntryHandle, Shelf};
 
 use super::fingerprint::Fingerprint;
 
-/// The last names that are remembered.
+/// Number of names that are remembered; the oldest are forgotten first.
 const REMEMBERED: usize = 100_000;
 
-/// One entry, as this process tells it from others.
+/// The name of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     pub(super) fingerprint: Fingerprint,
@@ -24,7 +24,7 @@ impl Name {
         EntryHandle::new(shelf, self.to_string())
     }
 
-    /// The name that [`Display`](fmt::Display) writes so.
+    /// Parses the form that [`Display`](fmt::Display) writes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (fingerprint, number) = match text.split_once('-') {
             None => (text, 1),
@@ -32,12 +32,12 @@ impl Name {
         };
         let fingerprint = Fingerprint(u128::from_str_radix(fingerprint, 16).ok()?);
         let name = Self { fingerprint, number };
-        // Only as it is written: no other digits, no sign.
+        // Accepts only the written form: no other digits, no sign.
         (name.to_string() == text).then_some(name)
     }
 }
 
-/// The first of those that are alike has no number in it.
+/// The name of the first of identical entries has no number.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { fingerprint: Fingerprint(fingerprint), number } = self;
@@ -48,7 +48,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What was taken off the shelves.
+/// The entries that were removed from the shelves.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(Mutex<Remembered>);
 
@@ -74,7 +74,7 @@ impl Taken {
         }
     }
 
-    /// The first number after this one that was not taken.
+    /// Returns the first number after this one that was not removed.
     fn next(&self, shelf: Shelf, fingerprint: Fingerprint, last: u32) -> u32 {
         let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = remembered.numbers.get(&(shelf, fingerprint));
@@ -83,14 +83,14 @@ impl Taken {
     }
 }
 
-/// The numbers given on one way along a shelf, from its head on.
+/// The numbers assigned in one scan of a shelf, from its head.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     last: HashMap<Fingerprint, u32>,
 }
 
 impl Numbers {
-    /// The name of the next entry with this fingerprint.
+    /// Returns the name of the next entry with this fingerprint.
     pub(super) fn next(&mut self, taken: &Taken, shelf: Shelf, fingerprint: Fingerprint) -> Name {
         let last = self.last.entry(fingerprint).or_default();
         *last = taken.next(shelf, fingerprint, *last);
@@ -105,7 +105,7 @@ mod tests {
     const SHELF: Shelf = Shelf::DeadLetter;
     const SAME: Fingerprint = Fingerprint(7 << 64);
 
-    /// The numbers of `rest` entries that are alike.
+    /// Returns the numbers of `rest` identical entries.
     fn numbers(taken: &Taken, rest: usize) -> Vec<u32> {
         let mut numbers = Numbers::default();
         (0..rest).map(|_| numbers.next(taken, SHELF, SAME).number).collect()

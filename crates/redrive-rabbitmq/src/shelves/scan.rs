@@ -1,4 +1,4 @@
-//! A scan of one shelf.
+//! Scans one shelf.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 
-/// The most messages that are requested together.
+/// Maximum number of messages that are requested together.
 const REQUESTED_TOGETHER: u32 = 64;
 
 /// A message of the shelf, in flight.
@@ -29,21 +29,21 @@ pub(super) struct Found {
     pub(super) whole: bool,
 }
 
-/// A scan of one shelf, on a channel of its own. It meets only messages that are there at the beginning.
+/// A scan of one shelf, on its own channel. It returns only messages that are there at the beginning.
 pub(super) struct ShelfScan<'a> {
     channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
     taken: &'a Taken,
     numbers: Numbers,
-    /// How many of the messages that were there at the beginning are not requested yet; the first answer says it.
-    /// (A passive declaration is late for a quorum queue: directly after a confirmed publish it can still say 0.)
+    /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
+    /// queue: directly after a confirmed publish it can still report 0.)
     left: Option<u32>,
-    /// How many are requested next: more each time, so that a caller that needs one takes few.
+    /// Number of messages in the next request: it grows, so that a caller that needs one takes few.
     at_once: u32,
-    /// In hand, and not met yet.
+    /// In flight, and not returned yet.
     ahead: VecDeque<BasicGetMessage>,
-    /// To be given back, in this order.
+    /// Messages to give back, in this order.
     held: Vec<u64>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> ShelfScan<'a> {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(super) async fn next(&mut self) -> Result<Option<Found>, TransportError> {
         if self.ahead.is_empty() {
             self.ask().await?;
@@ -76,7 +76,7 @@ impl<'a> ShelfScan<'a> {
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
     }
 
-    /// True while there may be a next one.
+    /// Returns true if there may be a next one.
     pub(super) fn has_more(&self) -> bool {
         !self.ahead.is_empty() || self.left != Some(0)
     }
@@ -93,7 +93,7 @@ impl<'a> ShelfScan<'a> {
         Ok(())
     }
 
-    /// The name of a message that was stored on the shelf meanwhile.
+    /// Returns the name of a message that was stored on the shelf meanwhile.
     pub(super) fn name_of_stored(&mut self, fingerprint: Fingerprint) -> Name {
         self.numbers.next(self.taken, self.shelf, fingerprint)
     }
@@ -116,7 +116,7 @@ impl<'a> ShelfScan<'a> {
         let mut found: Vec<_> = answers.into_iter().flatten().collect();
         found.sort_unstable_by_key(|found| found.delivery.delivery_tag);
         self.left = match (self.left, found.last()) {
-            // Somebody else took what was there.
+            // Another client took the message.
             _ if (found.len() as u32) < count => Some(0),
             (None, last) => Some(last.map_or(0, |last| last.message_count)),
             (Some(left), _) => Some(left - count),
@@ -129,11 +129,11 @@ impl<'a> ShelfScan<'a> {
     pub(super) async fn end(self) {
         let ahead = self.ahead.iter().map(|found| found.delivery.delivery_tag);
         for tag in self.held.into_iter().chain(ahead) {
-            // Where that fails the channel is gone, and with it everything is back.
+            // If that fails, the channel is gone, and everything is given back.
             let _ = Receipt::new(tag, Arc::clone(&self.channel)).release().await;
         }
         self.channel.settle_down().await;
-        // Answered, everything is back in its place: the next look at the shelf sees it.
+        // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
     }
 }

@@ -4,9 +4,9 @@ use lapin::ExchangeKind;
 
 use super::{Exchange, Lifetime};
 
-/// The exchange through which the broker moves dead letters of the work queue to the dead-letter queue: the `orders.dlx` of many
-/// set-ups. Durable. Set with [`Options::dead_letter_exchange`](crate::Options::dead_letter_exchange); a name alone is a direct
-/// exchange.
+/// The durable exchange through which the broker moves dead letters of the work queue to the dead-letter queue, like the
+/// `orders.dlx` of many set-ups. Set with [`Options::dead_letter_exchange`](crate::Options::dead_letter_exchange); a name alone
+/// means a direct exchange.
 ///
 /// ```
 /// use redrive_rabbitmq::{DeadLetterExchange, RabbitMq};
@@ -23,25 +23,25 @@ pub struct DeadLetterExchange {
 }
 
 impl DeadLetterExchange {
-    /// A direct exchange.
+    /// Creates a direct exchange.
     #[must_use]
     pub fn direct(name: impl Into<String>) -> Self {
         Self { name: name.into(), kind: ExchangeKind::Direct, key: None }
     }
 
-    /// A fanout exchange: every queue that is bound to it gets the dead letters.
+    /// Creates a fanout exchange: every queue that is bound to it gets the dead letters.
     #[must_use]
     pub fn fanout(name: impl Into<String>) -> Self {
         Self { kind: ExchangeKind::Fanout, ..Self::direct(name) }
     }
 
-    /// A topic exchange.
+    /// Creates a topic exchange.
     #[must_use]
     pub fn topic(name: impl Into<String>) -> Self {
         Self { kind: ExchangeKind::Topic, ..Self::direct(name) }
     }
 
-    /// The routing key of dead letters, and that of the binding of the dead-letter queue. Default: the name of the work queue.
+    /// Sets the routing key of dead letters and of the dead-letter queue's binding. Default: the name of the work queue.
     #[must_use]
     pub fn key(mut self, routing_key: impl Into<String>) -> Self {
         self.key = Some(routing_key.into());
@@ -52,8 +52,8 @@ impl DeadLetterExchange {
         Exchange { name: self.name.clone(), kind: self.kind.clone(), lifetime: Lifetime::DURABLE }
     }
 
-    /// Whether it moves the dead letters of `work` to a queue that is bound with this key. Of the patterns of a topic exchange only
-    /// the one for all keys is known.
+    /// Returns true if it routes the dead letters of `work` to a queue that is bound with this key. For a topic exchange, recognizes
+    /// only the pattern for all keys.
     pub(crate) fn leads_to(&self, exchange: &str, key: &str, work: &str) -> bool {
         let is_bound = match self.kind {
             ExchangeKind::Fanout => true,

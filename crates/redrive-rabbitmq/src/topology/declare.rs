@@ -1,4 +1,4 @@
-//! Declares queues, exchanges and bindings, or looks whether they are there.
+//! Declares queues, exchanges and bindings, or checks that they exist.
 
 use futures::stream::{FuturesOrdered, StreamExt as _};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
@@ -11,16 +11,16 @@ use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
 
-/// What is to be done about a part.
+/// What to do about a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Declare,
-    /// It must be there.
+    /// Check that it exists.
     Verify,
 }
 
-/// The first part that does not exist or cannot be looked at, and why: one request for each at once. Nothing is known of those
-/// after it, since the first refusal closes the channel.
+/// Returns the first part that does not exist or cannot be checked, and why. Sends one request for each at once. Nothing is known of
+/// the parts after it, because the first refusal closes the channel.
 pub(crate) async fn first_unfit(channel: &Channel, parts: &[&Part]) -> Option<(usize, TransportError)> {
     let mut answers = FuturesOrdered::new();
     for part in parts {
@@ -36,7 +36,8 @@ pub(crate) async fn first_unfit(channel: &Channel, parts: &[&Part]) -> Option<(u
     None
 }
 
-/// Declares all: one request for each at once. False when one was refused, which closes the channel: [`prepare`] says which.
+/// Declares all parts with one request for each at once. Returns false if one was refused, which closes the channel: [`prepare`]
+/// finds out which.
 pub(crate) async fn declare_all(channel: &Channel, parts: &[&Part]) -> bool {
     let mut answers = FuturesOrdered::new();
     for part in parts {
@@ -50,7 +51,7 @@ pub(crate) async fn declare_all(channel: &Channel, parts: &[&Part]) -> bool {
     true
 }
 
-/// Declares or verifies one part, on a channel of its own: a refusal closes it.
+/// Declares or verifies one part, on its own channel: a refusal closes it.
 pub(crate) async fn prepare(connection: &Connection, part: &Part, task: Task) -> Result<(), TransportError> {
     let channel = connection.channel().await?;
     match task {
@@ -108,7 +109,7 @@ async fn bind(channel: &Channel, binding: &Binding) -> Result<(), TransportError
         .map_err(|cause| error::binding(&binding.queue, &binding.exchange, cause))
 }
 
-/// Looks whether a queue or an exchange is there. Bindings cannot be looked at.
+/// Checks that a queue or an exchange exists. Bindings cannot be checked.
 async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportError> {
     match part {
         Part::Queue(queue) => count_on(channel, &queue.name).await.map(|_| ()),
@@ -119,12 +120,12 @@ async fn verify_part(channel: &Channel, part: &Part) -> Result<(), TransportErro
     }
 }
 
-/// How many messages are ready in a queue; an error when it is not there.
+/// Returns how many messages are ready in a queue; an error if it does not exist.
 pub(crate) async fn count(connection: &Connection, queue: &str) -> Result<u32, TransportError> {
     count_on(&connection.channel().await?, queue).await
 }
 
-/// As [`count`], on this channel, which an error may close.
+/// Does the same as [`count`] on this channel, which an error may close.
 pub(crate) async fn count_on(channel: &Channel, queue: &str) -> Result<u32, TransportError> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = short(queue, "the name of a queue")?;

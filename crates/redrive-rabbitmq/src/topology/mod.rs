@@ -1,11 +1,11 @@
-//! The queues of one consumer, and the arguments that they have. Pure, except for [`declare`](mod@declare).
+//! The queues of one consumer, and their arguments. Pure, except for [`declare`](mod@declare).
 //!
-//! | module | is |
+//! | module | contains |
 //! |---|---|
-//! | [`names`] | what the queues are called |
+//! | [`names`] | the names of the queues |
 //! | [`dead_letter_exchange`] | a named exchange between the work queue and the dead-letter queue |
-//! | [`route`] | where a message is published to |
-//! | [`plan`] | the same as a value, for whoever declares it in redrive's place |
+//! | [`route`] | the target of a message |
+//! | [`plan`] | the topology as a value, for declaring it without redrive |
 //! | [`declare`](mod@declare) | declares the queues, or verifies that they exist |
 
 mod dead_letter_exchange;
@@ -29,25 +29,25 @@ pub use plan::TopologyPlan;
 pub(crate) use plan::value_of;
 pub(crate) use route::Route;
 
-/// What is done about the queues when the transport is opened.
+/// What to do about the queues when the transport is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Topology {
-    /// Declare what is missing; refuse what is there with other arguments.
+    /// Declare what is missing; refuse existing queues with other arguments.
     #[default]
     Declare,
-    /// Declare the shelves and the delay queues, with what leads there; refuse when the work queue is missing. For a work queue that
-    /// exists with arguments of its own.
+    /// Declare the shelves and the delay queues, with what leads there; refuse if the work queue is missing. For a work queue that
+    /// exists with its own arguments.
     DeclareOwn,
-    /// Refuse when a queue or an exchange is missing; the error names all of them. Arguments cannot be verified: RabbitMQ compares
-    /// them only for who may declare. [`Options::topology_plan`](crate::Options::topology_plan) says what is needed.
+    /// Refuse if a queue or an exchange is missing; the error names all of them. Arguments cannot be verified: RabbitMQ compares
+    /// them only for users who may declare. [`Options::topology_plan`](crate::Options::topology_plan) returns what is needed.
     Verify,
     /// Neither: a missing queue is noticed when it is needed.
     Nothing,
 }
 
 impl Topology {
-    /// True when redrive declares the shelves and the delay queues.
+    /// Returns true if redrive declares the shelves and the delay queues.
     pub(crate) fn declares_own(self) -> bool {
         matches!(self, Self::Declare | Self::DeclareOwn)
     }
@@ -63,7 +63,7 @@ pub enum QueueType {
     Quorum,
 }
 
-/// The largest delivery limit that both 3.10 and 4.3 accept: a shelf loses no message by being read.
+/// The largest delivery limit that both 3.10 and 4.3 accept, so that reading a shelf removes no message.
 pub(crate) const NO_DELIVERY_LIMIT: i64 = i32::MAX as i64;
 
 /// A part of the topology that is declared or verified.
@@ -73,9 +73,9 @@ pub(crate) enum Part {
     Exchange(Exchange),
     /// From an exchange to a queue.
     Binding(Binding),
-    /// An exchange that redrive never declares: it must be there.
+    /// An exchange that must exist: redrive never declares it.
     OtherExchange(String),
-    /// A queue that redrive never declares: it must be there.
+    /// A queue that must exist: redrive never declares it.
     OtherQueue(String),
 }
 
@@ -87,7 +87,7 @@ impl Part {
         }
     }
 
-    /// The queue or exchange; of a binding the queue.
+    /// Returns the name of the queue or exchange; for a binding, of the queue.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Queue(queue) => &queue.name,
@@ -97,12 +97,12 @@ impl Part {
         }
     }
 
-    /// True when redrive never declares it.
+    /// Returns true if redrive never declares it.
     pub(crate) fn is_other(&self) -> bool {
         matches!(self, Self::OtherExchange(_) | Self::OtherQueue(_))
     }
 
-    /// True when it is the queue of this name, or leads there.
+    /// Returns true if it is the queue of this name, or leads there.
     pub(crate) fn is_of(&self, queue: &str) -> bool {
         self.is_queue(queue) || matches!(self, Self::Binding(binding) if binding.queue == queue)
     }
@@ -111,18 +111,18 @@ impl Part {
         matches!(self, Self::Binding(binding) if binding.exchange == exchange)
     }
 
-    /// True when it is a quorum queue.
+    /// Returns true if it is a quorum queue.
     pub(crate) fn is_quorum(&self) -> bool {
         self.queue().is_some_and(Queue::is_quorum)
     }
 
-    /// True when it is the queue of this name.
+    /// Returns true if it is the queue of this name.
     pub(crate) fn is_queue(&self, name: &str) -> bool {
         self.queue().is_some_and(|queue| queue.name == name)
     }
 }
 
-/// With everything that whoever declares it must know.
+/// Prints everything that is needed to declare it.
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,7 +145,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A queue as it must be.
+/// A queue with its required properties.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Queue {
     pub(crate) name: String,
@@ -153,7 +153,7 @@ pub(crate) struct Queue {
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
 }
 
-/// An exchange as it must be.
+/// An exchange with its required properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
     pub(crate) name: String,
@@ -173,7 +173,7 @@ impl Exchange {
     }
 }
 
-/// A binding as it must be.
+/// A binding with its required properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) queue: String,
@@ -190,10 +190,10 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Until it is deleted.
+    /// Exists until it is deleted.
     pub(crate) const DURABLE: Self = Self { durable: true, exclusive: false, auto_delete: false };
 
-    /// In the words of the protocol.
+    /// Returns the words of the protocol.
     fn said(self) -> impl Iterator<Item = &'static str> {
         let flags =
             [(self.durable, "durable"), (self.exclusive, "exclusive"), (self.auto_delete, "auto-delete")];
@@ -201,7 +201,7 @@ impl Lifetime {
     }
 }
 
-/// Everything that describes the queues.
+/// The complete description of the queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) names: Names,
@@ -210,19 +210,19 @@ pub(crate) struct Plan {
     pub(crate) retry_queue_type: QueueType,
     pub(crate) topology: Topology,
     pub(crate) delivery_limit: u32,
-    /// What the delay mode asks of the work queue.
+    /// Arguments of the work queue that the delay mode requires.
     pub(crate) delay_arguments: BTreeMap<String, AMQPValue>,
-    /// What the user asks of the work queue, besides redrive's own arguments.
+    /// Arguments of the work queue from the user, besides redrive's own.
     pub(crate) arguments: BTreeMap<String, AMQPValue>,
-    /// Between the work queue and the dead-letter queue; `None`: the default exchange.
+    /// Exchange between the work queue and the dead-letter queue; `None`: the default exchange.
     pub(crate) dead_letter_exchange: Option<DeadLetterExchange>,
     /// Exchanges of the application, and the keys that lead into the work queue.
     pub(crate) bindings: Vec<(String, String)>,
 }
 
 impl Plan {
-    /// The work queue, its shelves and what leads to them, in the order in which they are declared: the target of a message exists
-    /// before its source. What the delay mode needs follows.
+    /// Returns the work queue, its shelves and what leads to them, in the order of declaration: the target of a message comes before
+    /// its source. The parts of the delay mode follow.
     pub(crate) fn parts(&self) -> Vec<Part> {
         let Names { work, dead_letters, parking, .. } = &self.names;
         let mut parts = vec![Part::Queue(self.shelf(dead_letters)), Part::Queue(self.shelf(parking))];
@@ -242,7 +242,7 @@ impl Plan {
         parts
     }
 
-    /// What the work queue dead-letters to, where the user's arguments say so.
+    /// Returns the dead-letter target that the user's arguments set, if any.
     fn other_dead_letter_target(&self) -> Option<Part> {
         let argument = |name: &str| match self.arguments.get(name)? {
             AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok(),
@@ -274,7 +274,7 @@ impl Plan {
         queue
     }
 
-    /// The delay queue of a wait.
+    /// Returns the delay queue of a wait.
     pub(crate) fn rung(&self, wait: Duration) -> Queue {
         let mut queue = dead_lettering(&self.names.rung(wait), &self.names.work, self.retry_queue_type);
         queue.set("x-message-ttl", i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
@@ -295,7 +295,7 @@ fn binding(queue: &str, exchange: &str, routing_key: &str) -> Part {
     Part::Binding(Binding { queue, exchange, routing_key })
 }
 
-/// A queue whose expired and rejected messages go only to `target`.
+/// Creates a queue whose expired and rejected messages go only to `target`.
 fn dead_lettering(name: &str, target: &str, queue_type: QueueType) -> Queue {
     let mut queue = plain(name, queue_type);
     queue.set("x-dead-letter-exchange", "");

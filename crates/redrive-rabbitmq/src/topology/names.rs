@@ -1,10 +1,10 @@
-//! What the queues of one consumer are called. Pure.
+//! The names of the queues of one consumer. Pure.
 
 use std::time::Duration;
 
 use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
-/// The names of the queues, as far as the options say them.
+/// The names of the queues, as far as the options set them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GivenNames {
     pub(crate) work: String,
@@ -23,7 +23,7 @@ impl GivenNames {
         }
     }
 
-    /// All names; the dead-letter queue ends with this suffix unless the options name it.
+    /// Returns all names; the dead-letter queue has this suffix, unless the options name it.
     pub(crate) fn settled(&self, dead_letter_suffix: &str) -> Names {
         let Self { work, dead_letters, parking, retry_prefix } = self.clone();
         let dead_letters = dead_letters.unwrap_or_else(|| format!("{work}--{dead_letter_suffix}"));

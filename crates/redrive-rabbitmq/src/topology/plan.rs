@@ -1,4 +1,4 @@
-//! What a consumer needs on the broker, for whoever declares it in redrive's place. Pure.
+//! The topology of a consumer as a value, for declaring it without redrive. Pure.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::{Binding, Exchange, Lifetime, Part, Queue};
 
-/// The queues, exchanges and bindings that a consumer needs: for [`Topology::Verify`](crate::Topology::Verify), where somebody else
-/// declares them. Made by [`Options::topology_plan`](crate::Options::topology_plan). Displayed, it has a line for each of them.
+/// The queues, exchanges and bindings that a consumer needs, for [`Topology::Verify`](crate::Topology::Verify), where somebody else
+/// declares them. Returned by [`Options::topology_plan`](crate::Options::topology_plan). `Display` prints one line for each.
 ///
-/// A queue that belongs to one connection ([`Entity::exclusive`](crate::Entity::exclusive)) is in neither format: nobody else can
-/// declare it.
+/// A queue that belongs to one connection ([`Entity::exclusive`](crate::Entity::exclusive)) is in neither format: no other
+/// connection can declare it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +34,8 @@ impl TopologyPlan {
         Self { parts }
     }
 
-    /// RabbitMQ's definitions, for `rabbitmqctl import_definitions`, the management API (`POST /api/definitions`) or
-    /// `definitions.local.path`. What exists under one of these names already stays as it is.
+    /// Returns RabbitMQ's definitions, for `rabbitmqctl import_definitions`, the management API (`POST /api/definitions`) or
+    /// `definitions.local.path`. An import does not change existing queues and exchanges of these names.
     #[must_use]
     pub fn definitions_json(&self, vhost: &str) -> String {
         let (mut queues, mut exchanges, mut bindings) = (Vec::new(), Vec::new(), Vec::new());
@@ -66,8 +66,8 @@ impl TopologyPlan {
         format!("{definitions:#}\n")
     }
 
-    /// Resources of the Terraform provider [`cyrilgdn/rabbitmq`](https://registry.terraform.io/providers/cyrilgdn/rabbitmq). The
-    /// provider itself, with its endpoint and its user, is configured elsewhere.
+    /// Returns resources of the Terraform provider [`cyrilgdn/rabbitmq`](https://registry.terraform.io/providers/cyrilgdn/rabbitmq),
+    /// without the configuration of the provider itself (its endpoint and its user).
     #[must_use]
     pub fn terraform(&self, vhost: &str) -> String {
         let mut resources = Resources { vhost: hcl(vhost), ..Resources::default() };
@@ -83,7 +83,7 @@ impl TopologyPlan {
                 Part::Binding(_) | Part::OtherExchange(_) | Part::OtherQueue(_) => {}
             }
         }
-        // They refer to those above.
+        // They refer to the resources above.
         for part in self.of_everybody() {
             if let Part::Binding(binding) = part {
                 resources.bind(binding);
@@ -92,7 +92,7 @@ impl TopologyPlan {
         resources.written
     }
 
-    /// Without the queues of one connection, and their bindings.
+    /// Leaves out queues of one connection, and their bindings.
     fn of_everybody(&self) -> impl Iterator<Item = &Part> {
         let is_exclusive = |name: &str| {
             self.parts
@@ -142,7 +142,7 @@ impl Resources {
         self.write(&resource);
     }
 
-    /// Refers to the resources that it connects, so that they are made before it.
+    /// Refers to the resources that it connects, so that Terraform creates them first.
     fn bind(&mut self, Binding { queue, exchange, routing_key }: &Binding) {
         let label = self.label("rabbitmq_binding", &format!("{exchange}-{queue}-{routing_key}"));
         let source = self.reference("rabbitmq_exchange", exchange);
@@ -171,7 +171,7 @@ impl Resources {
         label.map_or_else(|| hcl(name), |(_, _, label)| format!("{kind}.{label}.name"))
     }
 
-    /// A label may have fewer characters than a name.
+    /// Creates a label, which allows fewer characters than a name.
     fn label(&mut self, kind: &'static str, name: &str) -> String {
         let allowed = |char: char| if char.is_ascii_alphanumeric() || char == '-' { char } else { '_' };
         let mut label: String = name.chars().map(allowed).collect();
@@ -190,7 +190,7 @@ fn arguments(queue: &Queue) -> Map<String, Value> {
     queue.arguments.iter().map(|(name, value)| (name.clone(), value_of(value))).collect()
 }
 
-/// As `terraform fmt` writes it.
+/// Formats like `terraform fmt`.
 fn encoded(queue: &Queue) -> String {
     let width = queue.arguments.keys().map(|name| hcl(name.as_str()).len()).max().unwrap_or_default();
     let entry = |(name, value): (String, Value)| format!("      {:width$} = {}\n", hcl(name), hcl(value));
@@ -198,7 +198,7 @@ fn encoded(queue: &Queue) -> String {
     format!("\n    arguments_json = jsonencode({{\n{entries}    }})")
 }
 
-/// The value of an argument. What JSON has no type for is text.
+/// Converts the value of an argument. Types that JSON does not have become text.
 pub(crate) fn value_of(value: &AMQPValue) -> Value {
     match value {
         AMQPValue::Boolean(value) => json!(value),
@@ -223,7 +223,7 @@ pub(crate) fn value_of(value: &AMQPValue) -> Value {
     }
 }
 
-/// JSON is HCL, except for what begins a template.
+/// Escapes JSON for HCL: only the beginning of a template differs.
 fn hcl(value: impl Into<Value>) -> String {
     value.into().to_string().replace("${", "$${").replace("%{", "%%{")
 }

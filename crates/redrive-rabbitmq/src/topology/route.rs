@@ -1,4 +1,4 @@
-//! Where a message is published to.
+//! The target of a message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Directly into a queue.
+    /// Creates a route directly into a queue.
     pub(crate) fn queue(name: impl AsRef<str>) -> Self {
         Self { exchange: Arc::default(), routing_key: name.as_ref().into() }
     }
 
-    /// The queue or exchange, for errors and logs.
+    /// Returns the queue or exchange, for errors and logs.
     pub(crate) fn target(&self) -> &str {
         if self.exchange.is_empty() { &self.routing_key } else { &self.exchange }
     }

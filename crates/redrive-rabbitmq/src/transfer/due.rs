@@ -1,15 +1,15 @@
-//! How long a message that waits in an old place must still wait. Pure.
+//! Computes how long a message from an old delay queue must still wait. Pure.
 
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{FailureHistory, Message};
 
-/// How much of its wait is left, and whether that is known.
+/// The rest of a wait, and whether it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remaining {
     /// As written on the message.
     Told(Duration),
-    /// Nothing says since when it waits: all of its wait again. Never early, and late by as long as it has waited already.
+    /// Not known when the wait began, so the whole wait again. Never early, and late by as long as the message has waited already.
     AllOfIt(Duration),
 }
 
@@ -21,16 +21,16 @@ impl Remaining {
     }
 }
 
-/// `ttl` is how long the queue that it waits in holds a message.
+/// Computes the rest. `ttl` is how long its queue holds a message.
 pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTime) -> Remaining {
     let history = FailureHistory::read(waiting);
     let expiration = waiting.properties().expiration;
     let whole = match (ttl, expiration) {
-        // The broker's rule: the shorter one.
+        // Like the broker: the shorter one applies.
         (Some(ttl), Some(expiration)) => ttl.min(expiration),
         (ttl, expiration) => ttl.or(expiration).unwrap_or_default(),
     };
-    // A wait of several hops goes on after this one; all others are over when the queue lets go of it, at the latest.
+    // A wait of several hops continues after this one; all others are over when the queue releases the message, at the latest.
     if let Some(not_before) = history.not_before {
         return Remaining::Told(until(not_before, now));
     }
@@ -40,7 +40,7 @@ pub(crate) fn remaining(waiting: &Message, ttl: Option<Duration>, now: SystemTim
     }
 }
 
-/// On a message of a version that did not write it down. A snooze since that failure would not be seen.
+/// For a message of a version that did not write it down. Does not know of a snooze since that failure.
 fn due_by_last_failure(history: &FailureHistory) -> Option<SystemTime> {
     let wait = history.past.last()?.wait_ms.filter(|_| history.snoozes == 0)?;
     history.last_failed_at?.checked_add(Duration::from_millis(wait))

@@ -28,7 +28,7 @@ use due::{Remaining, remaining};
 use sources::{Source, delay_queues};
 use stayed::Stayed;
 
-/// How many messages are moved together.
+/// Number of messages that are moved together.
 const TOGETHER: usize = 32;
 
 /// Moves waiting messages; made by [`RabbitMq::transfer_from`](crate::RabbitMq::transfer_from).
@@ -49,13 +49,13 @@ const TOGETHER: usize = 32;
 /// # Ok(()) }
 /// ```
 ///
-/// Each message is stored at its new place and confirmed, and only then taken from the old one: a crash leaves it in one of
-/// them, or in both, never in none. What is left is moved by the next run. Where both copies are left, they are the same
-/// attempt of the same message, and both are handled.
+/// Each message is stored at its new place and confirmed, and only then removed from the old one: a crash leaves it in one of
+/// them, or in both, never in none. The next run moves the rest. If both copies are left, they are the same attempt of the same
+/// message, and both are handled.
 ///
-/// A message keeps its history, and waits for what is left of its wait. How long that is stands on it (`redrive-due-at`). On
-/// one that another program stored, or an older version of this one after a snooze, nothing tells: it waits all of its wait
-/// again, so that it is never early.
+/// A message keeps its history, and waits for the rest of its wait, which it carries (`redrive-due-at`). If another program stored
+/// it, or an older version of this one after a snooze, the rest is not known: it waits its whole wait again, so that it is never
+/// early.
 #[derive(Debug)]
 #[must_use = "a transfer does nothing until it is run"]
 pub struct Transfer {
@@ -65,15 +65,15 @@ pub struct Transfer {
     per_second: Option<u32>,
 }
 
-/// What a transfer came to.
+/// Result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transferred {
-    /// How many messages were moved.
+    /// Number of messages that were moved.
     pub messages: u64,
-    /// How many of them wait all of their wait again, because nothing tells how much is left.
+    /// Number of those that wait their whole wait again, because the rest is not known.
     pub waiting_anew: u64,
-    /// How many were moved out of which queue.
+    /// Number of messages that were moved out of each queue.
     pub queues: BTreeMap<String, u64>,
 }
 
@@ -82,29 +82,29 @@ impl Transfer {
         Self { shared, old, needs: Needs::none(), per_second: None }
     }
 
-    /// The waits of the retry policy, which name the delay queues: those of the old topology, those of the new one, or both.
-    /// Not needed where the topology names its queues itself, nor for the new ones on a transport that is open.
+    /// Adds the waits of the retry policy, which name the delay queues: those of the old topology, of the new one, or both. Not
+    /// needed if the topology names its queues itself, nor for the new ones on a transport that is open.
     pub fn waits(mut self, waits: impl IntoIterator<Item = Duration>) -> Self {
         self.needs.waits.extend(waits);
         self
     }
 
-    /// The most messages to move in a second. Default: no limit.
+    /// Sets the maximum number of messages to move per second. Default: no limit.
     pub fn per_second(mut self, messages: u32) -> Self {
         self.per_second = Some(messages.max(1));
         self
     }
 
-    /// Moves until every old delay queue was found empty. Consumers may run meanwhile, old and new ones; while old ones do,
-    /// messages may come after this.
+    /// Moves messages until every old delay queue was found empty. Consumers may run meanwhile, old and new ones; while old ones
+    /// run, messages may arrive after this.
     ///
-    /// Not cancel safe in the sense of a report: what was moved stays moved, and all else where it was.
+    /// Not cancel safe in the sense of a report: moved messages stay moved, and all others stay where they were.
     ///
     /// # Errors
     ///
-    /// When the new topology is not there, a copy cannot be stored, or the connection is lost. Nothing is lost then; run it
-    /// again. Messages that are too large to be copied stay where they are: all others are moved, and the error
-    /// ([`TooLarge`](TransportErrorKind::TooLarge)) says how many were, and which were not.
+    /// If the new topology does not exist, a copy cannot be stored, or the connection is lost. No message is lost; run it again.
+    /// Messages that are too large to be copied stay where they are: all others are moved, and the error
+    /// ([`TooLarge`](TransportErrorKind::TooLarge)) says how many were moved, and which were not.
     pub async fn run(self) -> Result<Transferred, TransportError> {
         self.check()?;
         let facts = &self.shared.facts;
@@ -166,7 +166,7 @@ impl Transfer {
     ) -> Result<(), TransportError> {
         match topology::count(&*self.shared.queues.control().await?, &source.name).await {
             Ok(_) => {}
-            // A delay queue that was never needed.
+            // A delay queue that was never needed does not exist.
             Err(error) if error.kind() == TransportErrorKind::Topology => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -184,7 +184,7 @@ impl Transfer {
         transferred: &mut Transferred,
         stayed: &mut Stayed,
     ) -> Result<(), TransportError> {
-        // Held until the end: given back now, they would come again.
+        // Held until the end: otherwise they would come again.
         let mut held = Vec::new();
         loop {
             let began = tokio::time::Instant::now();
@@ -272,7 +272,7 @@ impl Transfer {
     ) -> Result<Remaining, TransportError> {
         let now = SystemTime::now();
         let remaining = remaining(&message, source.ttl, now);
-        // The new mode may not understand what the old one wrote.
+        // The new mode may not understand the old mode's headers.
         old.arrived(&mut message);
         let facts = self.shared.facts.facts();
         let planning = Planning::new(now, &facts);
@@ -296,7 +296,7 @@ struct Taken {
     whole: bool,
 }
 
-/// A message that stays where it was. Its receipt gives it back when it is dropped.
+/// A message that was not moved. Dropping its receipt gives it back.
 struct NotMoved {
     error: TransportError,
     message: Message,

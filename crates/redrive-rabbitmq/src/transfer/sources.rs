@@ -1,4 +1,4 @@
-//! The queues in which messages wait under a topology.
+//! The queues where messages wait under a topology.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Source {
     pub(super) ttl: Option<Duration>,
 }
 
-/// The queues in which messages wait, those too that are declared only when they are needed.
+/// Returns the queues where messages wait, including those that are declared on demand.
 pub(super) fn delay_queues(strategy: &dyn DelayStrategy) -> Vec<Source> {
     let mut sources = BTreeMap::new();
     for part in strategy.parts() {
@@ -32,7 +32,7 @@ pub(super) fn delay_queues(strategy: &dyn DelayStrategy) -> Vec<Source> {
         }
     }
     for hop in strategy.hops() {
-        // Into an exchange: its queue is among the parts.
+        // The route leads to an exchange: its queue is among the parts.
         let route = strategy.route(hop, &mut Message::default());
         if let Some(route) = route.filter(|route| route.exchange.is_empty()) {
             sources.entry(route.routing_key.as_ref().to_owned()).or_insert(Some(hop));

@@ -1,8 +1,8 @@
-//! Messages that cannot be copied when many are moved: they stay, and do not stop the others. Pure.
+//! Messages that cannot be copied during a transfer: they stay, and do not stop the others. Pure.
 
 use redrive_core::{Message, TransportError};
 
-/// The messages that stay where they are.
+/// The messages that were not moved.
 #[derive(Debug, Default)]
 pub(super) struct Stayed {
     pub(super) count: u64,
@@ -20,7 +20,7 @@ impl Stayed {
         self.first.get_or_insert_with(|| error.clone());
     }
 
-    /// The number of moved messages, or an error if not all were moved.
+    /// Returns the number of moved messages, or an error if not all were moved.
     pub(super) fn said_of(self, done: u64, queue: &str) -> Result<u64, TransportError> {
         let Some(why) = self.first else { return Ok(done) };
         let (count, named) = (self.count, self.named.join(", "));
