@@ -250,7 +250,7 @@ impl QueuePreparation {
                     return Err(TransportError::new(TransportErrorKind::Unreachable, error.to_string()));
                 }
                 Consequence::Ignore => {
-                    warn!(queue = %self.queue(), %error, "not there, or out of reach: the intake goes on without");
+                    warn!(queue = %self.queue(), %error, "missing or unavailable: the intake goes on without it");
                 }
                 Consequence::FailAtLast if *task == Task::Verify && error::is_missing(&error) => {
                     missing.push(part);

@@ -34,7 +34,7 @@ pub(crate) fn enter(root: &Path, data: &Path, program: impl AsRef<OsStr>) -> Com
     command
 }
 
-/// For debootstrap's downloads. By itself wget waits a quarter of an hour for one that stalls.
+/// Settings for debootstrap's downloads. By default wget waits 15 minutes for a stalled one.
 const WGETRC: &str = "timeout = 60\ntries = 5\nretry_connrefused = on\n";
 
 /// Builds the root with RabbitMQ of `version` in it. On error `root` does not exist.
@@ -46,7 +46,7 @@ pub(crate) fn build(version: Version, root: &Path) -> Result<()> {
         remove(&building)?;
     }
     built?;
-    // Last and at once: a root that is there is whole.
+    // Last and atomic: an existing root is complete.
     fs::rename(&building, root)
         .with_context(|| format!("could not rename {} to {}", building.display(), root.display()))
 }

@@ -1,4 +1,4 @@
-//! A RabbitMQ cluster of three nodes, each on a machine of its own as far as it can tell.
+//! A RabbitMQ cluster of three nodes, each on its own simulated machine.
 
 use crate::network::Network;
 use crate::node::Site;
@@ -7,14 +7,14 @@ use crate::{Node, Version, install};
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 
-/// How many nodes: the fewest that go on without one.
+/// Number of nodes: the minimum for a cluster that survives the loss of one.
 const NODES: u8 = 3;
 
-/// Three nodes in three network namespaces, joined. The smaller part of a divided cluster pauses, as RabbitMQ recommends for
-/// three. So that tests are short, nodes take each other for lost after four seconds of silence (RabbitMQ's default: 60), and
-/// a dead letter that was not confirmed is sent again after ten (180).
+/// Three nodes in three network namespaces, joined. The minority of a partitioned cluster pauses, as RabbitMQ recommends for
+/// three nodes. To keep tests short, nodes consider each other lost after four seconds of silence (RabbitMQ's default: 60), and
+/// an unconfirmed dead letter is sent again after ten (180).
 ///
-/// Dropped, or with the test process dead, everything is gone. All methods block.
+/// Everything is removed when this is dropped, or when the test process dies. All methods block.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -22,11 +22,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Whether this machine can have one.
+    /// Checks that this machine can run a cluster.
     ///
     /// # Errors
-    /// Why not: the version is not installed (a broker elsewhere, or in a container, is not enough), or networks cannot be
-    /// made.
+    /// If the version is not installed (a broker elsewhere, or in a container, is not enough), or networks cannot be created.
     pub fn possible(version: Version) -> Result<()> {
         install::find(version)
             .with_context(|| format!("RabbitMQ {version} is not installed on this machine"))?;
@@ -43,7 +42,7 @@ impl Cluster {
         })?;
         let network = Arc::new(Network::lay(NODES)?);
         let (id, cookie) = (format!("{:016x}", random()), format!("{:016X}", random()));
-        // All on the same ports: each has an address of its own.
+        // All use the same ports: each has its own address.
         let (amqp, dist, epmd) = (free_port()?, free_port()?, free_port()?);
         let member = |host: &crate::network::Host| format!("redrive-{id}@{}", host.name);
         let members = network.hosts().iter().map(member).enumerate();
@@ -51,8 +50,8 @@ impl Cluster {
             "loopback_users.guest = false".to_owned(),
             "cluster_partition_handling = pause_minority".to_owned(),
             "cluster_formation.peer_discovery_backend = classic_config".to_owned(),
-            // One whose neighbours are half a minute slower to start would begin a cluster of its own. Not longer: a restarted
-            // node looks for them, too; with ten minutes a restart took five, once.
+            // A node whose neighbours start half a minute later would otherwise form its own cluster. Not longer: a restarted node looks
+            // for them too; with ten minutes, one restart took five.
             "cluster_formation.discovery_retry_limit = 60".to_owned(),
             "cluster_formation.discovery_retry_interval = 500".to_owned(),
         ];
@@ -73,7 +72,7 @@ impl Cluster {
             Node::on(&installation, &format!("{id}-{}", host.name), &member(host), amqp, &config, site)
         });
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
-        // At once: they wait for each other.
+        // Concurrently: they wait for each other.
         std::thread::scope(|scope| {
             let starting: Vec<_> = nodes.iter().map(|node| scope.spawn(|| node.restart())).collect();
             starting.into_iter().try_for_each(|start| start.join().expect("starting a node panicked"))
@@ -87,7 +86,7 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The number of the node that leads a quorum queue, in the eyes of `asked`.
+    /// Returns the number of the node that leads a quorum queue, as node `asked` reports it.
     ///
     /// # Errors
     /// When that node does not know.

@@ -1,14 +1,13 @@
-//! Running a program to its end, with errors that say what was run and what it said.
+//! Runs a program to its end; errors contain the command and its output.
 
 use anyhow::{Context as _, Result, bail};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long to wait before each further try of what needs the network.
+/// Pauses before further tries of an operation that needs the network.
 const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(30)];
 
-/// For `apt-get`: a download that stalls is given up after a minute and begun again, and an update that did not get everything
-/// says so.
+/// Options of `apt-get`: gives up a stalled download after a minute and retries it, and reports an update that is incomplete.
 pub const APT_DOWNLOADS: [&str; 8] = [
     "-o",
     "Acquire::Retries=5",
@@ -20,7 +19,7 @@ pub const APT_DOWNLOADS: [&str; 8] = [
     "APT::Update::Error-Mode=any",
 ];
 
-/// Does what needs the network, and again when it fails: mirrors and networks do, for a moment. Gives up after a minute.
+/// Runs an operation that needs the network, and retries it, because mirrors and networks fail for moments. Gives up after a minute.
 ///
 /// # Errors
 /// That of the last attempt.
@@ -38,7 +37,7 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
 /// Runs `command` to its end and gives back its standard output.
 ///
 /// # Errors
-/// It cannot be run, or it did not succeed; with the last lines of what it said.
+/// If it cannot be run, or does not succeed; with the last lines of its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run `{shown}`"))?;
@@ -50,7 +49,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// The last `lines` lines of `text`: where programs say what went wrong.
+/// Returns the last `lines` lines of `text`, where programs report errors.
 #[must_use]
 pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,13 +1,13 @@
-//! Which broker a test shall use.
+//! The broker that a test uses.
 
 use crate::{Node, Version, install};
 
-/// A running broker that tests share: they must use names of their own, and leave it running.
+/// A running broker that tests share: they must use their own names, and leave it running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broker {
     /// `amqp://user:password@host:port/vhost`
     pub url: String,
-    /// The version it is meant to be.
+    /// Its version.
     pub version: Version,
 }
 

@@ -1,14 +1,14 @@
-//! The AMQP 0-9-1 handshake, by hand: the only proof that a broker is ready is that it opens a connection.
+//! The AMQP 0-9-1 handshake without a client library: a broker is ready only if it opens a connection.
 //!
-//! RabbitMQ listens before its virtual host is up, and `rabbitmqctl await_startup` fails while the node
-//! has not registered yet. So this goes as far as `connection.open-ok`, as guest on `/`.
+//! RabbitMQ listens before its virtual host is up, and `rabbitmqctl await_startup` fails while the node is not registered yet. So
+//! this goes as far as `connection.open-ok`, as guest on `/`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What a broker says of itself to whoever connects, before any login.
+/// The broker's introduction, before any login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
     /// The `version` of its server properties, for example `3.10.8`.

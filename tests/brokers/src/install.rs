@@ -1,4 +1,4 @@
-//! RabbitMQ on this machine: finding it, and installing it where that is possible.
+//! Finds RabbitMQ on this machine, or installs it if possible.
 
 use crate::command::{APT_DOWNLOADS, patiently, run};
 use crate::{Version, chroot};
@@ -82,12 +82,11 @@ fn find_image(version: Version) -> Option<Installation> {
     Some(Installation { version, release, place: Place::Docker })
 }
 
-/// The installation of `version`, installed now if it is missing: on Debian and Ubuntu, as root, this
-/// machine's own package where it has the version, else another Debian in `~/.cache/redrive`; everywhere
-/// else the Docker image.
+/// Returns the installation of `version`; installs it if it is missing. On Debian and Ubuntu, as root: this machine's own package if
+/// it has the version, otherwise another Debian in `~/.cache/redrive`. Everywhere else: the Docker image.
 ///
 /// # Errors
-/// What was tried, and why each way failed.
+/// If every way failed; with the reason of each.
 pub fn install(version: Version) -> Result<Installation> {
     if let Some(found) = find_package(version) {
         return Ok(found);
@@ -99,7 +98,7 @@ pub fn install(version: Version) -> Result<Installation> {
     if let Some(found) = find_image(version) {
         return Ok(found);
     }
-    // Not where there is no Docker: that takes no patience.
+    // Fails at once without Docker.
     let pulled = run(Command::new("docker").arg("version"))
         .and_then(|_| patiently(|| run(Command::new("docker").args(["pull", "--quiet", &image(version)]))));
     match (pulled, find_image(version)) {
@@ -206,7 +205,7 @@ impl Drop for Lock {
     }
 }
 
-/// While it lives, packages start no services: Debian asks `policy-rc.d`.
+/// Prevents packages from starting services while it lives: Debian asks `policy-rc.d`.
 struct NoServices {
     ours: Option<PathBuf>,
 }
@@ -222,7 +221,7 @@ impl NoServices {
                 )?;
                 Ok(NoServices { ours: Some(path) })
             }
-            // Somebody, such as a container image, has a policy already.
+            // A policy exists already, for example in a container image.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(NoServices { ours: None }),
             Err(error) => Err(error).with_context(|| format!("could not create {}", path.display())),
         }

@@ -1,7 +1,7 @@
 //! Machines of one network, on this machine: a network namespace for each, and two cables.
 //!
-//! One cable leads to the switch through which the machines talk to each other, one to this machine, from which clients
-//! come. Pulled out, a cable swallows everything in silence, as it does between real machines.
+//! One cable leads to the switch that connects the machines, the other to this machine, where clients run. A pulled cable silently
+//! drops everything, as between real machines.
 
 use crate::command::run;
 use crate::ports::random;
@@ -21,7 +21,7 @@ shift 2
 exec "$@"
 "#;
 
-/// Machines, and what connects them. Dropped, or with the test process dead, it is gone.
+/// Machines and their connections. Removed when this is dropped, or when the test process dies.
 #[derive(Debug)]
 pub(crate) struct Network {
     id: String,
@@ -32,18 +32,18 @@ pub(crate) struct Network {
 /// One of the machines.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
-    /// As its neighbours call it.
+    /// Its name for its neighbours.
     pub(crate) name: String,
-    /// Where its neighbours reach it.
+    /// Its address for its neighbours.
     pub(crate) inner: Ipv4Addr,
-    /// Where this machine reaches it.
+    /// Its address for this machine.
     pub(crate) outer: Ipv4Addr,
     namespace: String,
     names: PathBuf,
 }
 
 impl Network {
-    /// Whether this machine lets networks be made: it makes a small one, and removes it.
+    /// Checks that this machine can create networks: creates a small one, and removes it.
     pub(crate) fn possible() -> Result<()> {
         let namespace = format!("redrive-{:06x}-probe", random() & 0xff_ffff);
         ip(&format!("netns add {namespace}"))
@@ -73,7 +73,7 @@ impl Network {
         };
         let hosts: Vec<Host> = (1..=machines).map(host).collect();
         let switch = format!("redrive-{id}-switch");
-        // Connections that nobody answers any more can keep a namespace, and with it the cables, for minutes.
+        // Dead connections can keep a namespace, and with it the cables, for minutes.
         let cables = (0..hosts.len()).map(|number| format!("link del {}", plug(&id, number)));
         let namespaces = hosts.iter().map(|host| &host.namespace).chain([&switch]);
         let namespaces = namespaces.map(|namespace| format!("netns del {namespace}"));
@@ -176,7 +176,7 @@ impl Cleaner {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Not in the group of the test: what ends that must not end it before it has cleaned up.
+            // Not in the test's process group: a signal to that must not end it before it has cleaned up.
             .process_group(0)
             .spawn()
             .context("could not run sh to watch over the network")?;

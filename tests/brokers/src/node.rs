@@ -18,13 +18,13 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A start takes 3 to 10 s on an idle machine; test machines are not idle. This only tells a hang from an answer.
+/// Time limit of a start. It takes 3 to 10 s on an idle machine, longer on a busy one; this only distinguishes a hang.
 const START: Duration = Duration::from_secs(600);
 
-/// A private RabbitMQ node on ports of its own, with a name and data of its own.
+/// A private RabbitMQ node with its own ports, name and data.
 ///
-/// Clones are the same node. With the last one dropped, or with the test process dead, the node is
-/// killed and its data removed. All methods block; inside a runtime go through [`aside`](Node::aside).
+/// Clones share the node. When the last one is dropped, or the test process dies, the node is killed and its data removed. All
+/// methods block; inside a runtime use [`aside`](Node::aside).
 #[derive(Debug, Clone)]
 pub struct Node {
     inner: Arc<Inner>,
@@ -45,7 +45,7 @@ pub(crate) struct Site {
     pub(crate) host: Host,
     /// The secret that the nodes of a cluster share.
     pub(crate) cookie: String,
-    /// The port of the nodes' talk, the same on all machines.
+    /// The port on which the nodes talk, the same on all machines.
     pub(crate) dist: u16,
     /// The port where nodes find each other, the same on all machines.
     pub(crate) epmd: u16,
@@ -53,19 +53,19 @@ pub(crate) struct Site {
     pub(crate) _network: Arc<Network>,
 }
 
-/// What runs a node: this machine, or Docker. Dropped, it leaves nothing behind.
+/// Runs a node: on this machine, or with Docker. Leaves nothing behind when dropped.
 trait Engine: fmt::Debug + Send {
-    /// Starts the broker on its data; does not wait for it.
+    /// Starts the broker on its data, without waiting for it.
     fn start(&mut self) -> Result<()>;
-    /// An error when the broker that was started has ended.
+    /// Returns an error if the started broker has ended.
     fn alive(&mut self) -> Result<()>;
-    /// SIGKILL; returns when it is dead. No error when it is dead already.
+    /// Sends SIGKILL, and waits until it is dead. No error if it is dead already.
     fn kill(&mut self) -> Result<()>;
-    /// Stops it in good order; returns when it has ended.
+    /// Stops it in order, and waits until it has ended.
     fn stop(&mut self) -> Result<()>;
     /// A command that runs `rabbitmqctl` on this node.
     fn ctl(&self) -> Command;
-    /// The end of what the broker printed and logged, for errors.
+    /// Returns the last output of the broker, for errors.
     fn output(&self) -> String;
 }
 
@@ -118,7 +118,7 @@ impl Node {
             let started = Node::prepare(&installation, config, plugins, files)
                 .and_then(|node| node.restart().map(|()| node));
             match started {
-                // Free ports are free until another process takes them.
+                // Another process may take a port that was free.
                 Err(error) if tries < 4 && says_in_use(&format!("{error:#}")) => {}
                 other => return other,
             }
@@ -137,7 +137,7 @@ impl Node {
         .await?
     }
 
-    /// Runs a blocking action on this node without holding up the runtime:
+    /// Runs a blocking action on this node without blocking the runtime:
     /// `node.aside(|node| node.restart()).await?`.
     ///
     /// # Panics
@@ -234,7 +234,7 @@ impl Node {
     /// # Errors
     /// When it fails; with what it said.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
-        // The engine is free again while it runs, so that another task can kill the node meanwhile.
+        // The lock is released while it runs, so that another task can kill the node meanwhile.
         let mut command = self.engine().ctl();
         run(command.args(arguments))
     }
@@ -291,7 +291,7 @@ impl Node {
     }
 }
 
-/// What a node is to be like.
+/// Settings of a node.
 struct Setup<'a> {
     port: u16,
     management_port: u16,
@@ -302,7 +302,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// As RabbitMQ reads them.
+    /// Lines in RabbitMQ's format.
     fn enabled_plugins(&self) -> String {
         format!("[{}].\n", self.plugins.join(","))
     }
@@ -333,7 +333,7 @@ fn configuration(config: &[&str], files: &str) -> String {
     common.iter().chain(config).map(|line| format!("{}\n", line.replace("{files}", files))).collect()
 }
 
-/// Whether an error is about a port that somebody else took: ours, Erlang's or Docker's words.
+/// Returns true if an error is about a port in use, in our, Erlang's or Docker's words.
 fn says_in_use(error: &str) -> bool {
     ["in use", "eaddrinuse", "already allocated"].iter().any(|words| error.contains(words))
 }

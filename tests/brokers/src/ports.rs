@@ -1,4 +1,4 @@
-//! Free TCP ports and names that no other test picks.
+//! Free TCP ports, and names that no other test picks.
 
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
@@ -7,15 +7,15 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Where ports are picked: below Linux's ephemeral range (32768 up), so that no outgoing connection takes
-/// a node's port while the node is down.
+/// Range of ports: below Linux's ephemeral range (32768 up), so that no outgoing connection takes a node's port while the node is
+/// down.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// What was given out in this process. The port of a node that is down is free, and must be when the node comes back.
+/// Ports that this process has assigned. The port of a node that is down is free, and must still be when the node comes back.
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of 127.0.0.1 that is free now, and that nobody else in this process gets. Another process may take it before it is
-/// used: callers retry.
+/// Returns a port of 127.0.0.1 that is free now, and assigned to no other caller in this process. Another process may take it before
+/// it is used: callers retry.
 ///
 /// # Errors
 /// When none of a hundred is free.

@@ -1,4 +1,4 @@
-//! Process groups that die as a whole, and that die with the test.
+//! Process groups that are killed as a whole, and that end with the test.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
@@ -32,7 +32,7 @@ impl Group {
         self.leader.id()
     }
 
-    /// Whether the leader has ended. (Its group may live on for a moment.)
+    /// Returns true if the leader has ended. (Its group may live on for a moment.)
     ///
     /// # Errors
     /// The system does not tell.
@@ -40,7 +40,7 @@ impl Group {
         Ok(self.leader.try_wait()?.is_some())
     }
 
-    /// SIGKILL to every process of the group; returns when all are dead.
+    /// Sends SIGKILL to every process of the group, and waits until all are dead.
     ///
     /// # Errors
     /// One of them is still alive after two minutes.
@@ -75,7 +75,7 @@ impl Group {
     }
 }
 
-/// Whether a process of this group is alive. Zombies are dead: in a container nobody may reap them.
+/// Returns true if a process of this group is alive. Zombies count as dead: in a container nothing may reap them.
 fn lives(group: u32) -> bool {
     let Ok(processes) = fs::read_dir("/proc") else { return false };
     processes.flatten().any(|entry| {
@@ -84,7 +84,7 @@ fn lives(group: u32) -> bool {
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let state = fields.next();
         let of_group = fields.nth(1).and_then(|field| field.parse().ok());
-        // A zombie with threads left is a first thread that ended before the others: they hold the ports.
+        // If a zombie has threads left, only its first thread has ended: the others still hold the ports.
         let threads = || fs::read_dir(entry.path().join("task")).map_or(0, Iterator::count);
         of_group == Some(group) && (!matches!(state, Some("Z" | "X")) || threads() > 1)
     })
@@ -92,8 +92,8 @@ fn lives(group: u32) -> bool {
 
 /// Kills the groups of a node and removes its folder when this process ends, however it ends.
 ///
-/// It is a shell that reads from a pipe: when this process dies, even by SIGKILL, the kernel closes the
-/// pipe. No polling, and no mistaking another process for this one.
+/// A shell that reads from a pipe: when this process dies, even by SIGKILL, the kernel closes the pipe. It needs no polling, and
+/// never takes another process for this one.
 #[derive(Debug)]
 pub struct Watcher {
     shell: Child,

@@ -1,4 +1,4 @@
-//! A TCP proxy that misbehaves on demand: for tests of dead, slow and half-open connections.
+//! A TCP proxy with faults on demand: for tests of dead, slow and half-open connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ struct Control {
     frozen: bool,
     refuse: bool,
     delay: Duration,
-    /// Counts the cuts: a connection ends when it changes.
+    /// Number of cuts: a connection ends when it changes.
     cuts: u64,
 }
 
@@ -44,22 +44,22 @@ impl Proxy {
         self.address
     }
 
-    /// Forwards nothing more: connections stay open and silent, and new ones are accepted and silent.
+    /// Stops forwarding: connections stay open and silent, and new ones are accepted and silent.
     pub fn freeze(&self) {
         self.control.send_modify(|control| control.frozen = true);
     }
 
-    /// Forwards again, beginning with what came in while frozen.
+    /// Forwards again, beginning with the data that came in while frozen.
     pub fn thaw(&self) {
         self.control.send_modify(|control| control.frozen = false);
     }
 
-    /// Resets all connections of now. New ones are welcome.
+    /// Resets all existing connections. New ones are accepted.
     pub fn cut(&self) {
         self.control.send_modify(|control| control.cuts += 1);
     }
 
-    /// Whether new connections are reset as soon as they are accepted.
+    /// Sets whether new connections are reset as soon as they are accepted.
     pub fn refuse(&self, refuse: bool) {
         self.control.send_modify(|control| control.refuse = refuse);
     }
@@ -79,7 +79,7 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Receiver<Control>) {
     loop {
-        // Too many open files, or a client that is gone already: the next one is welcome.
+        // Too many open files, or the client is gone already: accepts the next one.
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
@@ -96,7 +96,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Rec
 async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver<Control>) {
     let cuts = control.borrow().cuts;
     let mut until_cut = control.clone();
-    // An error means that the proxy is gone: a cut too.
+    // An error means that the proxy is gone, which is a cut too.
     let cut = async move { until_cut.wait_for(|now| now.cuts != cuts).await.map_or((), |_| ()) };
     tokio::pin!(cut);
 
@@ -119,20 +119,19 @@ async fn serve(client: TcpStream, upstream: SocketAddr, control: watch::Receiver
         )
     };
     tokio::select! {
-        // A silence that hides a hang-up of the other side is the point of a freeze: `forward` looks for the
-        // end of a stream only when it may pass it on.
+        // A freeze must also hide that the other side hung up: `forward` checks for the end of a stream only when it may pass it on.
         _ = both => {}
         () = &mut cut => {
             reset(from_client.as_ref());
             reset(from_server.as_ref());
-            // Dropped, a write half says a polite good-bye before the reset.
+            // Otherwise dropping a write half would close the connection in order before the reset.
             to_client.forget();
             to_server.forget();
         }
     }
 }
 
-/// Passes on what comes in, and its end, as long as the proxy is not frozen.
+/// Forwards data and its end, while the proxy is not frozen.
 async fn forward(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -145,7 +144,7 @@ async fn forward(
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        // After reading: what came in just before the freeze must not slip through.
+        // After reading: data that arrived just before the freeze must not pass.
         if control.wait_for(|now| !now.frozen).await.is_err() {
             return Ok(());
         }
@@ -156,7 +155,7 @@ async fn forward(
     }
 }
 
-/// Makes the closing of `stream` a reset, as when the peer's machine restarted.
+/// Makes the closing of `stream` a reset, as if the peer's machine had restarted.
 fn reset(stream: &TcpStream) {
     let _at_worst_a_plain_close = stream.set_zero_linger();
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 /// The environment variable with the path of the file that [`report`] appends to.
 pub const REPORT_VARIABLE: &str = "REDRIVE_TEST_REPORT";
 
-/// Says `line` in the closing report: a measured figure, or what was not run and why.
+/// Adds `line` to the closing report: a measured figure, or what was not run and why.
 ///
 /// Without `cargo xtask test` around it, the line goes to standard error.
 pub fn report(line: &str) {
@@ -14,7 +14,7 @@ pub fn report(line: &str) {
         eprintln!("{line}");
         return;
     };
-    // One write of one whole line: test binaries and threads append to the same file.
+    // One write of a whole line: test binaries and threads append to the same file.
     let text = format!("{}\n", line.trim_end().replace('\n', " "));
     let written = OpenOptions::new()
         .append(true)

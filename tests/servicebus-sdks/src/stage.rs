@@ -1,4 +1,4 @@
-//! Starts an emulator for a scenario, moves its clock and breaks it, when the scenario says so.
+//! Starts an emulator for a scenario, advances its clock and injects faults, as the scenario requests.
 //!
 //! A scenario holds one connection, and has one emulator, which ends with it. Each request is a line of JSON and is answered
 //! by one: `{"do": "advance", "seconds": 31}`, `{}`.
@@ -32,7 +32,7 @@ impl Stage {
         let listening = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    // A scenario that failed hangs up in the middle.
+                    // A failed scenario closes the connection at any point.
                     let _ = serve(connection).await;
                 });
             }
@@ -86,11 +86,11 @@ enum Request {
     Detach {
         entity: String,
     },
-    /// The next sends are refused: the server is busy.
+    /// Refuses the next sends: the server is busy.
     Busy {
         times: u32,
     },
-    /// The next sends are done, and not answered.
+    /// Carries out the next sends without a reply.
     LoseReplies {
         times: u32,
     },
@@ -112,17 +112,17 @@ enum Request {
 #[derive(Debug, Deserialize)]
 struct Start {
     config: Value,
-    /// Tokens must be signed by it.
+    /// Requires tokens that are signed by this key.
     key: Option<String>,
-    /// Messages outlive a crash.
+    /// Keeps messages over a crash.
     #[serde(default)]
     stored: bool,
-    /// Links that are idle for this many seconds are detached.
+    /// Detaches links that are idle for this many seconds.
     idle_links: Option<u64>,
-    /// It takes TLS, too: the answer has the path of the certificate to trust.
+    /// Accepts TLS too: the answer has the path of the certificate to trust.
     #[serde(default)]
     tls: bool,
-    /// It takes AMQP over WebSockets, too.
+    /// Accepts AMQP over WebSockets too.
     #[serde(default)]
     websockets: bool,
 }

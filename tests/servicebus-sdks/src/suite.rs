@@ -1,4 +1,4 @@
-//! Runs the scenarios of one client, and counts what came of them.
+//! Runs the scenarios of one client, and counts the results.
 
 use crate::install::Client;
 use crate::stage::Stage;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-/// How long a whole suite may take before it counts as hanging.
+/// Time limit of a whole suite.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-/// The environment variable that asks for everything: then what cannot run has failed.
+/// Environment variable that requests everything: a client that cannot run is then a failure.
 const ALL_VARIABLE: &str = "REDRIVE_SERVICEBUS_SDKS";
 
 /// The environment variable with the names of the only scenarios to run, for a person who looks into one.
@@ -31,7 +31,7 @@ pub fn chosen() -> Vec<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Says in the closing report that this client did not run, and why.
+/// Reports that this client did not run, and why.
 ///
 /// # Panics
 /// When everything was asked for.
@@ -40,7 +40,7 @@ pub fn not_run(client: &str, why: &str) {
     report(&format!("NOT RUN: Service Bus emulator by {client}: {why}"));
 }
 
-/// Runs the scenarios of `client`, and says in the closing report what came of them.
+/// Runs the scenarios of `client`, and reports the results.
 ///
 /// # Panics
 /// When one of them fails, or fewer than `at_least` are there.
@@ -92,7 +92,7 @@ async fn run(client: &Client, arguments: &[&str]) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What came of the scenarios of one client.
+/// Results of the scenarios of one client.
 #[derive(Debug, Default)]
 struct Outcome {
     held: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a test on RabbitMQ runs on: a version, and a type of queue.
+//! Configuration of a test on RabbitMQ: a version, and a type of queue.
 
 use std::fmt;
 use std::future::Future;
@@ -62,10 +62,10 @@ impl fmt::Display for Combination {
     }
 }
 
-/// The output of `test`, which must come within `limit`.
+/// Returns the output of `test`, with a time limit.
 ///
 /// # Panics
-/// When it does not.
+/// If the limit is exceeded.
 pub async fn within<T>(limit: Duration, what: &str, test: impl Future<Output = T>) -> T {
     let Ok(output) = tokio::time::timeout(limit, test).await else { panic!("{what}: not within {limit:?}") };
     output
@@ -97,7 +97,7 @@ macro_rules! on_both_versions {
     };
 }
 
-/// What the two above are made of.
+/// Implements the two macros above.
 #[macro_export]
 macro_rules! on_one_combination {
     ($version:ident, $queue_type:ident, $seconds:literal; $($test:ident),+) => {

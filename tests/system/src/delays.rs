@@ -1,4 +1,4 @@
-//! The delay modes, as the tests of faults set them up.
+//! The delay modes, as the fault tests configure them.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::rabbit::Rabbit;
 pub enum Delays {
     /// One delay queue for each wait.
     Ladder,
-    /// The broker holds back what failed, and copies nothing.
+    /// The broker delays failed messages itself, without copies.
     Native,
     /// One delay queue for all waits.
     SingleQueue,
-    /// Delay queues with names of their own, and back through an exchange.
+    /// Delay queues with given names, and back through an exchange.
     Staged,
 }
 
@@ -45,7 +45,7 @@ impl Delays {
         Self::ALL.into_iter().find(|delays| delays.word() == word)
     }
 
-    /// Options with this mode. What waits is in quorum queues, which lose nothing.
+    /// Returns options with this mode. Waiting messages are in quorum queues, which lose nothing.
     pub fn set(self, options: Options, queue: &str) -> Options {
         match self {
             Self::Ladder => options,
@@ -60,10 +60,10 @@ impl Delays {
         }
     }
 
-    /// Declares what somebody else declares, where this mode is used: before the first consumer starts.
+    /// Declares what another team would declare for this mode, before the first consumer starts.
     ///
     /// # Panics
-    /// When that is not possible.
+    /// If that is not possible.
     pub async fn prepare(self, url: &str, queue: &str) {
         if self == Self::Staged {
             let rabbit = Rabbit::connect(url).await;
@@ -76,7 +76,7 @@ impl Delays {
         }
     }
 
-    /// The queues in which copies wait. None where the message waits in the work queue, unseen.
+    /// Returns the queues where copies wait; none if messages wait in the work queue.
     #[must_use]
     pub fn queues(self, queue: &str) -> Vec<String> {
         match self {
@@ -102,13 +102,13 @@ impl Delays {
         format!("{queue}--{}", if self == Self::SingleQueue { "failed" } else { "dead-letters" })
     }
 
-    /// How long a message may be neither ready nor in anybody's hand, nor seen in a delay queue.
+    /// Maximum time for which a message may be neither ready nor in flight, nor in a delay queue.
     #[must_use]
     pub fn unseen_for(self) -> Duration {
         if self == Self::Native { flow::WAIT } else { Duration::ZERO }
     }
 
-    /// Whether a lost connection, and the death of a process, cost the messages in flight an attempt.
+    /// Returns true if a lost connection, and the death of a process, cost the messages in flight an attempt.
     #[must_use]
     pub fn charges_interruptions(self) -> bool {
         self == Self::Native

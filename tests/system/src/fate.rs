@@ -1,10 +1,10 @@
-//! What becomes of a message in the chaos: decided by its id, the same in every process and every run.
+//! The fate of a message in the chaos test: determined by its id, the same in every process and every run.
 
 use std::time::Duration;
 
 use redrive::RetryPolicy;
 
-/// The waits of the chaos: short, because what is tested are not the waits.
+/// The waits of the chaos test: short, because it does not test them.
 pub const WAITS: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(100),
@@ -31,9 +31,9 @@ pub fn rungs(queue: &str) -> impl Iterator<Item = String> {
 pub enum Fate {
     /// Succeeds.
     Done,
-    /// Fails, 30 % of all; another attempt may mend it.
+    /// Fails, 30 % of all; another attempt may succeed.
     Transient,
-    /// Fails, 2 % of all; no attempt mends it.
+    /// Fails, 2 % of all; no attempt succeeds.
     Permanent,
     /// Panics, 0.5 % of all.
     Panic,
@@ -58,8 +58,8 @@ pub fn duration(id: &str, attempt: u32) -> Duration {
     Duration::from_millis(5 + (dice(id, attempt) >> 32) % 36)
 }
 
-/// The reason with which a message must end on the dead-letter shelf; `None` when it must be acknowledged. However
-/// often processes die on the way: that costs no attempt.
+/// Returns the reason with which a message must end on the dead-letter shelf; `None` if it must be acknowledged. Deaths of
+/// processes cost no attempt, however many there are.
 #[must_use]
 pub fn end(id: &str) -> Option<&'static str> {
     for attempt in 1..=ATTEMPTS {
@@ -72,7 +72,7 @@ pub fn end(id: &str) -> Option<&'static str> {
     Some("MaxDeliveryCountExceeded")
 }
 
-/// FNV-1a of both, then the finish of SplitMix64: ids that differ in one digit must not fare alike.
+/// FNV-1a of both, then the finalizer of SplitMix64: ids that differ in one digit must have independent fates.
 fn dice(id: &str, attempt: u32) -> u64 {
     let bytes = id.bytes().chain(attempt.to_le_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

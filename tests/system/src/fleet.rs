@@ -1,4 +1,4 @@
-//! Worker processes: started, watched through their log, killed.
+//! Worker processes: starts them, watches their log, kills them.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::worker_log::Log;
 /// The environment variable that names the point where a process dies.
 pub const FAIL_POINT: &str = "REDRIVE_FAIL_POINT";
 
-/// Far more than a worker gives its handlers and the broker.
+/// Far longer than a worker gives its handlers and the broker.
 const ENDS_WITHIN: Duration = Duration::from_secs(600);
-/// How often the log is looked at.
+/// Interval of reading the log.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How a worker process handles messages; see `src/bin/worker.rs`.
@@ -33,7 +33,7 @@ pub enum Mode {
     Killers,
     /// The same with a ledger.
     KillerWithLedger,
-    /// The same without looking for suspects: what is in flight beside the killer is counted down with it.
+    /// The same without suspects: the neighbours of the killer are charged with it.
     KillerInCompany,
     /// As the beginning of the message's id says; see [`flow`](crate::flow).
     Flows,
@@ -89,7 +89,7 @@ pub struct Fleet {
 #[derive(Debug)]
 struct Worker {
     process: Child,
-    /// Closed, it asks the worker to end in order; and the worker cannot outlive the test.
+    /// Closing it asks the worker to end in order, and ends the worker with the test.
     leash: ChildStdin,
 }
 

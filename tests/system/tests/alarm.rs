@@ -1,4 +1,4 @@
-//! A broker without memory or disk takes no copies: acknowledgements go on, the intake rests as soon as a copy cannot be
+//! A broker without memory or disk accepts no copies: acknowledgements go on, the intake pauses as soon as a copy cannot be
 //! stored, nothing is lost, and work resumes when there is room.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,13 +27,13 @@ on_both_versions!(1200;
 
 const QUEUE: &str = "alarm";
 const MESSAGES: usize = 3000;
-/// How long the alarm lasts after the intake came to rest.
+/// How long the alarm lasts after the intake paused.
 const ALARM: Duration = Duration::from_secs(4);
 /// How long it is waited before the next message may need a copy; longer from turn to turn, as a broker that is slow to say
 /// that it takes nothing must have said so before all that is in flight waits for it.
 const TURN: Duration = Duration::from_millis(200);
 
-/// What a node runs out of.
+/// The resource that a node lacks.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     Memory,
@@ -239,8 +239,8 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
     ));
 }
 
-/// Whoever waits behind copies that are on their way when the alarm begins is told of it: a consumer would not rest, and take
-/// messages that it cannot copy, until it has no room for more.
+/// A copy that waits behind copies in flight when the alarm begins is refused: otherwise the intake would not pause, and would take
+/// messages that it cannot copy until it has no room for more.
 async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination) {
     /// As many as can be on their way to one queue.
     const ON_THEIR_WAY: usize = 2 * 256;
@@ -264,7 +264,7 @@ async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination
     }
 }
 
-/// A connection that has not published since the alarm began has not heard of it.
+/// A connection that has not published since the alarm began does not know of it.
 async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Combination) {
     /// It only tells a hang from an answer.
     const ANSWER: Duration = Duration::from_secs(120);
@@ -298,8 +298,8 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     Alarm::Memory.set(&node, false).await;
 }
 
-/// Proves that the alarm is on: nothing can be published. The broker announces it with the first message that comes after it
-/// began, and takes that one in when it is over.
+/// Checks that the alarm is on: nothing can be published. The broker announces the alarm with the first message that arrives during
+/// it, and stores that message afterwards.
 async fn refused(operator: &RabbitMq) {
     let mut on_their_way = FuturesUnordered::new();
     loop {

@@ -1,5 +1,5 @@
-//! What cannot work refuses to start: within seconds, with one message that says what was tried, on what, and what to do
-//! next, and never with the password.
+//! A wrong configuration refuses to start: within seconds, with one message that says what was tried, on what, and what to do next,
+//! and never with the password.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -159,7 +159,7 @@ async fn refusal(options: Options, url: &str, preset: DeadLetterBackoff) -> Stri
     says
 }
 
-/// What the error says; nothing that could be logged of it holds the password.
+/// Returns the text of the error; nothing that could be logged contains the password.
 fn told(error: &(dyn Error + 'static)) -> String {
     let whole = format!("{error:?} {error:#?}");
     let causes = std::iter::successors(Some(error), |&error| error.source()).map(ToString::to_string);

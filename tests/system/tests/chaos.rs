@@ -1,6 +1,6 @@
 //! Broker and consumer are killed while messages fail, recover and panic: every message ends acknowledged or on a shelf.
 //!
-//! The size is in `REDRIVE_CHAOS_MESSAGES`, 1000 when nothing is said.
+//! `REDRIVE_CHAOS_MESSAGES` sets the number of messages. Default: 1000.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use redrive_system_tests::{Combination, on_four_combinations};
 on_four_combinations!(7200; every_message_ends_whoever_is_killed);
 
 const QUEUE: &str = "chaos";
-/// RabbitMQ writes down where the log of a new quorum queue is only a moment after it declared the queue. Killed before,
-/// it comes back with a queue that takes nothing and answers nothing, and copies for it stay in flight for ever.
+/// RabbitMQ stores the place of a new quorum queue's log a moment after the declaration. If it is killed before, the queue comes back
+/// broken: it accepts and answers nothing, and copies for it stay in flight forever.
 const SAFE_IN: Duration = Duration::from_secs(5);
 
 /// Who is killed once the handler saw this many percent of the messages.
@@ -96,8 +96,7 @@ async fn alive(node: &Node) {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-/// Waits until every message came to its end and nothing is left in work queue and delay queues; gives back what rests on
-/// the shelf.
+/// Waits until every message has ended and nothing is left in work queue and delay queues; returns the messages on the shelf.
 async fn to_the_end(
     ids: &[String],
     fleet: &mut Fleet,

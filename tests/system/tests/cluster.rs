@@ -1,10 +1,10 @@
-//! Three nodes under load lose one: its leader is killed, it is divided from the others, all are restarted one by one.
-//! Every message ends, and work goes on with the two that are left.
+//! Three nodes under load lose one: its leader is killed, it is partitioned from the others, all are restarted one by one.
+//! Every message ends, and work continues on the other two.
 //!
 //! RabbitMQ 4.3 with the ladder always; 3.10, and the other delay modes on 4.3, only with `REDRIVE_CLUSTER=all`, because they
 //! take a minute and a half more each.
-//! `REDRIVE_CLUSTER_MESSAGES` says how many messages for each fault at least, 600 when nothing is said; they keep coming
-//! until the fault is over.
+//! `REDRIVE_CLUSTER_MESSAGES` sets the minimum number of messages for each fault, by default 600; more are published until the fault
+//! is over.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn all() -> bool {
     std::env::var("REDRIVE_CLUSTER").is_ok_and(|which| which == "all")
 }
 
-/// How long a divided node stays divided: long enough for the others to give it up, and for it to notice.
+/// How long a node stays partitioned: long enough for the others to give it up, and for it to notice.
 const DIVIDED: Duration = Duration::from_secs(8);
 /// After this many seconds a start hangs; it takes 5 to 40.
 const STARTS_WITHIN: &str = "120";
@@ -126,7 +126,7 @@ async fn restarted_one_by_one(cluster: &Cluster, on: Combination) {
     scene.end("all three restarted in order, one by one", 3).await;
 }
 
-/// A queue with load: a producer, and a worker on each node that turns to the others when it loses it.
+/// A queue with load: a producer, and a worker on each node that connects to the others if it loses its own.
 struct Scene<'a> {
     cluster: &'a Cluster,
     on: Combination,

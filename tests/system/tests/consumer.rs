@@ -43,7 +43,7 @@ async fn as_many_are_handled_at_once_as_asked_and_no_more() {
     assert_eq!(most.load(Ordering::SeqCst), 7);
 }
 
-/// A delivery that is dropped on the way to its handler comes again, and counts: nobody would see it but by that.
+/// A delivery that is dropped on the way to its handler comes again with a higher count: that is the only way to notice it.
 #[tokio::test(start_paused = true)]
 async fn everything_is_handed_out_once_however_much_comes_at_once() {
     const MESSAGES: usize = 500;

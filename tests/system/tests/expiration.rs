@@ -1,4 +1,4 @@
-//! The publisher's expiration, held over all hops.
+//! The publisher's expiration, applied to all copies.
 
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
@@ -57,7 +57,7 @@ async fn what_expired_while_nobody_consumed_is_not_handled_again() {
     assert_eq!(reason(&broker.shelf(QUEUE, Shelf::DeadLetter)[0]), "Expired");
 }
 
-/// What became of the only message, where the user lets what has expired be discarded.
+/// Returns the fate of the only message, with `Expired::Discard`.
 async fn discarding<A: 'static>(broker: &MemoryBroker, handler: impl Handler<A, ()>) -> Vec<&'static str> {
     let diary = Diary::new();
     let consumer = Consumer::new(broker.transport(QUEUE))

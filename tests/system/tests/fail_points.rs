@@ -1,5 +1,5 @@
-//! The process dies between every two steps from received to settled: the message, or the message and one copy, is left,
-//! and comes to its end.
+//! The process dies between every two steps from received to settled: the message, or the message and one copy, is left, and then
+//! ends.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -249,8 +249,8 @@ impl Scene {
         self.rabbit.counts(queue).await.unwrap_or_else(|| panic!("there is no queue {queue}"))
     }
 
-    /// Lets a process do what the dead one left behind, at least this many ends; answers how often the message came to an end,
-    /// and how often it was deduplicated: two copies that are alike in everything may be one to the worker.
+    /// Lets a process handle the rest, at least this many ends. Returns how often the message ended, and how often it was deduplicated:
+    /// the worker may take two identical copies for one.
     async fn ends(&mut self, flow: Flow, point: FailPoint, least: usize, what: &str) -> (usize, usize) {
         if flow.by_hand() {
             self.operator.start();

@@ -47,7 +47,7 @@ async fn an_acknowledgement_lost_on_its_way_is_deduplicated() {
 async fn a_copy_is_not_stored_twice_when_the_removal_of_its_original_was_lost() {
     let (broker, transport) = memory_with([Message::new("fails").with_id("m")]);
     let faulty = Faulty::new(transport).fail_settle(1, Fault::LostAfter);
-    // The original on sight, its copy after the wait: once each.
+    // The original is deduplicated, its copy handled after the wait: once each.
     let (_, runs, names, settlements) = run(faulty, 2).await;
     assert_eq!(runs, 2);
     assert_eq!(names, ["on sight", "dead-letter"]);
@@ -99,7 +99,7 @@ async fn a_message_that_is_too_large_to_be_copied_is_moved_by_the_broker_itself(
     assert_eq!(header(&shelf[0], header_names::ATTEMPT), "", "without its history");
 }
 
-/// Its headers alone fill what a message may have: it is not even tried.
+/// Its headers alone exceed the limit: no copy is tried.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_copied_is_told_as_dead_lettered_and_not_as_retried() {
     let dispositions = [

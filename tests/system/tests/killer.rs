@@ -1,5 +1,5 @@
-//! One message among 200 in flight kills every process that handles it, or several do with two processes; a process that dies is
-//! started again until all is done. Killers end on the shelf, and take nobody with them.
+//! One message among 200 in flight kills every process that handles it, or several do with two processes; a dead process is restarted
+//! until all is done. Killers end on the shelf, and no other message does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A delivery that is lost while it is handled, as with a lock that runs out: its handler is dropped, and nothing is charged.
+//! A delivery that is lost while it is handled, as with an expired lock: its handler is dropped, and nothing is charged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 type Hands = InHand<redrive::transport::ReceiptOf<Memory>>;
 
-/// Counts what handlers came to.
+/// Counts how handlers ended.
 #[derive(Clone, Default)]
 struct Seen {
     began: Arc<Notify>,
@@ -20,7 +20,7 @@ struct Seen {
     dropped: Arc<AtomicUsize>,
 }
 
-/// In a handler that has not come to its end.
+/// Held by a handler that has not ended.
 struct Running(Seen);
 
 impl Drop for Running {
@@ -30,7 +30,7 @@ impl Drop for Running {
 }
 
 impl Seen {
-    /// Takes an hour the first time, and no time later.
+    /// Takes an hour the first time, and no time after that.
     async fn handle(State(seen): State<Self>, delivery: Delivery) {
         assert_eq!(delivery.attempt(), 1, "a loss is not a failure");
         let first = seen.runs.fetch_add(1, Ordering::SeqCst) == 0;

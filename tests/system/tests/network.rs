@@ -1,4 +1,4 @@
-//! Dead, slow, half-open and refused connections: work goes on as soon as it can, and no message is lost.
+//! Dead, slow, half-open and refused connections: work resumes as soon as possible, and no message is lost.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(6);
 const NOTICED_WITHIN: Duration = Duration::from_secs(12 + 240);
 /// Attempts to connect are 10 s apart at most.
 const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(10 + 240);
-/// Connecting by a slow way takes seconds on a machine that does nothing else.
+/// Connecting over a slow network takes seconds even on an idle machine.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
 
 async fn silent_connections_that_wake_up(on: Combination) {

@@ -1,4 +1,4 @@
-//! A broker that says that it takes messages again is believed at once; and one that comes back as another version.
+//! The consumer reacts at once when a broker accepts messages again, and when it comes back as another version.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,18 +17,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The in-process broker with a voice.
+/// The in-process broker with signals from the test.
 struct Telling {
     inner: Memory,
     voice: Voice,
     settled: Arc<Mutex<Vec<&'static str>>>,
 }
 
-/// Tells the consumer what the test wants told.
+/// Sends the consumer the test's signals.
 #[derive(Clone, Default)]
 struct Voice(Arc<Mutex<Option<Signals>>>);
 
-/// Moves dead letters itself, when it is asked to.
+/// Moves dead letters itself, if requested.
 struct TellingReceiver {
     inner: <Memory as Transport>::Receiver,
     settled: Arc<Mutex<Vec<&'static str>>>,

@@ -1,4 +1,4 @@
-//! A redrive that is cut off half way: every message is on the shelf or in its queue, and the next redrive finishes it.
+//! A redrive that is interrupted: every message is on the shelf or in its queue, and the next redrive finishes it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

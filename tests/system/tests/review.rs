@@ -1,4 +1,4 @@
-//! Faults that a review found: each was red before it was mended.
+//! Faults that a review found: each test failed before the fix.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What becomes of a message: every case in one table.
+//! The fate of a message: every case in one table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! The emulator is killed and restarted, connections are dropped and locks expire, while messages fail, recover and panic:
 //! every message ends acknowledged or on the shelf.
 //!
-//! The size is in `REDRIVE_CHAOS_MESSAGES`, 1000 when nothing is said.
+//! `REDRIVE_CHAOS_MESSAGES` sets the number of messages. Default: 1000.
 
 use std::time::{Duration, Instant};
 
@@ -108,7 +108,7 @@ fn plan() -> Vec<Fault> {
     plan
 }
 
-/// Sends messages with the ids `m-{first}`, …, each until it is stored, whatever breaks meanwhile; gives back the ids.
+/// Sends messages with the ids `m-{first}`, …, each until it is stored, whatever fails meanwhile; returns the ids.
 async fn publish(through: &ServiceBus, first: usize, count: usize, deadline: Instant) -> Vec<String> {
     let ids: Vec<String> = (first..first + count).map(|number| format!("m-{number}")).collect();
     stream::iter(&ids)

@@ -1,6 +1,6 @@
 //! The process of a Service Bus consumer, or the emulator, dies between every two steps of every settlement: one copy of the
-//! message is left, two only where there are no transactions, and it comes to its end. The same for subscriptions, sessions,
-//! held locks and REST, where they go ways of their own.
+//! message is left, two only without transactions, and it ends. The same for subscriptions, sessions, held locks and REST, where they
+//! differ.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -241,8 +241,7 @@ impl Scene {
         self.emulator.restart().await.expect("it starts again");
     }
 
-    /// Lets the next process do what is left. Answers how often the message came to an end, and how often it was settled on
-    /// sight.
+    /// Lets the next process do the rest. Returns how often the message ended, and how often it was deduplicated.
     async fn begins_again(&mut self, what: &str) -> (usize, usize) {
         // Nobody waits for the time of the dead one's locks.
         for source in self.setup.sources() {

@@ -1,5 +1,5 @@
-//! Many consumers on two connections: what happens to one is not the others' business, and what happens to a connection
-//! loses nothing for any of them.
+//! Many consumers on two connections: a fault of one consumer does not affect the others, and a lost connection loses no message of
+//! any of them.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The metrics of shelves on real brokers: they show what failed by group, whoever dead-lettered it, and reading changes nothing.
+//! The metrics of shelves on real brokers: they show failures by group, whoever dead-lettered them, and reading changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

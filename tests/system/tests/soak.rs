@@ -1,4 +1,4 @@
-//! One fault after the other, at random, while messages come, fail, wait and end: at the end the books balance.
+//! Random faults, one after the other, while messages arrive, fail, wait and end: at the end every message is accounted for.
 //!
 //! 25 seconds as a test. For longer: `cargo xtask soak --minutes 20`.
 

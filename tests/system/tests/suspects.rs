@@ -1,5 +1,5 @@
-//! What a dead process had in flight is handled alone: on the in-process broker and virtual time. With real processes and
-//! real brokers: `killer.rs`.
+//! The messages of a dead process are handled alone: on the in-process broker and virtual time. With real processes and real brokers:
+//! `killer.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;

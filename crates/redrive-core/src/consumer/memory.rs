@@ -67,7 +67,7 @@ impl<T: Transport> Context<T> {
                 ?held,
                 "handled twice, and lost both times before it could be settled: is the handler slower than the broker's limit \
                  for holding a message (the consumer timeout of RabbitMQ)? Give the handler a timeout, or raise that limit; the \
-                 message is turned away as poison after as many deliveries as are allowed"
+                 message is rejected as poison after the allowed number of deliveries"
             );
         }
     }

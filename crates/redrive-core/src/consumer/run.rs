@@ -179,7 +179,7 @@ async fn start<T: Transport>(
             queue,
             allowed,
             limit,
-            "messages are turned away as poison just before the broker takes them away"
+            "messages are rejected as poison just before the broker removes them"
         );
     }
     preflight.log(&facts);

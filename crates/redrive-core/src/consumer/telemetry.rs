@@ -116,7 +116,7 @@ pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Dispositio
     match disposition {
         Disposition::Ack => log!(debug, "acknowledged"),
         Disposition::Release => log!(debug, "given back"),
-        Disposition::Snooze(_) => log!(debug, "again later, at the handler's wish"),
+        Disposition::Snooze(_) => log!(debug, "again later, at the handler's request"),
         Disposition::Retry(..) => {
             span.record("redrive.retry.reason", reason);
             span.record("redrive.retry.wait_ms", wait_ms);
@@ -130,7 +130,7 @@ pub(crate) fn decided(span: &Span, delivery: &Delivery, disposition: &Dispositio
             record_end(span, reason, error);
             log!(warn, "failed: goes to the parking shelf");
         }
-        Disposition::Discard(_) => log!(warn, "failed: removed at the handler's wish"),
+        Disposition::Discard(_) => log!(warn, "failed: removed at the handler's request"),
     }
 }
 

@@ -94,7 +94,7 @@ impl<T: Transport> Context<T> {
         if delivery.history().not_before.is_some()
             && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.told.facts()))
         {
-            tracing::debug!("not due yet: waits on");
+            tracing::debug!("not due yet: continues to wait");
             if wait_on == Settlement::NativeDeadLetter {
                 self.cannot_copy(&delivery, &mut in_hand, &NO_ROOM);
             }

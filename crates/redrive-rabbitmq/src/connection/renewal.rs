@@ -79,13 +79,13 @@ pub(crate) async fn keep_fresh(
             }
             Err(error) => {
                 let again = backoff.next_wait();
-                warn!(connection = %name, %error, ?again, "no renewed credentials are to be had, asking again");
+                warn!(connection = %name, %error, ?again, "the credentials provider failed, asking again");
                 sleep(again).await;
                 Some(Duration::ZERO)
             }
         };
         wait = next;
-        debug!(connection = %name, ?wait, "credentials are looked after again");
+        debug!(connection = %name, ?wait, "the credentials are checked again after this wait");
     }
 }
 

@@ -91,7 +91,7 @@ impl PublishPool {
         match within_unblocked(shared.confirm_timeout, blocked, answered).await {
             Some(Ok(answer)) => answer,
             // The task panicked, or its runtime ended.
-            Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` was given up unanswered"))),
+            Some(Err(_)) => Err(not_stored(format!("the copy for `{route}` got no answer"))),
             None => Err(shared.too_late(route)),
         }
     }

@@ -161,9 +161,7 @@ impl Broker {
             );
         }
         if entity.forward_to.is_some() {
-            return Err(
-                entity.not_allowed("It hands its messages on (ForwardTo); receive from where they go.")
-            );
+            return Err(entity.not_allowed("It forwards its messages (ForwardTo); receive from its target."));
         }
         match (entity.settings.requires_session, session) {
             (true, false) => Err(entity.not_allowed(

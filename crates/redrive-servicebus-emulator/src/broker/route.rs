@@ -116,7 +116,7 @@ impl Broker {
         parcel.came_as = parcel.came_as.or(Some(number));
         if parcel.hops > MAX_HOPS {
             let reason =
-                Reason::system("MaxTransferHopCountExceeded", "The message was handed on 4 times already.");
+                Reason::system("MaxTransferHopCountExceeded", "The message was forwarded 4 times already.");
             return self.set_aside(from, number, parcel, &reason, 0);
         }
         if let Err(error) = self.check_room(to, parcel.size) {

@@ -121,7 +121,7 @@ impl Broker {
                 "ForwardDeadLetteredMessagesTo",
             )?;
             if forward_to.is_some() && self.entities[at].kind == EntityKind::Topic {
-                return Err(self.wrong(from, "a topic cannot hand its messages on; its subscriptions can"));
+                return Err(self.wrong(from, "a topic cannot forward its messages; its subscriptions can"));
             }
             if forward_to.is_some() && settings.requires_session {
                 return Err(self.wrong(from, "ForwardTo cannot be combined with RequiresSession"));

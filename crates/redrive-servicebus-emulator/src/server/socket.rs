@@ -54,7 +54,7 @@ async fn let_in(
     tokio::select! {
         halves = timeout(OPEN_TIME_OUT, protocols.accept(stream)) => match halves {
             Ok(halves) => halves.map(Some),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not come in")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not open the connection in time")),
         },
         () = told_to_end(mailbox) => Ok(None),
     }

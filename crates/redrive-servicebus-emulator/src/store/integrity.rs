@@ -51,7 +51,7 @@ fn check_length(path: &Path) -> Result<(), Reason> {
     let Ok(mut file) = File::open(path) else { return Ok(()) };
     let length = file.metadata().map_err(unreadable)?.len();
     if length == 0 {
-        tracing::warn!(path = %path.display(), "the state file is there, and empty: it is begun");
+        tracing::warn!(path = %path.display(), "the state file exists and is empty: creating it");
     }
     let mut header = [0; HEADER];
     if length < HEADER as u64 || file.read_exact(&mut header).is_err() || !header.starts_with(b"redb") {

@@ -32,7 +32,7 @@ impl Container {
         fs::create_dir_all(&data).with_context(|| format!("could not create {}", data.display()))?;
         let watcher = Watcher::start(&data, Some(&name))?;
         let file = data.join("redrive.conf");
-        // Through a published port nobody comes from loopback, to which RabbitMQ confines guest.
+        // Connections through a published port do not come from loopback, to which RabbitMQ restricts guest.
         let configuration = configuration(setup.config, FILES);
         fs::write(&file, format!("loopback_users.guest = false\n{configuration}"))?;
         run(docker().args(["create", "--name", &name]).args([
@@ -80,7 +80,7 @@ impl Engine for Container {
     }
 
     fn stop(&mut self) -> Result<()> {
-        // Not `rabbitmqctl stop`: the end of the broker is the end of the container, and of what runs in it.
+        // Not `rabbitmqctl stop`: it would end the container, and with it the command.
         run(docker().args(["stop", "--time", "300", &self.name])).map(drop)
     }
 

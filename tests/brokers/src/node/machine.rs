@@ -1,4 +1,4 @@
-//! A node as processes of this machine: the broker, and an epmd of its own.
+//! A node as processes of this machine: the broker, and its own epmd.
 
 use super::{Engine, START, Setup, Site, configuration};
 use crate::command::tail;
@@ -17,16 +17,15 @@ use std::time::{Duration, Instant};
 /// Debian's `/usr/sbin/rabbitmq-server` is a wrapper that switches user and ignores a private data folder.
 const BIN: &str = "/usr/lib/rabbitmq/bin";
 
-/// A node gives away what it leads before it ends.
+/// Time limit of a stop: a node hands over its leaders before it ends.
 const STOP: Duration = Duration::from_secs(300);
 /// What `rabbitmqctl stop` said.
 const STOP_OUTPUT: &str = "stop-output";
 
-/// After how many seconds of silence (and up to a quarter more) nodes of a cluster take each other for lost.
+/// Seconds of silence (and up to a quarter more) after which nodes of a cluster consider each other lost.
 const TICK: u32 = 4;
 
-/// A message that a delay queue was just sending to a queue that loses its leader is sent again after this time; RabbitMQ's
-/// default is three minutes.
+/// Time after which a delay queue sends a message again whose target lost its leader; RabbitMQ's default is three minutes.
 const IN_A_CLUSTER: &str = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 10000}]}].\n";
 
 /// The processes and the folder of one node.
@@ -35,7 +34,7 @@ pub(super) struct Machine {
     installation: Installation,
     name: String,
     ports: Ports,
-    /// The machine of a network that it runs on; none: this one, for itself.
+    /// The machine of a network on which it runs; `None`: this machine.
     site: Option<Site>,
     data: PathBuf,
     server: Option<Group>,
@@ -66,7 +65,7 @@ impl Machine {
         let data = std::env::temp_dir().join(format!("redrive-broker-{id}"));
         lay_out(&data, setup, &installation.inside(&data))
             .with_context(|| format!("could not fill {}", data.display()))?;
-        // The watcher first: from here on the folder goes away with this process.
+        // The watcher first: from now on the folder is removed when this process ends.
         let watcher = Watcher::start(&data, None)?;
         let mut epmd = installation.command(&data, "epmd");
         epmd.args(["-port", &ports.epmd.to_string()]);
@@ -112,7 +111,7 @@ impl Machine {
             .env("RABBITMQ_ADVANCED_CONFIG_FILE", inside.join("advanced.config"))
             // Without `.conf`: 3.10 adds it.
             .env("RABBITMQ_CONFIG_FILE", inside.join("rabbitmq"))
-            // Reachable from this machine only, and no busy waiting: the tests need the processors.
+            // Reachable from this machine only, and without busy waiting: the tests need the processors.
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 format!(
@@ -125,7 +124,7 @@ impl Machine {
         command
     }
 
-    /// Waits until epmd listens: a broker that finds none starts one that nobody knows, on the port of ours.
+    /// Waits until epmd listens: a broker that finds none would start another one on its port.
     fn await_epmd(&mut self) -> Result<()> {
         let address = (clients_come_to(self.site.as_ref()), self.ports.epmd).into();
         let began = Instant::now();
@@ -173,7 +172,7 @@ impl Engine for Machine {
         let ended =
             asking.succeeds(STOP).and_then(|()| self.server.as_mut().map_or(Ok(()), |it| it.wait(STOP)));
         if let Err(error) = ended {
-            // It waits for ever for a node that hangs in its start.
+            // It waits forever for a node that hangs in its start.
             asking.kill()?;
             return Err(error.context(format!("the node does not stop: {}", self.output())));
         }
@@ -200,7 +199,7 @@ impl Engine for Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // The watcher, dropped next, removes the folder, and kills again what does not die here.
+        // The watcher, dropped next, removes the folder, and kills remaining processes.
         for group in self.server.iter_mut().chain([&mut self.epmd]) {
             if let Err(error) = group.kill() {
                 eprintln!("could not kill the RabbitMQ node {}: {error:#}", self.name);

@@ -1,8 +1,8 @@
 //! An emulator of Service Bus that a test can kill: `servicebus_emulator LISTEN STATE-FILE`.
 //!
-//! Says where it is, then obeys its standard input, line by line, with one line for each: `drop` ends all connections and says
-//! how many, `expire N` ends at most this many locks and says how many, `look` says how many messages are where. Ends with its
-//! input.
+//! Prints its address, then obeys its standard input, line by line, with one line of output for each: `drop` ends all connections
+//! and prints how many, `expire N` ends at most this many locks and prints how many, `look` prints how many messages are where. Ends
+//! with its input.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::Path;
@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::servicebus::{QUEUE, Setup, look};
 
-/// Messages that were on their way when their connection was dropped come again after this time.
+/// Messages that were under way when their connection was dropped come again after this time.
 const LOCK: Duration = Duration::from_secs(5);
 
 #[tokio::main(worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn main() -> anyhow::Result<()> {
         Setup::builder(&settings).listen(listen).state_file(Path::new(state_file)).seed(fastrand::u64(..));
     let emulator = emulator.start().await?;
     say(&format!("{} {}", emulator.address(), emulator.connection_string()))?;
-    // Nothing else is to be done in this task.
+    // This task has nothing else to do.
     for line in std::io::stdin().lock().lines() {
         say(&obey(&emulator, &line?)?)?;
     }

@@ -1,8 +1,8 @@
-//! A service as the tests of crashes run it: `worker MODE URL[,URL…] QUEUE classic|quorum DELAYS LOG`, or `worker MODE
-//! CONNECTION-STRING QUEUE servicebus SETUP LOG`; the modes stand in `fleet.rs`, the words for delays in `delays.rs`, those for
-//! setups in `servicebus/setup.rs`.
+//! The service of the crash tests: `worker MODE URL[,URL…] QUEUE classic|quorum DELAYS LOG`, or `worker MODE
+//! CONNECTION-STRING QUEUE servicebus SETUP LOG`; `fleet.rs` lists the modes, `delays.rs` the words for delays, and
+//! `servicebus/setup.rs` those for setups.
 //!
-//! Ends in order when its standard input ends. Writes down what it does, so that whoever kills it knows.
+//! Ends in order when its standard input ends. Logs what it does, for the test that kills it.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use redrive_system_tests::servicebus::Setup;
 use redrive_system_tests::worker_log::{Line, LogWriter};
 use redrive_system_tests::{Delays, KILLER, POISON_AFTER};
 
-/// So often a message may be handed out in the chaos.
+/// Number of deliveries that the chaos test allows.
 const LOCKS_LOST_AT_MOST: u32 = 1000;
 
 #[tokio::main(worker_threads = 2)]
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     let path = PathBuf::from(log);
     let log = Arc::new(LogWriter::open(&path)?);
     let leash = leash().shared();
-    // As whoever runs a service: starts it again when it was not let in.
+    // Like a service manager: restarts it if it could not connect.
     loop {
         match connect(mode, url, broker.clone(), &path, Arc::clone(&log), leash.clone()).await {
             Err(error) if was_not_let_in(&error) => eprintln!("starts again: {error:#}"),
@@ -59,7 +59,7 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-/// What ended in order, or broke later, is not started again.
+/// A consumer that ended in order, or failed later, is not restarted.
 fn was_not_let_in(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ConsumerError::Start { .. }))
         || error
@@ -155,14 +155,14 @@ async fn serve<T: Transport>(
                 .handler_with((log, innocents_take(mode)), kill)
         }
         "flows" => {
-            // Its tests count the requests to the broker: none is for finding suspects.
+            // The tests count requests to the broker; isolation would add some.
             let consumer =
                 if on_servicebus.is_some() { consumer.suspects(Suspects::none()) } else { consumer };
             let wait = on_servicebus.map_or(flow::WAIT, Setup::wait);
-            // The second for a death that the broker counts as an attempt.
+            // The second one is for a death that the broker counts as an attempt.
             consumer.with_dead_letter_backoff([wait, wait]).handler_with(log, flow)
         }
-        // Locks are lost on purpose, far more often than processes die.
+        // Locks expire on purpose, far more often than processes die.
         _ if on_servicebus.is_some() => consumer
             .concurrency(64)
             .with_dead_letter_backoff(DeadLetterBackoff::new(fate::policy()).poison_after(LOCKS_LOST_AT_MOST))
@@ -173,7 +173,7 @@ async fn serve<T: Transport>(
     Ok(())
 }
 
-/// The handler of the chaos.
+/// The handler of the chaos test.
 async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<(), BoxError> {
     let (id, attempt) = (delivery.id(), delivery.attempt());
     log.write(&began(&delivery));
@@ -189,15 +189,15 @@ async fn suffer(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result
     }
 }
 
-/// The handler that does what the message asks for.
+/// The handler that does what the message says.
 async fn flow(State(log): State<Arc<LogWriter>>, delivery: Delivery) -> Result<Disposition, BoxError> {
     log.write(&began(&delivery));
-    // Who comes after the dead takes everything in.
+    // The successor of a dead process receives everything.
     static GIVEN_BACK: AtomicU32 = AtomicU32::new(0);
     let first = std::env::var_os(FAIL_POINT).is_some();
     match Flow::of(delivery.id()) {
-        // Where returns are counted the first is one, and the second a copy. No third: acknowledgements wait for each other,
-        // and each round before they go would leave one copy more.
+        // If releases count, the first is a plain return, and the second a copy. No third: acknowledgements wait for each other,
+        // and each further round before they are sent would leave one more copy.
         Flow::Release if first && GIVEN_BACK.fetch_add(1, Ordering::SeqCst) < 2 => {
             return Ok(Disposition::Release);
         }
@@ -225,7 +225,7 @@ async fn kill(
     Ok(())
 }
 
-/// They must not all be done before the killer is, should its thread be held up, or before a dead process is there again.
+/// The neighbours must not all be done before the killer is handled, or before a dead process is restarted.
 fn innocents_take(mode: &str) -> Duration {
     match mode {
         "killer-in-company" => millis(1000),
@@ -258,10 +258,10 @@ fn observer(log: &Arc<LogWriter>) -> impl Fn(&Event<'_>) + Send + Sync + 'static
     }
 }
 
-/// Resolves when the one who started this process lets go of it.
+/// Resolves when the parent process closes the standard input.
 async fn leash() {
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    // A thread of its own: a runtime would wait for its blocking read before it ends.
+    // A separate thread: a runtime would wait for its blocking read before it ends.
     std::thread::spawn(move || {
         let _held = ended;
         let _ = std::io::stdin().read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! Files know each other in one direction: no circles, other than a parent and its children.
+//! Files depend on each other in one direction: no cycles, except between a parent and its children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

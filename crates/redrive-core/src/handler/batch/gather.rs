@@ -135,7 +135,7 @@ async fn handle<H: BatchHandler<Args, S>, Args, S>(handler: H, members: Vec<Memb
                 tracing::warn!(
                     messages = group.len(),
                     error,
-                    "the batch failed as a whole: its halves are handled, each alone"
+                    "the batch failed as a whole: each half is handled separately"
                 );
                 let second = group.split_off(group.len() / 2);
                 groups.extend([second, group]);
