@@ -206,6 +206,7 @@ fn layers_that_are_no_stages_are_said_to_be_left_out() {
     let plan = on(Facts::new("test")).layer(layer).with_dead_letter_backoff(NoRetry).handler(fails).explain();
     assert_eq!(plan.findings.len(), 1);
     assert!(plan.findings[0].text.starts_with("1 layer is no stage"), "{plan}");
+    assert!(plan.findings.iter().all(|finding| !finding.text.contains("  ")), "{plan}");
 }
 
 #[test]
