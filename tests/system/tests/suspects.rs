@@ -284,6 +284,33 @@ async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
     }
 }
 
+/// Another process was faster: no suspect is left that could end the isolation.
+#[tokio::test(start_paused = true)]
+async fn an_isolation_whose_suspect_is_handled_elsewhere_ends_too() {
+    let (scene, dead) = Scene::new(1, 3);
+    let held = dead.take(1).await;
+    let runner = scene.consumer(2);
+    let handle = runner.handle();
+    let diary = scene.diary.clone();
+    let consumer = tokio::spawn(runner.run_until(async move { diary.ended(3).await }));
+    scene.until_running(2).await;
+    dead.0.crash();
+    scene.gate.add_permits(1);
+    scene.began.notified().await;
+    handle.pause();
+    while scene.broker.held(QUEUE) > 1 {
+        sleep(millis(1)).await;
+    }
+    let other = Started::open(scene.broker.transport(QUEUE), &Needs::none()).await.unwrap();
+    let suspect = other.receive().await.unwrap().unwrap();
+    assert_eq!(suspect.delivery.id(), "0");
+    handle.resume();
+    scene.gate.add_permits(100);
+    consumer.await.unwrap().unwrap();
+    assert_eq!(scene.told(), ["began with 0", "ended after 0"]);
+    drop((held, suspect));
+}
+
 /// What the broker then has handed out, and no more, is a clause of the contract suite.
 #[tokio::test(start_paused = true)]
 async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {

@@ -42,6 +42,8 @@ pub(crate) struct Isolation<R> {
     alone: Weak<()>,
     /// True while the intake is stopped, until `kept` has come to an end.
     stopped: bool,
+    /// True from the announcement of an isolation until its end is told.
+    announced: bool,
 }
 
 impl<R: Send + 'static> Isolation<R> {
@@ -61,6 +63,7 @@ impl<R: Send + 'static> Isolation<R> {
             doubts: false,
             alone: Weak::new(),
             stopped: false,
+            announced: false,
         }
     }
 
@@ -122,6 +125,7 @@ impl<R: Send + 'static> Isolation<R> {
         }
         if self.watch.isolates() && !alone {
             announce(context, delivery);
+            self.announced = true;
         }
         if step == Step::Isolate {
             self.isolate(context, received).await;
@@ -207,7 +211,8 @@ impl<R: Send + 'static> Isolation<R> {
         context: &Context<T>,
         suspects: u64,
     ) -> Result<(), TransportError> {
-        if suspects > 0 {
+        // Not by the number of suspects: one that was given back while it was kept is handled elsewhere.
+        if std::mem::take(&mut self.announced) {
             tracing::info!(
                 queue = context.queue(),
                 suspects,
