@@ -10,6 +10,7 @@ pub mod forger;
 pub mod hostile;
 pub mod load;
 pub mod rabbit;
+pub mod recorded;
 pub mod service;
 pub mod servicebus;
 pub mod shared;

@@ -1,10 +1,10 @@
 //! A transport in two hands, the consumer's and the test's.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use redrive::transport::{Facts, OpenError, Received, Receiver, SettleError, Settlement, Signals};
+use redrive::transport::{Facts, OpenError, Received, Receiver, SettleError, Settlement, Signal, Signals};
 use redrive::{Needs, Publisher, Transport, TransportError};
 
 /// A transport that the test holds too, of which the consumer may believe something else, and which remembers what was
@@ -17,7 +17,12 @@ pub struct Shared<T> {
     limits: Arc<Mutex<Vec<Option<u32>>>>,
     cannot_narrow: bool,
     never_opens: bool,
+    voice: Voice,
 }
+
+/// Tells the consumer what the test wants told, as the transport would.
+#[derive(Clone, Debug, Default)]
+pub struct Voice(Arc<Mutex<Option<Signals>>>);
 
 /// The receiver of a [`Shared`] transport.
 #[derive(Debug)]
@@ -37,7 +42,15 @@ impl<T> Shared<T> {
     /// The transport with other facts than it has.
     pub fn saying(transport: Arc<T>, said: fn(&mut Facts)) -> Self {
         let (needs, limits) = (Arc::default(), Arc::default());
-        Self { inner: transport, said, needs, limits, cannot_narrow: false, never_opens: false }
+        Self {
+            inner: transport,
+            said,
+            needs,
+            limits,
+            cannot_narrow: false,
+            never_opens: false,
+            voice: Voice::default(),
+        }
     }
 
     /// Hands out as many as before whatever limit it is given, unless that is 0.
@@ -58,10 +71,36 @@ impl<T> Shared<T> {
         Self { limits, ..self }
     }
 
+    /// What tells its consumer of changes, once it was opened.
+    #[must_use]
+    pub fn voice(&self) -> Voice {
+        self.voice.clone()
+    }
+
     /// What the consumer asks of it, once it was opened.
     #[must_use]
     pub fn needs(&self) -> Arc<Mutex<Needs>> {
         Arc::clone(&self.needs)
+    }
+}
+
+impl Voice {
+    /// Tells it.
+    ///
+    /// # Panics
+    ///
+    /// Before the transport was opened.
+    pub fn tell(&self, signal: Signal) {
+        self.hold().as_ref().expect("it is open").send(signal);
+    }
+
+    /// Speaks to this consumer from now on. For other transports of tests.
+    pub fn speak_to(&self, signals: Signals) {
+        *self.hold() = Some(signals);
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Option<Signals>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,7 +120,8 @@ impl<T: Transport> Transport for Shared<T> {
         if self.never_opens {
             std::future::pending::<()>().await;
         }
-        let (inner, mut facts) = self.inner.open(needs, signals).await?;
+        let (inner, mut facts) = self.inner.open(needs, signals.clone()).await?;
+        self.voice.speak_to(signals);
         (self.said)(&mut facts);
         needs.check(self.queue(), &facts)?;
         let (limits, cannot_narrow) = (Arc::clone(&self.limits), self.cannot_narrow);

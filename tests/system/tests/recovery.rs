@@ -12,6 +12,7 @@ use redrive::transport::{
     Signals,
 };
 use redrive::{Event, Needs, Publisher, Transport, TransportError};
+use redrive_system_tests::shared::Voice;
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered, place};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -24,10 +25,6 @@ struct Telling {
     settled: Arc<Mutex<Vec<&'static str>>>,
 }
 
-/// Sends the consumer the test's signals.
-#[derive(Clone, Default)]
-struct Voice(Arc<Mutex<Option<Signals>>>);
-
 /// Moves dead letters itself, if requested.
 struct TellingReceiver {
     inner: <Memory as Transport>::Receiver,
@@ -37,12 +34,6 @@ struct TellingReceiver {
 impl Telling {
     fn new(inner: Memory) -> Self {
         Self { inner, voice: Voice::default(), settled: Arc::default() }
-    }
-}
-
-impl Voice {
-    fn tell(&self, signal: Signal) {
-        self.0.lock().unwrap().as_ref().expect("it is open").send(signal);
     }
 }
 
@@ -60,7 +51,7 @@ impl Transport for Telling {
     async fn open(&self, needs: &Needs, signals: Signals) -> Result<(TellingReceiver, Facts), OpenError> {
         let (inner, mut facts) = self.inner.open(needs, signals.clone()).await?;
         facts.dead_letter = NativeDeadLetter::LastResort;
-        *self.voice.0.lock().unwrap() = Some(signals);
+        self.voice.speak_to(signals);
         Ok((TellingReceiver { inner, settled: Arc::clone(&self.settled) }, facts))
     }
 

@@ -1,14 +1,12 @@
 //! What a consumer tells of each delivery: one span, and one line per decision at the right level.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
-
 use redrive::prelude::*;
-use redrive_system_tests::{Diary, memory_with};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use redrive::transport::Signal;
+use redrive::{ConsumerError, Event, TransportError, TransportErrorKind};
+use redrive_system_tests::recorded::{Recorded, Shown};
+use redrive_system_tests::shared::Shared;
+use redrive_system_tests::{Diary, memory_with, numbered};
+use tracing::Level;
 
 async fn fail() -> Result<(), BoxError> {
     Err("postgres://app:hunter2@db: no answer".into())
@@ -25,7 +23,7 @@ async fn every_delivery_has_a_span_with_the_attributes_that_dashboards_know() {
         Consumer::new(transport).with_dead_letter_backoff([secs(1)]).observer(diary.observer()).handler(fail);
     consumer.run_until(diary.ended(1)).await.unwrap();
 
-    let spans = recorded.spans.lock().unwrap();
+    let spans = recorded.spans();
     let named = |name: &str| spans.iter().filter(|span| span["name"] == name).collect::<Vec<_>>();
     assert_eq!((named("start").len(), named("settle").len()), (1, 2));
     let spans = named("process");
@@ -66,7 +64,7 @@ async fn decisions_are_as_loud_as_they_matter_and_tell_no_secret() {
         Consumer::new(transport).with_dead_letter_backoff([secs(1)]).observer(diary.observer()).handler(fail);
     consumer.run_until(diary.ended(1)).await.unwrap();
 
-    let lines = recorded.lines.lock().unwrap();
+    let lines = recorded.lines();
     let level_of = |text: &str| lines.iter().find(|(_, line)| line.contains(text)).map(|(level, _)| *level);
     assert_eq!(level_of("failed: tried again"), Some(Level::INFO));
     assert_eq!(level_of("failed: goes to the dead-letter shelf"), Some(Level::WARN));
@@ -112,7 +110,7 @@ async fn every_decision_is_one_event_with_stable_fields() {
     let consumer = Consumer::new(transport).observer(diary.observer()).handler(decides);
     consumer.run_until(diary.ended(ids.len())).await.unwrap();
 
-    let events = recorded.events.lock().unwrap();
+    let events = recorded.events();
     for (id, level, more) in [
         ("ack", Level::DEBUG, ""),
         ("snooze", Level::DEBUG, "wait_ms=3000"),
@@ -160,65 +158,100 @@ async fn a_panic_is_logged_with_its_message_and_backtrace() {
         .observer(diary.observer())
         .handler(panics);
     consumer.run_until(diary.ended(1)).await.unwrap();
-    let lines = recorded.lines.lock().unwrap();
+    let lines = recorded.lines();
     let (level, line) = lines.iter().find(|(_, line)| line.contains("the handler panicked")).unwrap();
     assert_eq!(*level, Level::ERROR);
     assert!(line.contains("dropped the vase") && line.contains("a_panic_is_logged"), "no backtrace: {line}");
 }
 
-/// Fields, by their names.
-type Shown = BTreeMap<String, String>;
+/// An interruption that another one follows, one that is over, and one that the consumer does not outlive.
+#[tokio::test(start_paused = true)]
+async fn an_interruption_of_the_intake_is_a_span_an_error_and_its_end() {
+    let recorded = Recorded::default();
+    let _guard = tracing::subscriber::set_default(recorded.clone());
+    let (broker, memory) = memory_with([]);
+    let transport = Shared::new(memory.into());
+    // Like a publisher that outlives the consumer, it keeps the signals.
+    let voice = transport.voice();
+    let interruptions = || {
+        let spans = recorded.spans();
+        spans.into_iter().filter(|span| span["name"] == "interruption").collect::<Vec<_>>()
+    };
+    let cut = |what: &str| {
+        voice.tell(Signal::Disconnected(TransportError::new(TransportErrorKind::Unreachable, what)))
+    };
+    let diary = Diary::new();
+    let consumer = Consumer::new(transport).observer(diary.observer()).handler(async || ());
+    let cutting = async {
+        broker.publish("orders", Message::new("")).unwrap();
+        diary.ended(1).await;
+        cut("the broker is away");
+        cut("still away");
+        tokio::time::sleep(secs(7)).await;
+        assert_eq!(interruptions().len(), 1, "one, however often it is told");
+        assert!(!interruptions()[0].contains_key("closed"), "until it is over: {:?}", interruptions());
+        voice.tell(Signal::Connected);
+        assert!(interruptions()[0].contains_key("closed"), "{:?}", interruptions());
+        voice.tell(Signal::Connected);
+        cut("away again");
+        tokio::time::sleep(secs(1)).await;
+    };
+    consumer.run_until(cutting).await.unwrap();
+    // The transport goes on for a moment.
+    cut("closed");
 
-/// Keeps the spans of deliveries and all lines.
-#[derive(Clone, Default)]
-struct Recorded {
-    spans: Arc<Mutex<Vec<Shown>>>,
-    lines: Arc<Mutex<Vec<(Level, String)>>>,
-    events: Arc<Mutex<Vec<(Level, Shown)>>>,
+    let spans = interruptions();
+    assert_eq!(spans.len(), 2, "{spans:#?}");
+    for span in &spans {
+        assert_eq!(
+            (&*span["otel.name"], &*span["messaging.destination.name"]),
+            ("interruption orders", "orders")
+        );
+        assert_eq!((&*span["otel.status_code"], &*span["error.type"]), ("ERROR", "Unreachable"));
+        assert!(span.contains_key("closed"), "no interruption of a consumer that has ended: {span:?}");
+    }
+    let events = recorded.events();
+    let lines = |text: &str| {
+        let of = |(_, fields): &&(Level, Shown)| fields["message"].starts_with(text);
+        events.iter().filter(of).collect::<Vec<_>>()
+    };
+    let [(Level::ERROR, lost), (Level::ERROR, _)] = &*lines("cannot receive") else { panic!("{events:#?}") };
+    assert_eq!((&*lost["queue"], &*lost["error"]), ("orders", "the broker is away"));
+    let [(Level::INFO, back)] = &*lines("can receive again") else { panic!("{events:#?}") };
+    assert_eq!((&*back["queue"], &*back["after"]), ("orders", "7s"));
 }
 
-impl Subscriber for Recorded {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("redrive")
-    }
-
-    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
-        let mut span = Fields::default();
-        attributes.record(&mut span);
-        span.0.insert("name".to_owned(), attributes.metadata().name().to_owned());
-        let mut spans = self.spans.lock().unwrap();
-        spans.push(span.0);
-        Id::from_u64(spans.len() as u64)
-    }
-
-    fn record(&self, id: &Id, values: &Record<'_>) {
-        let mut fields = Fields::default();
-        values.record(&mut fields);
-        let mut spans = self.spans.lock().unwrap();
-        spans[usize::try_from(id.into_u64()).unwrap() - 1].extend(fields.0);
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        self.lines.lock().unwrap().push((*event.metadata().level(), format!("{:?}", fields.0)));
-        self.events.lock().unwrap().push((*event.metadata().level(), fields.0));
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_a_span_that_says_why() {
+    let recorded = Recorded::default();
+    let _guard = tracing::subscriber::set_default(recorded.clone());
+    let (_broker, memory) = memory_with([]);
+    let transport = Shared::saying(memory.into(), |facts| facts.delays.longest = Some(secs(1)));
+    let runner = Consumer::new(transport).with_dead_letter_backoff([secs(60)]).handler(async || ());
+    let ended = runner.run().await;
+    assert!(matches!(ended, Err(ConsumerError::Refused { .. })), "{ended:?}");
+    let spans = recorded.spans();
+    let start = spans.iter().find(|span| span["name"] == "start").unwrap();
+    assert_eq!((&*start["otel.status_code"], &*start["error.type"]), ("ERROR", "Refused"));
+    assert!(start.contains_key("closed"));
 }
 
-#[derive(Default)]
-struct Fields(Shown);
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
+/// As `tokio::select!` does with the branch that is not first.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_dropped_tells_its_end() {
+    let (_broker, transport) = memory_with(numbered(1));
+    let (ends, mut ended) = tokio::sync::watch::channel(0);
+    let (begins, mut began) = tokio::sync::watch::channel(false);
+    let runner = Consumer::new(transport)
+        .observer(move |event: &Event<'_>| match event {
+            Event::Received { .. } => drop(begins.send_replace(true)),
+            Event::Stopped { error: None, .. } => ends.send_modify(|times| *times += 1),
+            _ => {}
+        })
+        .handler(std::future::pending::<()>);
+    tokio::select! {
+        ended = runner.run() => panic!("{ended:?}"),
+        began = began.wait_for(|began| *began) => drop(began.unwrap()),
     }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
+    ended.wait_for(|times| *times == 1).await.expect("it is told before the observer is gone");
 }

@@ -143,7 +143,7 @@ pub enum Event<'a> {
         /// How long it could not receive.
         after: Duration,
     },
-    /// The consumer has ended.
+    /// The consumer has ended, or its future was dropped.
     Stopped {
         /// The queue that it took messages from.
         queue: &'a str,

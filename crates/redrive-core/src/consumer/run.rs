@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::OptionFuture;
+use futures::{FutureExt, TryFutureExt};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
@@ -71,8 +71,9 @@ async fn run_to_end<T: Transport>(
 ) -> Result<Report, ConsumerError> {
     let mut shutdown = pin!(shutdown);
     let start_span = telemetry::start_span(transport.queue());
-    let starting =
-        start(Arc::clone(&transport), service, settings, control.health().clone()).instrument(start_span);
+    let starting = start(Arc::clone(&transport), service, settings, control.health().clone())
+        .inspect_err(|error| telemetry::start_failed(&start_span, error))
+        .instrument(start_span.clone());
     let asked_to_end = async {
         tokio::select! {
             () = &mut shutdown => {}
@@ -120,6 +121,7 @@ async fn run_started<T: Transport>(
     tracing::info!(queue, concurrency = context.settings.concurrency, "the consumer takes messages");
     context.note(&Change::Started);
     context.tell(&Event::Started { queue, system: context.system });
+    let mut end = EndTold(Some(&*context));
     let working = Arc::clone(&context);
     let mut workers =
         Workers::new(context.settings.concurrency, move |(ready, received, alone): Job<ReceiptOf<T>>| {
@@ -135,8 +137,32 @@ async fn run_started<T: Transport>(
     finish(&context, workers).await;
     let report = context.counters.report();
     tracing::info!(queue, ?report, "the consumer has ended");
-    context.tell(&Event::Stopped { queue, error: ended.as_ref().err() });
+    end.tell(ended.as_ref().err());
     ended.map(|()| report)
+}
+
+/// Guard that tells the end of the consumer once, even if its future is dropped or its loop panics: gauges would stay as they were.
+struct EndTold<'a, T: Transport>(Option<&'a Context<T>>);
+
+impl<T: Transport> EndTold<'_, T> {
+    fn tell(&mut self, error: Option<&ConsumerError>) {
+        if let Some(context) = self.0.take() {
+            context.told.end();
+            context.tell(&Event::Stopped { queue: context.queue(), error });
+        }
+    }
+}
+
+impl<T: Transport> Drop for EndTold<'_, T> {
+    fn drop(&mut self) {
+        if let Some(context) = self.0 {
+            tracing::warn!(
+                queue = context.queue(),
+                "the consumer was dropped before its end: what is in flight comes again"
+            );
+            self.tell(None);
+        }
+    }
 }
 
 /// Opens the transport, which refuses what the broker cannot do, and starts to take messages.

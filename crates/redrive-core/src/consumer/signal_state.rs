@@ -18,7 +18,12 @@ pub(crate) struct SignalState {
     facts: RwLock<Option<Arc<Facts>>>,
     interruption: Mutex<Interruption>,
     recoveries: watch::Sender<u64>,
+    /// `None`: the consumer has ended.
+    connection: RwLock<Option<Box<OnConnection>>>,
 }
+
+/// What is called when the transport signals whether it can receive.
+type OnConnection = dyn Fn(Result<(), TransportError>) + Send + Sync;
 
 #[derive(Default)]
 struct Interruption {
@@ -42,6 +47,7 @@ impl SignalState {
             facts: RwLock::default(),
             interruption: Mutex::default(),
             recoveries: watch::Sender::new(0),
+            connection: RwLock::new(Some(Box::new(connection))),
         });
         let listener = Arc::clone(&told);
         let signals = Signals::to(move |signal| match signal {
@@ -53,8 +59,8 @@ impl SignalState {
                 }
             }
             Signal::Recovered => listener.recoveries.send_modify(|times| *times += 1),
-            Signal::Disconnected(error) => connection(Err(error)),
-            Signal::Connected => connection(Ok(())),
+            Signal::Disconnected(error) => listener.connection_changed(Err(error)),
+            Signal::Connected => listener.connection_changed(Ok(())),
             Signal::FactsChanged(facts) => {
                 let facts = Arc::new(facts);
                 let mut known = listener.facts.write().unwrap_or_else(PoisonError::into_inner);
@@ -66,6 +72,20 @@ impl SignalState {
             }
         });
         (told, signals)
+    }
+
+    /// Drops what is called for the connection: the transport may still signal how it parts from the broker, and nothing is told
+    /// after the end of the consumer.
+    pub(crate) fn end(&self) {
+        let connection = self.connection.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(connection);
+    }
+
+    fn connection_changed(&self, connection: Result<(), TransportError>) {
+        let told = self.connection.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = &*told {
+            told(connection);
+        }
     }
 
     /// Stores the facts returned by opening the transport, unless it has signalled a change since.

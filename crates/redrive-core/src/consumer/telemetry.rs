@@ -3,6 +3,7 @@
 
 use tracing::{Span, field};
 
+use super::ConsumerError;
 use crate::delivery::Delivery;
 use crate::disposition::Disposition;
 use crate::failure::Failure;
@@ -70,6 +71,18 @@ pub(crate) fn start_span(queue: &str) -> Span {
         messaging.destination.name = queue,
         error.r#type = field::Empty,
     )
+}
+
+/// Records on the span of a start why it failed.
+pub(crate) fn start_failed(span: &Span, error: &ConsumerError) {
+    match error {
+        ConsumerError::Refused { .. } => failed(span, "Refused"),
+        ConsumerError::Ledger { .. } => failed(span, "Ledger"),
+        ConsumerError::Layer { .. } => failed(span, "Layer"),
+        ConsumerError::Start { error, .. } | ConsumerError::Transport { error, .. } => {
+            failed(span, &format!("{:?}", error.kind()));
+        }
+    }
 }
 
 /// Creates the span of the time in which a consumer cannot receive.

@@ -64,6 +64,7 @@ impl Diary {
             let name = match event {
                 Event::Received { .. } => "received",
                 Event::Paused { .. } => "paused",
+                Event::Stopped { .. } => "stopped",
                 _ => return,
             };
             diary.send_modify(|seen| seen.push(name));
