@@ -2,7 +2,7 @@
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
-use redrive_core::{BoxError, EntryHandle, TransportError, TransportErrorKind};
+use redrive_core::{BoxError, EntryHandle, TransportError, TransportErrorKind, redact};
 
 /// Error for a connection that failed. `shown` is the address without its password; `provided` is true when a provider gave the
 /// credentials.
@@ -33,9 +33,9 @@ pub(crate) fn connecting(shown: &str, user: &str, provided: bool, error: Error) 
     TransportError::new(kind, message).with_source(error)
 }
 
-/// Error for a credentials provider that failed.
+/// Error for a credentials provider that failed. The text is logged, and on health pages: a provider may name what it was asked with.
 pub(crate) fn no_credentials(error: BoxError) -> TransportError {
-    let message = format!("the credentials provider failed: {error}");
+    let message = format!("the credentials provider failed: {}", redact(&error.to_string()));
     TransportError::new(TransportErrorKind::Unauthorized, message).with_source(error)
 }
 
@@ -328,6 +328,12 @@ pub(crate) fn consuming(queue: &str, error: Error) -> TransportError {
 mod tests {
     use super::*;
     use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
+
+    #[test]
+    fn what_a_provider_says_is_told_without_its_secrets() {
+        let said = no_credentials("no answer from https://app:hunter2@vault".into()).to_string();
+        assert_eq!(said, "the credentials provider failed: no answer from https://app:***@vault");
+    }
 
     #[test]
     fn a_queue_that_is_out_of_reach_is_neither_missing_nor_wrong() {

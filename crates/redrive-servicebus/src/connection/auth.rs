@@ -123,7 +123,7 @@ mod entra {
         let asked = timeout(IDENTITY_WAIT, credential.get_token(&[SCOPE], None)).await;
         let given = asked
             .map_err(|_| no_token(&format!("it did not answer within {IDENTITY_WAIT:?}")))?
-            .map_err(|error| no_token(&error.to_string()))?;
+            .map_err(|error| no_token(&redrive_core::redact(&error.to_string())))?;
         let expires = SystemTime::from(given.expires_on);
         Ok(Token { text: given.token.secret().to_owned(), kind: JWT, renew_at: Some(renew_at(now, expires)) })
     }
