@@ -6,6 +6,7 @@ mod common;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use common::run;
 use opentelemetry::Value;
@@ -14,7 +15,9 @@ use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, SdkMeterProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use redrive_core::{BoxError, Consumer, Message, Selection, Shelf, Shelves as _, secs};
+use redrive_core::{
+    BoxError, Consumer, Delivery, Message, Selection, Shelf, Shelves as _, Tracer as _, secs,
+};
 use redrive_memory::Memory;
 use redrive_telemetry::{OpenTelemetryMetrics, OpenTelemetryTracer};
 use tracing::Instrument;
@@ -117,6 +120,22 @@ async fn an_attempt_may_continue_the_trace_of_its_publisher() {
         assert_eq!(attempt.parent_span_id, published.span_context.span_id());
         assert_eq!(attempt.span_context.trace_id(), published.span_context.trace_id());
     }
+}
+
+/// The copy was written by the first attempt; the broker retried it in place since.
+#[test]
+fn an_attempt_in_place_is_not_taken_for_the_one_that_wrote_the_copy() {
+    let (exporter, _provider, guard) = spans();
+    let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let copy = Message::new("").with_header(redrive_core::header_names::TRACE_PARENT, context);
+    for times in [0, 1] {
+        let delivery = Delivery::new(copy.clone(), "orders", SystemTime::UNIX_EPOCH).failed_in_place(times);
+        let span = tracing::info_span!("process");
+        OpenTelemetryTracer::new().join(&span, &delivery);
+    }
+    drop(guard);
+    let links: Vec<_> = exporter.get_finished_spans().unwrap().iter().map(|span| span.links.len()).collect();
+    assert_eq!(links, [1, 0]);
 }
 
 fn links(span: &SpanData) -> HashSet<(SpanId, Option<String>)> {

@@ -73,7 +73,9 @@ impl Tracer for OpenTelemetryTracer {
                 span.add_link(publisher);
             }
         }
-        if let Some(attempt) = delivery.history().trace_parent.map(remote) {
+        // What a copy says is not of the attempt before, if attempts in place came after it.
+        let was_copied = delivery.failures_in_place() == 0;
+        if let Some(attempt) = delivery.history().trace_parent.filter(|_| was_copied).map(remote) {
             let kind = KeyValue::new("redrive.link", "previous-attempt");
             span.add_link_with_attributes(attempt, vec![kind]);
         }
