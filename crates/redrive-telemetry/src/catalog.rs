@@ -60,7 +60,7 @@ const REASONS: &[&str] = &[
     "NoRoute",
 ];
 
-static CATALOG: [Metric; 16] = [
+static CATALOG: [Metric; 17] = [
     counter(
         "messages_received_total",
         QUEUE,
@@ -120,6 +120,7 @@ static CATALOG: [Metric; 16] = [
         "Attempts that a message had taken when it was done.",
         &[1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0],
     ),
+    gauge("consumers_running", "Consumers that have started and have not ended."),
     gauge("in_flight", "Deliveries that are handled or settled now."),
     gauge("intake_paused", "Consumers that take no messages: paused, or unable to store copies."),
     gauge("intake_interrupted", "Consumers that cannot receive: the transport tries again until it can."),
@@ -162,6 +163,7 @@ pub(crate) enum Id {
     HandlerDuration,
     Age,
     Attempts,
+    Running,
     InFlight,
     IntakePaused,
     IntakeInterrupted,
@@ -179,7 +181,7 @@ impl Id {
         match self.metric().kind {
             Kind::Counter => self as usize - Self::Received as usize,
             Kind::Histogram => self as usize - Self::HandlerDuration as usize,
-            Kind::Gauge => self as usize - Self::InFlight as usize,
+            Kind::Gauge => self as usize - Self::Running as usize,
         }
     }
 }
@@ -195,6 +197,7 @@ mod tests {
             (Id::Lost, "deliveries_lost_total"),
             (Id::HandlerDuration, "handler_duration_seconds"),
             (Id::Attempts, "attempts_per_message"),
+            (Id::Running, "consumers_running"),
             (Id::InFlight, "in_flight"),
             (Id::IsolationActive, "isolation_active"),
         ] {

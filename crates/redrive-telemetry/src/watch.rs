@@ -29,6 +29,7 @@ pub(crate) struct Watch<I>(OnceLock<Watched<I>>);
 struct Watched<I> {
     instruments: I,
     reasons: Reasons,
+    running: AtomicBool,
     in_flight: AtomicI64,
     paused: AtomicBool,
     blocked: AtomicBool,
@@ -59,6 +60,7 @@ impl<I: Instruments> Watched<I> {
         Self {
             instruments,
             reasons: Reasons::default(),
+            running: AtomicBool::new(false),
             in_flight: AtomicI64::new(0),
             paused: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
@@ -70,6 +72,7 @@ impl<I: Instruments> Watched<I> {
     fn observe(&self, event: &Event<'_>) {
         let instruments = &self.instruments;
         match *event {
+            Event::Started { .. } => self.switch(Id::Running, &self.running, true),
             Event::Received { .. } => {
                 instruments.count(Id::Received, "");
                 self.in_flight(1);
@@ -117,9 +120,10 @@ impl<I: Instruments> Watched<I> {
         }
     }
 
+    /// Never below 0: a handler that blocks its thread may end after its consumer, which has taken it off already.
     fn in_flight(&self, by: i64) {
-        if by != 0 {
-            self.in_flight.fetch_add(by, Relaxed);
+        let change = |now: i64| Some(now + by).filter(|&then| then >= 0);
+        if by != 0 && self.in_flight.fetch_update(Relaxed, Relaxed, change).is_ok() {
             self.instruments.shift(Id::InFlight, by);
         }
     }
@@ -142,7 +146,8 @@ impl<I: Instruments> Watched<I> {
 
     /// Resets all gauges: the consumer has ended.
     fn stopped(&self) {
-        self.in_flight(-self.in_flight.load(Relaxed));
+        self.switch(Id::Running, &self.running, false);
+        self.instruments.shift(Id::InFlight, -self.in_flight.swap(0, Relaxed));
         self.pause(&self.blocked, &self.paused, false);
         self.pause(&self.paused, &self.blocked, false);
         self.switch(Id::IntakeInterrupted, &self.interrupted, false);
@@ -198,6 +203,9 @@ mod tests {
         tell(Event::Received { delivery: &delivery });
         assert_eq!(*in_flight.0.lock().unwrap(), 1);
         tell(Event::Stopped { queue: "orders", error: None });
+        assert_eq!(*in_flight.0.lock().unwrap(), 0);
+        // Its thread comes back.
+        tell(Event::Lost { delivery: &delivery, handled: true });
         assert_eq!(*in_flight.0.lock().unwrap(), 0);
     }
 }

@@ -32,6 +32,7 @@ async fn every_metric_says_what_happened() {
     assert_eq!(value("messages_parked_total{queue_name=orders,reason=MaxDeliveryCountExceeded}"), 1.0);
     assert_eq!(value("settlement_failures_total{queue_name=orders}"), 0.0);
     assert_eq!(value("in_flight{queue_name=orders}"), 0.0);
+    assert_eq!(value("consumers_running{queue_name=orders}"), 0.0);
     // Histograms: the sum of the recorded values.
     assert_eq!(value("attempts_per_message{queue_name=orders}"), 1.0 + 2.0 + 1.0 + 1.0 + 3.0);
     assert!(value("message_age_seconds{queue_name=orders}") >= 1.0 + 5.0 + 2.0, "{seen:#?}");
@@ -87,6 +88,33 @@ async fn a_gauge_tells_what_is_true_now_and_nothing_when_the_consumer_has_ended(
     assert_eq!(since["in_flight{queue_name=orders}"], -1.0, "{since:#?}");
     assert_eq!(since["intake_paused{queue_name=orders}"], -1.0);
     assert_eq!(since["messages_released_total{queue_name=orders}"], 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_dropped_leaves_nothing_in_the_gauges() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let orders = Memory::new("orders");
+    orders.publish(Message::new("").with_id("order-1")).await.unwrap();
+    let diary = Diary::default();
+    let runner = Consumer::new(orders)
+        .observer(Metrics::with_recorder(recorder))
+        .observer(diary.observer())
+        .handler(std::future::pending::<()>);
+    let handle = runner.handle();
+    let running = tokio::spawn(runner.run());
+    diary.until("received").await;
+    handle.pause();
+    diary.until("paused").await;
+    let gauges = ["consumers_running", "in_flight", "intake_paused"]
+        .map(|name| format!("{name}{{queue_name=orders}}"));
+    let now = seen(&snapshots);
+    assert_eq!(gauges.each_ref().map(|gauge| now[gauge]), [1.0; 3], "{now:#?}");
+    running.abort();
+    diary.until("stopped").await;
+    // A snapshot has what changed since the last one.
+    let since = seen(&snapshots);
+    assert_eq!(gauges.each_ref().map(|gauge| since[gauge]), [-1.0; 3], "{since:#?}");
 }
 
 #[tokio::test(start_paused = true)]
