@@ -242,6 +242,7 @@ mod tests {
         let needs = Needs { max_wait_time: Some(Duration::from_secs(5)), ..Needs::none() };
         let said = needs.and(Needs::none()).unused("orders", &facts).expect("nothing waits");
         assert!(said.contains("orders") && said.contains("5s") && said.contains("no effect"), "{said}");
+        assert!(!said.contains("  "), "a gap in the sentence: {said}");
         facts.polls = true;
         let needs = Needs { max_wait_time: Some(Duration::from_secs(5)), ..Needs::none() };
         assert_eq!(needs.unused("orders", &facts), None);

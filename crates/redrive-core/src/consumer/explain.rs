@@ -76,11 +76,11 @@ impl<T: Transport> Runner<T> {
 fn unseen(layers: usize) -> Option<Finding> {
     let are = match layers {
         0 => return None,
-        1 => "1 layer is no stage, and is",
-        _ => &format!("{layers} layers are no stages, and are"),
+        1 => "1 tower layer is",
+        _ => &format!("{layers} tower layers are"),
     };
     Some(Finding::unchecked(format!(
-        "{are} left out of this plan: its errors are treated by their class, and its own decisions (a \
-         `tower::ServiceBuilder` with retries) are not shown; add stages with `stage` or `with_dead_letter_backoff`"
+        "{are} not in this plan: errors of layers inside of the preset (a timeout) are retried as the handler's are, but retries and \
+         dispositions of their own are not shown. A stage is shown: add it with `stage` or `with_dead_letter_backoff`"
     )))
 }

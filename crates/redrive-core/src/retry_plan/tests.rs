@@ -204,9 +204,9 @@ fn a_stage_that_panics_is_undecided_as_it_is_when_it_runs() {
 fn layers_that_are_no_stages_are_said_to_be_left_out() {
     let layer = crate::RateLimit::new(10, secs(1));
     let plan = on(Facts::new("test")).layer(layer).with_dead_letter_backoff(NoRetry).handler(fails).explain();
-    assert_eq!(plan.findings.len(), 1);
-    assert!(plan.findings[0].text.starts_with("1 layer is no stage"), "{plan}");
-    assert!(plan.findings.iter().all(|finding| !finding.text.contains("  ")), "{plan}");
+    let [finding] = &plan.findings[..] else { panic!("not one: {plan}") };
+    assert!(finding.text.starts_with("1 tower layer is not in this plan"), "{finding:?}");
+    assert!(!finding.text.contains("  "), "a gap in the sentence: {finding:?}");
 }
 
 #[test]

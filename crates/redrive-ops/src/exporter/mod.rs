@@ -22,7 +22,8 @@ use self::reading::{Reading, Seen, WatchedShelf};
 use self::rendering::Shown;
 use crate::snapshot::SnapshotOptions;
 
-/// Value of the header `content-type` for the text that [`ShelfMetrics::render`] returns.
+/// Value of the header `content-type` for the text that [`ShelfMetrics::render`] returns, on a page of its own. Behind other metrics
+/// in the text format of Prometheus, the page has theirs: `text/plain; version=0.0.4`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Reads the shelves of queues periodically, and exposes them as metrics. Any number of queues, on any transports.
@@ -217,8 +218,8 @@ struct Shared {
 }
 
 impl ShelfMetrics {
-    /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus. Does not wait
-    /// for the broker.
+    /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus: it
+    /// may follow other metrics in that format. Does not wait for the broker.
     #[must_use]
     pub fn render(&self) -> String {
         let Shared { shelves, prefix, clock, .. } = &*self.shared;

@@ -70,8 +70,9 @@ fn expires(needed: &Queue, found: &Found) -> Option<Finding> {
     let found = found.lower("expires").filter(|found| wanted.is_none_or(|wanted| found.value < wanted))?;
     let (name, after) = (&needed.name, millis(found.value));
     Some(Wrong(format!(
-        "RabbitMQ deletes `{name}`, with its messages, when it is unused for {after}: take `expires` out of {}",
-        found.by
+        "RabbitMQ deletes `{name}`, with its messages, when it is unused for {after}, by {}: {}",
+        found.by,
+        found.by.without("expires")
     )))
 }
 
@@ -93,9 +94,11 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
     {
         findings.push(Doubtful(format!(
             "messages of `{name}` that no consumer gets within {} are dead-lettered by the broker, by {}, without an attempt: \
-             take `message-ttl` out of it, or set it with `argument`",
+             {}; or say that it is intended, `argument(\"x-message-ttl\", {})`",
             millis(ttl.value),
-            ttl.by
+            ttl.by,
+            ttl.by.without("message-ttl"),
+            ttl.value
         )));
     }
     findings.extend(delayed_retry(needed, found));
@@ -103,8 +106,10 @@ fn work(needed: &Queue, said: Said, found: &Found) -> Vec<Finding> {
         && found.value < u64::from(said)
     {
         findings.push(Wrong(format!(
-            "the delivery limit of `{name}` is {} by {}, and the options say {said}: say {0}, or raise it",
-            found.value, found.by
+            "the delivery limit of `{name}` is {0} by {1}, and the options say {said}: say `delivery_limit({0})`, or {2}",
+            found.value,
+            found.by,
+            found.by.with("delivery-limit", said)
         )));
     }
     findings
@@ -133,22 +138,35 @@ pub(crate) enum Behind {
 }
 
 /// Checks that dead letters of the work queue reach a queue.
-pub(crate) fn dead_letters(needed: &Queue, said: Said, found: &Found, behind: &Behind) -> Option<Finding> {
+pub(crate) fn dead_letters(
+    needed: &Queue,
+    shelf: &str,
+    said: Said,
+    found: &Found,
+    behind: &Behind,
+) -> Option<Finding> {
     let Setting { value: exchange, by } = found.argument_first("dead-letter-exchange")?;
     let key = found.argument_first("dead-letter-routing-key").map(|key| key.value);
-    let why = match (behind, key) {
-        (Behind::Queue(false), Some(queue)) => format!("no queue `{queue}` exists"),
-        (Behind::Exchange(None), _) => format!("no exchange `{exchange}` exists"),
-        (Behind::Exchange(Some(found)), key) if !found.may_lead_somewhere(key.as_deref()) => match key {
-            Some(key) => format!("no queue is bound to the exchange `{exchange}` for the key `{key}`"),
-            None => format!("no queue is bound to the exchange `{exchange}`"),
-        },
+    let for_key = key.as_ref().map(|key| format!(" for the key `{key}`")).unwrap_or_default();
+    let (why, remedy) = match (behind, key) {
+        (Behind::Queue(false), Some(queue)) => {
+            (format!("no queue `{queue}` exists"), "Declare that queue".to_owned())
+        }
+        (Behind::Exchange(None), _) => (
+            format!("no exchange `{exchange}` exists"),
+            format!("Declare that exchange, and bind `{shelf}` to it{for_key}"),
+        ),
+        (Behind::Exchange(Some(found)), key) if !found.may_lead_somewhere(key.as_deref()) => (
+            format!("no queue is bound to the exchange `{exchange}`{for_key}"),
+            format!("Bind `{shelf}` to it"),
+        ),
         _ => return None,
     };
     let name = &needed.name;
+    let to = if exchange.is_empty() { "the default exchange".to_owned() } else { format!("`{exchange}`") };
     let lost = format!(
-        "what the broker itself takes off `{name}` (rejected, expired, beyond its delivery limit) is lost: by {by} it goes to \
-         `{exchange}`, and {why}"
+        "what the broker itself takes off `{name}` (rejected, expired, beyond its delivery limit) is lost: by {by} it goes to {to}, and \
+         {why}. {remedy}"
     );
     Some(if said.native_dead_letter == Some(true) { Wrong(lost) } else { Doubtful(lost) })
 }
@@ -168,7 +186,8 @@ pub(crate) fn binding(needed: &Binding, found: Option<&FoundExchange>) -> Option
     (!bound).then(|| {
         let keys = keys.join("`, `");
         Doubtful(format!(
-            "queue `{queue}` is bound to the exchange `{exchange}` with `{keys}`, and not with the key `{routing_key}`"
+            "queue `{queue}` is bound to the exchange `{exchange}` with `{keys}`, and not with the key `{routing_key}`: bind it \
+             with that key too, or correct `bind`"
         ))
     })
 }
@@ -195,9 +214,10 @@ fn shelf(needed: &Queue, found: &Found) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(ttl) = found.lower("message-ttl") {
         findings.push(Doubtful(format!(
-            "messages on the shelf `{name}` disappear after {}, by {}",
+            "messages on the shelf `{name}` disappear after {}, by {}: {}",
             millis(ttl.value),
-            ttl.by
+            ttl.by,
+            ttl.by.without("message-ttl")
         )));
     }
     if let Some(most) = found.evicts() {
@@ -216,25 +236,28 @@ fn delay(needed: &Queue, found: &Found) -> Vec<Finding> {
     match (whole(&needed.arguments, "x-message-ttl"), found.lower("message-ttl")) {
         (None, None) => {}
         (None, Some(there)) => findings.push(Wrong(format!(
-            "messages of delay queue `{name}` come back after {} already, by {}: take `message-ttl` out of it",
+            "messages of delay queue `{name}` come back after {} already, by {}: {}",
             millis(there.value),
-            there.by
+            there.by,
+            there.by.without("message-ttl")
         ))),
         (Some(wanted), None) => findings.push(Wrong(format!(
-            "delay queue `{name}` has no `message-ttl`: what waits there never comes back. It must be {}",
-            millis(wanted)
+            "delay queue `{name}` has no `message-ttl`: what waits there never comes back. Delete it once it is \
+             empty, and declare it with `x-message-ttl` {wanted}"
         ))),
         (Some(wanted), Some(there)) if there.value < wanted => findings.push(Wrong(format!(
-            "messages of delay queue `{name}` come back after {}, by {}, and not after {}",
+            "messages of delay queue `{name}` come back after {}, by {}, and not after {}: {}",
             millis(there.value),
             there.by,
-            millis(wanted)
+            millis(wanted),
+            there.by.with("message-ttl", wanted)
         ))),
         (Some(wanted), Some(there)) if there.value > wanted => findings.push(Doubtful(format!(
-            "messages of delay queue `{name}` come back after {}, by {}: later than {}",
+            "messages of delay queue `{name}` come back after {}, by {}: later than {}: {}",
             millis(there.value),
             there.by,
-            millis(wanted)
+            millis(wanted),
+            there.by.with("message-ttl", wanted)
         ))),
         _ => {}
     }
@@ -267,8 +290,10 @@ fn way_back(needed: &Queue, found: &Found) -> Option<Finding> {
             let there = there?;
             return Some(Wrong(format!(
                 "delay queue `{name}` has `{setting}` `{}`, by {}, and needs none: what waits there would come back with that \
-                 one, which may lead nowhere",
-                there.value, there.by
+                 one, which may lead nowhere: {}",
+                there.value,
+                there.by,
+                there.by.without(setting)
             )));
         };
         match there {
@@ -276,13 +301,16 @@ fn way_back(needed: &Queue, found: &Found) -> Option<Finding> {
             Some(there) => {
                 return Some(Wrong(format!(
                     "delay queue `{name}` has `{setting}` `{}`, by {}, and needs `{wanted}`: what waits there would not \
-                     come back",
-                    there.value, there.by
+                     come back: {}",
+                    there.value,
+                    there.by,
+                    there.by.with(setting, format_args!("`{wanted}`"))
                 )));
             }
             None => {
                 return Some(Wrong(format!(
-                    "delay queue `{name}` has no `{setting}`, and needs `{wanted}`: what waits there would not come back"
+                    "delay queue `{name}` has no `{setting}`, and needs `{wanted}`: what waits there would not come back. Delete \
+                     it once it is empty, and declare it with `x-{setting}`"
                 )));
             }
         }

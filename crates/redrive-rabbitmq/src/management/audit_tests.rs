@@ -113,8 +113,59 @@ fn the_options_must_be_borne_out_by_the_work_queue() {
     let there = found(&needed, &json!({"delivery-limit": 5}), &[]);
     let said = Said { delivery_limit: Some(20), ..Said::default() };
     let findings = audit(&needed, Role::Work, said, &there);
-    assert!(only_wrong(&findings).contains("is 5 by policy `broad`, and the options say 20"));
+    let said = only_wrong(&findings);
+    assert!(said.contains("is 5 by policy `broad`, and the options say 20: say `delivery_limit(5)`, or take"), "{said}");
     assert_eq!(there.delivery_limit(), Some(5));
+}
+
+#[test]
+fn what_a_policy_sets_is_changed_there_and_an_argument_needs_another_queue() {
+    let by_policy = of_rung(&json!({"message-ttl": 1000}), &[]);
+    let said = only_wrong(&by_policy);
+    assert!(said.ends_with("take `message-ttl` out of policy `broad`, or set it to 60000 there"), "{said}");
+    let mut shorter = rung();
+    shorter.arguments.insert("x-message-ttl".to_owned(), AMQPValue::LongLongInt(1000));
+    let by_argument = audit(&rung(), Role::Delay, Said::default(), &found(&shorter, &json!({}), &[]));
+    let said = only_wrong(&by_argument);
+    assert!(
+        said.ends_with("delete the queue once it is empty, and declare it with `x-message-ttl` 60000"),
+        "{said}"
+    );
+    let expires = of_rung(&json!({"expires": 1000}), &[]);
+    assert!(only_wrong(&expires).ends_with("by policy `broad`: take `expires` out of policy `broad`"));
+}
+
+#[test]
+fn dead_letters_that_reach_no_queue_are_led_to_the_shelf() {
+    let needed = queue(2);
+    let said = |exchange: &str, behind: Behind| {
+        let without = ["x-dead-letter-exchange"];
+        let there = found(&needed, &json!({"dead-letter-exchange": exchange}), &without);
+        match dead_letters(&needed, "failed", Said::default(), &there, &behind) {
+            Some(Doubtful(said)) => said,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (exchange, behind, ends) in [
+        (
+            "",
+            Behind::Queue(false),
+            "the default exchange, and no queue `orders--dead-letters` exists. Declare that queue",
+        ),
+        (
+            "dlx",
+            Behind::Exchange(None),
+            "no exchange `dlx` exists. Declare that exchange, and bind `failed` to it for the key `orders--dead-letters`",
+        ),
+        (
+            "dlx",
+            Behind::Exchange(Some(FoundExchange::default())),
+            "no queue is bound to the exchange `dlx` for the key `orders--dead-letters`. Bind `failed` to it",
+        ),
+    ] {
+        let said = said(exchange, behind);
+        assert!(said.ends_with(ends), "{said}");
+    }
 }
 
 #[test]

@@ -100,7 +100,13 @@ pub(crate) async fn compare(
                 // A preflight runs before it is declared.
                 Ok(Some(_)) if preflight.is_some() && leads_on(parts, &found) => {}
                 Ok(Some(behind)) => {
-                    compared.findings.extend(audit::dead_letters(needed, comparison.said(), &found, &behind));
+                    compared.findings.extend(audit::dead_letters(
+                        needed,
+                        &comparison.names.dead_letters,
+                        comparison.said(),
+                        &found,
+                        &behind,
+                    ));
                 }
                 Ok(None) => {}
                 Err(error) => {

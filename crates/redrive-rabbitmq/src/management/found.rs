@@ -1,5 +1,6 @@
 //! An existing queue: the settings that result from its arguments and policies. Pure.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -84,7 +85,7 @@ impl Found {
     /// Returns the lower value of argument and policy: RabbitMQ applies it for times to live and limits.
     pub(super) fn lower(&self, name: &str) -> Option<Setting<u64>> {
         let argument = number(self.arguments.get(&format!("x-{name}")))
-            .map(|value| Setting { value, by: "its arguments".to_owned() });
+            .map(|value| Setting { value, by: By::Arguments });
         let policy = number(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() });
         [argument, policy].into_iter().flatten().min_by_key(|setting| setting.value)
     }
@@ -92,8 +93,8 @@ impl Found {
     /// Returns the argument, or the policy's value where there is no argument.
     pub(super) fn argument_first(&self, name: &str) -> Option<Setting<String>> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-        let argument = text(self.arguments.get(&format!("x-{name}")))
-            .map(|value| Setting { value, by: "its arguments".to_owned() });
+        let argument =
+            text(self.arguments.get(&format!("x-{name}"))).map(|value| Setting { value, by: By::Arguments });
         argument.or_else(|| text(self.policy.get(name)).map(|value| Setting { value, by: self.by_policy() }))
     }
 
@@ -106,15 +107,53 @@ impl Found {
         self.lower("max-length").or_else(|| self.lower("max-length-bytes"))
     }
 
-    fn by_policy(&self) -> String {
-        format!("policy `{}`", self.policy_name)
+    fn by_policy(&self) -> By {
+        By::Policy(self.policy_name.clone())
     }
 }
 
-/// A value, and whether an argument or a policy set it.
+/// A value, and who set it.
 pub(super) struct Setting<T> {
     pub(super) value: T,
-    pub(super) by: String,
+    pub(super) by: By,
+}
+
+/// What sets a value of a queue: a policy can be changed, the arguments of a queue cannot.
+pub(super) enum By {
+    Arguments,
+    /// The name, or `a` and `b`.
+    Policy(String),
+}
+
+impl By {
+    /// Says how to get rid of `setting`, named without `x-`.
+    pub(super) fn without(&self, setting: &str) -> String {
+        match self {
+            Self::Arguments => {
+                format!("delete the queue once it is empty, and declare it without `x-{setting}`")
+            }
+            Self::Policy(_) => format!("take `{setting}` out of {self}"),
+        }
+    }
+
+    /// Says how to make `setting` what it must be.
+    pub(super) fn with(&self, setting: &str, wanted: impl fmt::Display) -> String {
+        match self {
+            Self::Arguments => {
+                format!("delete the queue once it is empty, and declare it with `x-{setting}` {wanted}")
+            }
+            Self::Policy(_) => format!("take `{setting}` out of {self}, or set it to {wanted} there"),
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arguments => f.write_str("its arguments"),
+            Self::Policy(name) => write!(f, "policy `{name}`"),
+        }
+    }
 }
 
 fn number(value: Option<&Value>) -> Option<u64> {
