@@ -1,6 +1,8 @@
 //! Compares what a consumer needs with the broker, and changes nothing there.
 
-use redrive_core::{Finding, Needs, Outline, TransportError};
+use std::collections::BTreeMap;
+
+use redrive_core::{Finding, Needs, Outline, TransportError, TransportErrorKind};
 
 use crate::connection::Connection;
 use crate::error;
@@ -14,7 +16,7 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
     let connection = shared.queues.control().await?;
     shared.facts.note_connection(&connection);
     let parts = shared.queues.parts_with(&*active.strategy());
-    let mut findings = looked_up(&connection, &parts).await?;
+    let mut findings = looked_up(&connection, &shared.connections.user(), &parts).await?;
     findings.extend(compared(shared, needs, &active, &parts).await?);
     if shared.options.topology == Topology::Nothing {
         findings.push(Finding::unchecked(
@@ -26,8 +28,14 @@ pub(crate) async fn preflight(shared: &Shared, needs: &Needs) -> Result<Outline,
 }
 
 /// Checks that queues and exchanges exist. AMQP cannot check bindings.
-async fn looked_up(connection: &Connection, parts: &[(Part, Task)]) -> Result<Vec<Finding>, TransportError> {
+async fn looked_up(
+    connection: &Connection,
+    user: &str,
+    parts: &[(Part, Task)],
+) -> Result<Vec<Finding>, TransportError> {
     let (mut missing, mut to_declare, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    // By the permission that is missing.
+    let mut forbidden: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (part, task) in parts {
         let Err(error) = topology::prepare(connection, part, Task::Verify).await else { continue };
         if !connection.is_up() {
@@ -36,8 +44,18 @@ async fn looked_up(connection: &Connection, parts: &[(Part, Task)]) -> Result<Ve
         match task {
             Task::Declare if error::is_missing(&error) => to_declare.push(format!("`{}`", part.name())),
             _ if error::is_missing(&error) => missing.push(part),
+            _ if error.kind() == TransportErrorKind::Unauthorized => {
+                let permission = if *task == Task::Declare { "configure" } else { "read" };
+                forbidden.entry(permission).or_default().push(format!("`{}`", part.name()));
+            }
             _ => findings.push(Finding::refused(error.to_string())),
         }
+    }
+    for (permission, names) in forbidden {
+        let (names, them) = (names.join(", "), if names.len() == 1 { "it" } else { "them" });
+        findings.push(Finding::refused(format!(
+            "RabbitMQ does not let user `{user}` use {names}: grant {permission} on {them}"
+        )));
     }
     if !missing.is_empty() {
         let never = missing.iter().all(|part| part.is_other());

@@ -114,7 +114,10 @@ fn the_options_must_be_borne_out_by_the_work_queue() {
     let said = Said { delivery_limit: Some(20), ..Said::default() };
     let findings = audit(&needed, Role::Work, said, &there);
     let said = only_wrong(&findings);
-    assert!(said.contains("is 5 by policy `broad`, and the options say 20: say `delivery_limit(5)`, or take"), "{said}");
+    assert!(
+        said.contains("is 5 by policy `broad`, and the options say 20: say `delivery_limit(5)`, or take"),
+        "{said}"
+    );
     assert_eq!(there.delivery_limit(), Some(5));
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 use redrive_core::{TransportError, TransportErrorKind};
 use serde_json::Value;
 use ureq::http::Uri;
@@ -115,8 +115,10 @@ impl Management {
     }
 }
 
+/// Encodes a part of a path. What need not be encoded is not: the path is in error texts.
 fn encoded(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, NON_ALPHANUMERIC)
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
 }
 
 fn ask(agent: &ureq::Agent, url: &str, login: &str) -> Result<Option<Value>, String> {
@@ -126,7 +128,9 @@ fn ask(agent: &ureq::Agent, url: &str, login: &str) -> Result<Option<Value>, Str
         Err(ureq::Error::StatusCode(404)) => return Ok(None),
         Err(ureq::Error::StatusCode(401)) => {
             return Err(
-                "it refuses the user: check the password, and give the user the tag `management`".to_owned()
+                "it refuses the user: check the password and the user's tag (`management` shows queues, `policymaker` also policies, \
+                 `administrator` also permissions)"
+                    .to_owned()
             );
         }
         Err(error) => return Err(error.to_string()),
@@ -183,6 +187,12 @@ mod tests {
         assert_eq!((&*login.user, &*login.password), ("alice", "s3cr@t"));
         assert!(!format!("{management:?}").contains("s3cr"));
         assert!(Management::at("https://host", None).unwrap().login.is_none());
+    }
+
+    #[test]
+    fn a_name_in_a_path_stays_readable() {
+        let shown = ["/", "orders--retry-500ms", "a.b_c", "ä b"].map(|name| encoded(name).to_string());
+        assert_eq!(shown, ["%2F", "orders--retry-500ms", "a.b_c", "%C3%A4%20b"]);
     }
 
     #[test]
