@@ -215,6 +215,9 @@ impl Case<'_> {
             let outline = preflight(options.clone(), &url, &waits()).await;
             assert!(refused(&outline).contains(missing), "`{missing}` is not in {outline:?}");
             assert_eq!(refused(&outline).is_empty(), missing.is_empty(), "{outline:?}");
+            // One by AMQP, which may answer for each queue, and one by the API.
+            let refusals = outline.findings.iter().filter(|finding| finding.severity == Severity::Refused);
+            assert!(refusals.count() <= 2, "not one for each queue: {outline:?}");
             assert!(!format!("{outline:?}").contains("secret"), "{outline:?}");
             let transport = options.connect(&url).await.expect("connected");
             let opened = transport.open(&waits(), Signals::ignored()).await.map(drop);

@@ -70,8 +70,7 @@ fn expires(needed: &Queue, found: &Found) -> Option<Finding> {
     let found = found.lower("expires").filter(|found| wanted.is_none_or(|wanted| found.value < wanted))?;
     let (name, after) = (&needed.name, millis(found.value));
     Some(Wrong(format!(
-        "RabbitMQ deletes `{name}`, with its messages, when it is unused for {after}, by {}: {}",
-        found.by,
+        "RabbitMQ deletes `{name}`, with its messages, when it is unused for {after}: {}",
         found.by.without("expires")
     )))
 }

@@ -142,7 +142,7 @@ impl By {
             Self::Arguments => {
                 format!("delete the queue once it is empty, and declare it with `x-{setting}` {wanted}")
             }
-            Self::Policy(_) => format!("take `{setting}` out of {self}, or set it to {wanted} there"),
+            Self::Policy(_) => self.without(setting),
         }
     }
 }
