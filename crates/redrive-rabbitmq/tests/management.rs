@@ -204,6 +204,7 @@ impl Case<'_> {
         let url = self.node.url().replace("guest:guest@", &format!("{queue}:secret@"));
         let guests = self.node.management_url();
         for (permissions, missing) in [
+            (["^none$", "^none$", "^none$"], "grant configure on"),
             (["^none$", ".*", ".*"], "grant configure on"),
             ([".*", "^none$", ".*"], "grant write on `amq.default`"),
             ([".*", ".*", "^none$"], "grant read on"),
