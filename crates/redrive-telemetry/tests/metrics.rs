@@ -111,7 +111,7 @@ async fn a_consumer_that_is_dropped_leaves_nothing_in_the_gauges() {
     let now = seen(&snapshots);
     assert_eq!(gauges.each_ref().map(|gauge| now[gauge]), [1.0; 3], "{now:#?}");
     running.abort();
-    diary.until("stopped").await;
+    tokio::time::timeout(secs(60), diary.until("stopped")).await.expect("its end is told");
     // A snapshot has what changed since the last one.
     let since = seen(&snapshots);
     assert_eq!(gauges.each_ref().map(|gauge| since[gauge]), [-1.0; 3], "{since:#?}");
