@@ -178,7 +178,7 @@ async fn an_interruption_of_the_intake_is_a_span_an_error_and_its_end() {
         spans.into_iter().filter(|span| span["name"] == "interruption").collect::<Vec<_>>()
     };
     let cut = |what: &str| {
-        voice.tell(Signal::Disconnected(TransportError::new(TransportErrorKind::Unreachable, what)))
+        voice.tell(Signal::Disconnected(TransportError::new(TransportErrorKind::Unreachable, what)));
     };
     let diary = Diary::new();
     let consumer = Consumer::new(transport).observer(diary.observer()).handler(async || ());
