@@ -96,8 +96,8 @@ impl RabbitMq {
         Ok(Self { shared, inbox, intake, opening, taken: Arc::default() })
     }
 
-    /// Sends the acknowledgements that wait for others ([`Options::ack_within`]). `close` does this too: call it only without a
-    /// consumer, to be sure that the broker has them.
+    /// Sends the acknowledgements that wait for others ([`Options::ack_within`]). `close` does this too: this is only needed without
+    /// a consumer, to be sure that the broker has them.
     pub fn flush(&self) {
         for channel in self.shared.deliveries.in_use() {
             channel.flush();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The broker cannot honour the [needs](crate::Needs): one sentence each, with what to do. Nothing was declared for
-    /// them that could be known before.
+    /// The broker cannot honour the [needs](crate::Needs): one sentence each, with what to do. Nothing was
+    /// declared, as far as this was known before.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
     /// Any other error.

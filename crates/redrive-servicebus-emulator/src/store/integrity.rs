@@ -19,7 +19,7 @@ const HEADER: usize = 32;
 /// If the file was cut, or a checksum is wrong: every page has one. Nothing is read from such a file.
 pub(super) fn open(path: &Path) -> Result<Database, Reason> {
     check_length(path)?;
-    // The page table's location has no checksum: if it is wrong, redb panics.
+    // The data that locates the pages has no checksum: if it is wrong, redb panics.
     match catch_unwind(AssertUnwindSafe(|| open_checked(path))) {
         Ok(Ok(Some(database))) => Ok(database),
         Ok(Ok(None)) => Err(Reason::Damaged { what: "a checksum in it is wrong".to_owned() }),

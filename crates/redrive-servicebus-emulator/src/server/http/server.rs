@@ -17,7 +17,7 @@ use crate::server::shared_state::SharedState;
 /// Accepting fails if there are too many open files; it may work again soon.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// The HTTP side of the emulator. Dropping it ends it as `abort` does.
+/// The HTTP side of the emulator. Dropping it ends it as `stop` does.
 #[derive(Debug, Default)]
 pub(crate) struct HttpServer {
     port: Option<Port>,
