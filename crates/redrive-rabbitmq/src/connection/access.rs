@@ -66,7 +66,6 @@ impl ConnectionAccess {
     }
 
     /// Returns the user of the connections.
-    #[cfg(feature = "management")]
     pub(crate) fn user(&self) -> String {
         self.connections.consuming().user().to_string()
     }
