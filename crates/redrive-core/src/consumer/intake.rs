@@ -1,0 +1,210 @@
+//! The main loop: takes deliveries when the stack is ready for them, and hands them to the workers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::OptionFuture;
+use tokio::task::JoinError;
+use tokio::time::sleep_until;
+
+use super::context::Context;
+use super::control::{Asked, Control};
+use super::give_back::give_back_unstarted;
+use super::health::Change;
+use super::in_hand::Alone;
+use super::isolate::Isolation;
+use super::suspects::Step;
+use super::workers::Workers;
+use super::{ConsumerError, Event};
+use crate::service::ErasedService;
+use crate::transport::{ReceiptOf, Received, Receiver, Transport, TransportError};
+
+/// Maximum number of available deliveries that the loop takes before it checks its other events.
+const MAX_BATCH: usize = 64;
+
+/// Runs until somebody asks for the end, or until a fault that cannot be repaired.
+pub(super) async fn consume<T: Transport>(
+    context: &Arc<Context<T>>,
+    control: &Control,
+    workers: &mut Workers<Job<ReceiptOf<T>>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ConsumerError> {
+    let isolation = Isolation::begin(context);
+    let mut intake = Intake { paused: false, shut: false, next: None, isolation };
+    let ended = take_in(context, &mut intake, control, workers, shutdown).await;
+    intake.isolation.give_back_kept(context).await;
+    ended
+}
+
+async fn take_in<T: Transport>(
+    context: &Arc<Context<T>>,
+    intake: &mut Intake<ReceiptOf<T>>,
+    control: &Control,
+    workers: &mut Workers<Job<ReceiptOf<T>>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ConsumerError> {
+    let broken = |error| ConsumerError::Transport { queue: context.queue().to_owned(), error };
+    let mut shutdown = pin!(shutdown);
+    let mut asked = control.subscribe();
+    // The request may have come before the start.
+    asked.mark_changed();
+    let mut trouble = context.trouble.subscribe();
+    let concurrency = context.settings.concurrency;
+    loop {
+        let most = intake.isolation.most(concurrency, || workers.open(), || context.on_hold.now());
+        let mut room = workers.room(most);
+        let doubted = OptionFuture::from(intake.isolation.doubts_until().map(sleep_until));
+        tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            Ok(()) = asked.changed() => {
+                let wanted = *asked.borrow_and_update();
+                match wanted {
+                    Asked::Stop => return Ok(()),
+                    Asked::Pause => intake.pause(context).await,
+                    Asked::Run => intake.resume(context).await.map_err(broken)?,
+                }
+            }
+            () = workers.changed(reap) => {}
+            Ok(()) = trouble.changed() => intake.shut_while(*trouble.borrow_and_update() > 0, context),
+            () = context.held.notified(), if intake.open() => intake.isolation.held(context).await.map_err(broken)?,
+            Some(()) = doubted, if intake.open() => intake.isolation.end(context).await.map_err(broken)?,
+            // The idle intake releases the capacity that it holds in the layers: another task already has a message for it.
+            () = context.stack_wanted.notified() => intake.next = None,
+            taken = intake.take(context, room > 0), if (room > 0 || intake.isolation.waits()) && intake.open() => {
+                let mut taken = taken;
+                for left in (0..MAX_BATCH).rev() {
+                    // Somebody else closed the transport.
+                    let Some((ready, received)) = taken? else { return Ok(()) };
+                    let isolation = &mut intake.isolation;
+                    let (step, received) = if isolation.ordinary(context, &received.delivery) {
+                        (Step::Handle, Some((received, None)))
+                    } else {
+                        workers.call();
+                        isolation.sort(context, received).await
+                    };
+                    if let Some((received, alone)) = received {
+                        workers.hand((ready, received, alone));
+                    }
+                    if let Step::Widen { suspects } = step {
+                        workers.call();
+                        isolation.widen(context, suspects).await.map_err(broken)?;
+                    }
+                    let most = isolation.most(concurrency, || workers.open(), || context.on_hold.now());
+                    // There is at least as much room as before, less one; other jobs may have ended since.
+                    room = if most == concurrency && room > 1 { room - 1 } else { workers.room(most) };
+                    // Every delivery taken must go to a worker: the last round takes none.
+                    if left == 0 || room == 0 || !intake.open() {
+                        break;
+                    }
+                    match intake.take(context, true).now_or_never() {
+                        Some(next) => taken = next,
+                        None => break,
+                    }
+                }
+                workers.call();
+            }
+        }
+    }
+}
+
+/// A delivery, a stack that is ready for it, and the guard held while it is handled alone.
+pub(super) type Job<R> = (ErasedService, Received<R>, Alone);
+
+/// State of the intake, between the transport and the workers.
+struct Intake<R> {
+    /// True while a pause is requested.
+    paused: bool,
+    /// True while copies cannot be stored.
+    shut: bool,
+    /// A clone of the stack that is ready, or becoming ready, for the next delivery.
+    next: Option<ErasedService>,
+    isolation: Isolation<R>,
+}
+
+impl<R: Send + 'static> Intake<R> {
+    fn open(&self) -> bool {
+        !self.paused && !self.shut
+    }
+
+    /// Waits until the stack is ready, then receives a delivery: takes no message without room for it. Cancel safe.
+    async fn take<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+        room: bool,
+    ) -> Result<Option<(ErasedService, Received<R>)>, ConsumerError> {
+        let queue = || context.queue().to_owned();
+        let next = self.next.get_or_insert_with(|| context.stack());
+        next.ready().await.map_err(|error| ConsumerError::Layer { queue: queue(), error })?;
+        let received = self.isolation.take(context, room).await;
+        let received = received.map_err(|error| ConsumerError::Transport { queue: queue(), error })?;
+        Ok(received.and_then(|received| self.next.take().map(|ready| (ready, received))))
+    }
+
+    async fn pause<T: Transport<Receiver: Receiver<Receipt = R>>>(&mut self, context: &Context<T>) {
+        if self.paused {
+            return;
+        }
+        self.paused = true;
+        // A stack that is ready holds permits of the layers.
+        self.next = None;
+        self.isolation.give_back_kept(context).await;
+        give_back_unstarted(context).await;
+        let queue = context.queue();
+        tracing::info!(queue, "paused, as asked");
+        context.note(&Change::Paused);
+        context.tell(&Event::Paused { queue });
+    }
+
+    async fn resume<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        context: &Context<T>,
+    ) -> Result<(), TransportError> {
+        if !self.paused {
+            return Ok(());
+        }
+        if let Some(limit) = self.isolation.limit() {
+            context.receiver.set_limit(limit).await?;
+        }
+        self.paused = false;
+        let queue = context.queue();
+        tracing::info!(queue, "resumed, as asked");
+        context.note(&Change::Resumed);
+        context.tell(&Event::Resumed { queue });
+        Ok(())
+    }
+
+    fn shut_while<T: Transport<Receiver: Receiver<Receipt = R>>>(
+        &mut self,
+        shut: bool,
+        context: &Context<T>,
+    ) {
+        if shut == self.shut {
+            return;
+        }
+        self.shut = shut;
+        let queue = context.queue();
+        if shut {
+            self.next = None;
+            tracing::error!(queue, "takes no more messages: copies cannot be stored");
+            context.note(&Change::Blocked);
+            context.tell(&Event::IntakePaused { queue });
+        } else {
+            tracing::info!(queue, "takes messages again: copies can be stored");
+            context.note(&Change::Unblocked);
+            context.tell(&Event::IntakeResumed { queue });
+        }
+    }
+}
+
+/// Logs a worker that panicked. Panics of handlers and layers are caught earlier; this one comes from redrive itself, or from an
+/// observer. The dropped receipt gives the message back.
+pub(super) fn reap(worker: Result<(), JoinError>) {
+    if let Err(error) = worker
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a worker panicked: its message is given back");
+    }
+}
