@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use lapin::types::AMQPValue;
 use serde_json::{Map, Value, json};
 
-use super::{Binding, Exchange, Lifetime, Part, Queue};
+use super::parts::{Binding, Exchange, Lifetime, Part, Queue, value_of};
 
 /// The queues, exchanges and bindings that a consumer needs, for [`Topology::Verify`](crate::Topology::Verify), where somebody else
 /// declares them. Returned by [`Options::topology_plan`](crate::Options::topology_plan). `Display` prints one line for each.
@@ -196,31 +195,6 @@ fn encoded(queue: &Queue) -> String {
     let entry = |(name, value): (String, Value)| format!("      {:width$} = {}\n", hcl(name), hcl(value));
     let entries = arguments(queue).into_iter().map(entry).collect::<String>();
     format!("\n    arguments_json = jsonencode({{\n{entries}    }})")
-}
-
-/// Converts the value of an argument. Types that JSON does not have become text.
-pub(crate) fn value_of(value: &AMQPValue) -> Value {
-    match value {
-        AMQPValue::Boolean(value) => json!(value),
-        AMQPValue::ShortShortInt(value) => json!(value),
-        AMQPValue::ShortShortUInt(value) => json!(value),
-        AMQPValue::ShortInt(value) => json!(value),
-        AMQPValue::ShortUInt(value) => json!(value),
-        AMQPValue::LongInt(value) => json!(value),
-        AMQPValue::LongUInt(value) => json!(value),
-        AMQPValue::LongLongInt(value) => json!(value),
-        AMQPValue::Timestamp(value) => json!(value),
-        AMQPValue::Float(value) => json!(value),
-        AMQPValue::Double(value) => json!(value),
-        AMQPValue::ShortString(value) => json!(value.as_str()),
-        AMQPValue::LongString(value) => json!(String::from_utf8_lossy(value.as_bytes())),
-        AMQPValue::FieldArray(values) => values.as_slice().iter().map(value_of).collect(),
-        AMQPValue::FieldTable(table) => {
-            table.inner().iter().map(|(name, value)| (name.as_str(), value_of(value))).collect()
-        }
-        AMQPValue::Void => Value::Null,
-        other => json!(format!("{other:?}")),
-    }
 }
 
 /// Escapes JSON for HCL: only the beginning of a template differs.
