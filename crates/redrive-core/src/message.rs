@@ -210,3 +210,52 @@ pub struct Properties {
     /// whatever this value is.
     pub persistent: Option<bool>,
 }
+
+/// Lists the properties that are texts: the one place that does.
+macro_rules! texts {
+    ($properties:expr) => {{
+        let Properties {
+            id,
+            correlation_id,
+            content_type,
+            content_encoding,
+            reply_to,
+            kind,
+            to,
+            user_id,
+            app_id,
+            cluster_id,
+            session_id,
+            priority: _,
+            timestamp: _,
+            expiration: _,
+            persistent: _,
+        } = $properties;
+        [
+            ("id", id),
+            ("correlation-id", correlation_id),
+            ("content-type", content_type),
+            ("content-encoding", content_encoding),
+            ("reply-to", reply_to),
+            ("kind", kind),
+            ("to", to),
+            ("user-id", user_id),
+            ("app-id", app_id),
+            ("cluster-id", cluster_id),
+            ("session-id", session_id),
+        ]
+        .into_iter()
+    }};
+}
+
+impl Properties {
+    /// Returns every property that is a text, with its name.
+    pub fn texts(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
+        texts!(self).map(|(name, text)| (name, text.as_deref()))
+    }
+
+    /// The same, to be changed.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<String>)> {
+        texts!(self)
+    }
+}

@@ -12,20 +12,7 @@ pub fn header_size(message: &Message) -> usize {
 fn properties_size(properties: &Properties) -> usize {
     // Class, weight, body size, flags; then delivery mode, priority, timestamp and expiration at their longest.
     const FIXED: usize = 14 + 1 + 1 + 8 + 21;
-    let texts = [
-        &properties.id,
-        &properties.correlation_id,
-        &properties.content_type,
-        &properties.content_encoding,
-        &properties.reply_to,
-        &properties.kind,
-        &properties.to,
-        &properties.user_id,
-        &properties.app_id,
-        &properties.cluster_id,
-        &properties.session_id,
-    ];
-    FIXED + texts.into_iter().flatten().map(|text| 1 + text.len()).sum::<usize>()
+    FIXED + properties.texts().filter_map(|(_, text)| text).map(|text| 1 + text.len()).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -117,49 +117,37 @@ pub fn message(texts: impl IntoIterator<Item = (String, String)>, body: impl Int
     message
 }
 
+/// Takes a header off that is a text; any other stays.
+pub fn take_text(headers: &mut Headers, name: &str) -> Option<String> {
+    headers.get(name)?.as_str()?;
+    match headers.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
 /// The properties that a message has, as values.
 fn properties(message: &Message) -> Vec<(&'static str, Value)> {
     let known = message.properties();
-    let text = |text: &Option<String>| text.clone().map(Value::String);
     let millis = |time: std::time::Duration| Value::U64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    [
-        ("id", text(&known.id)),
-        ("correlation-id", text(&known.correlation_id)),
-        ("content-type", text(&known.content_type)),
-        ("content-encoding", text(&known.content_encoding)),
-        ("reply-to", text(&known.reply_to)),
-        ("kind", text(&known.kind)),
-        ("to", text(&known.to)),
-        ("user-id", text(&known.user_id)),
-        ("app-id", text(&known.app_id)),
-        ("cluster-id", text(&known.cluster_id)),
-        ("session-id", text(&known.session_id)),
+    let others = [
         ("priority", known.priority.map(Value::U8)),
         ("timestamp", known.timestamp.map(Value::Timestamp)),
         ("expiration", known.expiration.map(millis)),
         ("persistent", known.persistent.map(Value::Bool)),
-    ]
-    .into_iter()
-    .filter_map(|(name, value)| Some((name, value?)))
-    .collect()
+    ];
+    let texts = known.texts().map(|(name, text)| (name, text.map(Value::from)));
+    texts.chain(others).filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// `None`: there is no such property, or the value is none of it.
 fn set_property(message: &mut Message, name: &str, value: &Value) -> Option<()> {
-    let text = || value.as_str().map(str::to_owned);
     let known = message.properties_mut();
+    if let Some((_, text)) = known.texts_mut().find(|(text, _)| *text == name) {
+        *text = Some(value.as_str()?.to_owned());
+        return Some(());
+    }
     match (name, value) {
-        ("id", _) => known.id = Some(text()?),
-        ("correlation-id", _) => known.correlation_id = Some(text()?),
-        ("content-type", _) => known.content_type = Some(text()?),
-        ("content-encoding", _) => known.content_encoding = Some(text()?),
-        ("reply-to", _) => known.reply_to = Some(text()?),
-        ("kind", _) => known.kind = Some(text()?),
-        ("to", _) => known.to = Some(text()?),
-        ("user-id", _) => known.user_id = Some(text()?),
-        ("app-id", _) => known.app_id = Some(text()?),
-        ("cluster-id", _) => known.cluster_id = Some(text()?),
-        ("session-id", _) => known.session_id = Some(text()?),
         ("priority", Value::U8(priority)) => known.priority = Some(*priority),
         ("timestamp", Value::Timestamp(time)) => known.timestamp = Some(*time),
         ("expiration", Value::U64(millis)) => {
@@ -326,17 +314,15 @@ mod tests {
 
     fn full() -> Message {
         let mut message = Message::new("body")
-            .with_id("1")
             .with_header("tenant", "blue")
             .with_header("Größe", 7_i64)
             .with_header(format!("{PROPERTY}priority"), Value::U8(99))
             .with_header(OTHERS, "too");
         let known = message.properties_mut();
-        let text = |text: &str| Some(text.to_owned());
-        (known.correlation_id, known.content_type) = (text("2"), text("3"));
-        (known.content_encoding, known.reply_to, known.kind) = (text("4"), text("5"), text("6"));
-        (known.to, known.user_id, known.app_id) = (text("7"), text("8"), text("9"));
-        (known.cluster_id, known.session_id) = (text("10"), text("redrive+json:11"));
+        for (number, (_, text)) in known.texts_mut().enumerate() {
+            *text = Some(number.to_string());
+        }
+        known.session_id = Some("redrive+json:11".to_owned());
         (known.priority, known.persistent) = (Some(12), Some(false));
         known.timestamp = Some(Timestamp::from_unix_millis(13));
         known.expiration = Some(std::time::Duration::from_millis(14));

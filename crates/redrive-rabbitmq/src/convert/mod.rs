@@ -10,6 +10,7 @@ use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, 
 use redrive_core::{
     Bytes, Headers, Message, Properties, Timestamp, TransportError, TransportErrorKind, Value, header_names,
 };
+use redrive_transport::text::take_text;
 
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
 
@@ -248,14 +249,6 @@ fn table_from(headers: &Headers) -> Result<FieldTable, TransportError> {
     }
     // The entries are sorted: building the table at once costs half of inserting them one by one.
     Ok(BTreeMap::from_iter(entries).into())
-}
-
-fn take_text(headers: &mut Headers, name: &str) -> Option<String> {
-    headers.get(name)?.as_str()?;
-    match headers.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
 }
 
 fn milliseconds(text: &str) -> Option<Duration> {

@@ -43,20 +43,10 @@ prop_compose! {
         expiration in any::<Option<u32>>(),
         persistent in any::<Option<bool>>(),
     ) -> Properties {
-        let mut texts = texts.into_iter();
-        let mut next = || texts.next().flatten();
         let mut properties = Properties::default();
-        properties.id = next();
-        properties.correlation_id = next();
-        properties.content_type = next();
-        properties.content_encoding = next();
-        properties.reply_to = next();
-        properties.kind = next();
-        properties.to = next();
-        properties.user_id = next();
-        properties.app_id = next();
-        properties.cluster_id = next();
-        properties.session_id = next();
+        for ((_, property), text) in properties.texts_mut().zip(texts) {
+            *property = text;
+        }
         properties.priority = priority;
         properties.timestamp = seconds.map(Timestamp::from_unix_seconds);
         properties.expiration = expiration.map(|millis| Duration::from_millis(millis.into()));

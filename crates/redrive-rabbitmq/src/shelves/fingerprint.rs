@@ -40,21 +40,8 @@ impl Hash {
     }
 
     fn properties(&mut self, properties: &Properties) {
-        let texts = [
-            &properties.id,
-            &properties.correlation_id,
-            &properties.content_type,
-            &properties.content_encoding,
-            &properties.reply_to,
-            &properties.kind,
-            &properties.to,
-            &properties.user_id,
-            &properties.app_id,
-            &properties.cluster_id,
-            &properties.session_id,
-        ];
-        for text in texts {
-            self.option(text.as_ref().map(String::as_bytes));
+        for (_, text) in properties.texts() {
+            self.option(text);
         }
         self.option(properties.priority.map(|priority| [priority]));
         self.option(properties.timestamp.map(|time| time.unix_millis().to_be_bytes()));

@@ -4,11 +4,14 @@
 //! where redrive wrote it, on a copy, and where all bytes of the body agree with it; elsewhere the body stays as it is.
 
 use bytes::Bytes;
-use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data};
+use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Body, Data, Message};
 use redrive_core::{Headers, Value};
 use serde_amqp::Value as Amqp;
 
 use super::values::whole;
+
+/// A message as the wire carries it.
+pub(crate) type WireMessage = Message<Body<Amqp>>;
 
 /// Which kind of body section a message came with, where it is not plain bytes.
 pub(crate) const BODY: &str = "x-servicebus-body";

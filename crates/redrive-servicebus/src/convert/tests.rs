@@ -1,10 +1,26 @@
-use bytes::Bytes;
-use fe2o3_amqp_types::messaging::{AmqpSequence, AmqpValue, Batch, Data};
+use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::messaging::{
+    AmqpSequence, AmqpValue, Batch, Body, Data, MessageAnnotations, MessageId, Priority,
+};
+use fe2o3_amqp_types::primitives::{OrderedMap, SimpleValue, Symbol};
+use redrive_core::{Headers, Message, Timestamp, Value, header_names as names};
+use serde_amqp::Value as Amqp;
+
+use super::annotations::ANNOTATIONS;
+use super::body::BODY;
+use super::changes::MAX_CHARS;
 use super::copy_id::copy_id;
+use super::incoming::FORGED;
+use super::names::{COPY_OF, PARTITION_KEY, PRIORITY, REPLY_TO_SESSION, SHELF};
+use super::values::{from_property, to_property};
 use super::*;
-use crate::convert::annotations::ANNOTATIONS;
-use crate::convert::body::BODY;
+
+fn symbol(name: &str) -> OwnedKey {
+    OwnedKey::Symbol(Symbol::from(name))
+}
 
 fn full() -> Message {
     let mut message = Message::new(vec![0_u8, 255])

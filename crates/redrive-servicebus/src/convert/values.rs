@@ -165,19 +165,9 @@ mod tests {
 
     #[test]
     fn what_only_looks_like_ours_stays_text() {
-        for text in [
-            "redrive+json:",
-            "redrive+json:{",
-            "redrive+json:{\"u8\":256}",
-            "redrive+json:{\"x\":1}",
-            "redrive+json:{\"u8\":1,\"x\":2}",
-            "redrive+json:{\"char\":\"ab\"}",
-            "redrive+json:{\"decimal\":[1,2,3]}",
-            "redrive+json: 7",
-            "redrive+json:{\"table\":{\"a\":1,\"a\":2}}",
-        ] {
-            assert_eq!(carried(&text.into()), text.into());
-        }
+        // Which texts do is for the tests of `typed_value`.
+        let text = Value::from("redrive+json:{\"u8\":256}");
+        assert_eq!(carried(&text), text);
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn may_be_too_much(refusal: &Refusal) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::convert::SHELF;
+    use crate::convert::names::SHELF;
 
     fn property(name: &str) -> (String, SimpleValue) {
         (name.to_owned(), SimpleValue::Bool(true))

@@ -1,0 +1,66 @@
+//! What is changed on a message that is dead-lettered or given back natively, without a copy; and the marks of shelves.
+
+use fe2o3_amqp_types::primitives::SimpleValue;
+use redrive_core::{Headers, Message, Shelf};
+
+use super::names::{COUNTED, PARKED, REMOVED, SHELF, SHELF_OF};
+use super::values::to_property;
+
+/// The most characters that the reason and the description of a dead letter may have, each.
+pub(super) const MAX_CHARS: usize = 4096;
+
+/// What a native dead-lettering must change on the message that was delivered, so that it reads like `copy`.
+pub(crate) fn changes(delivered: &Headers, copy: &Message) -> Vec<(String, SimpleValue)> {
+    let headers = copy.headers();
+    let set = headers
+        .iter()
+        .filter(|(name, value)| delivered.get(name) != Some(value))
+        .map(|(name, value)| (name.to_owned(), to_property(value)));
+    let removed = delivered
+        .iter()
+        .filter(|(name, _)| !headers.contains(name))
+        .map(|(name, _)| (name.to_owned(), SimpleValue::String(REMOVED.to_owned())));
+    set.chain(removed).collect()
+}
+
+/// What marks a message in a dead-letter queue as parked.
+pub(crate) fn parked(sequence_number: i64) -> [(String, SimpleValue); 2] {
+    let text = |text: &str| SimpleValue::String(text.to_owned());
+    [(SHELF.to_owned(), text(PARKED)), (SHELF_OF.to_owned(), text(&sequence_number.to_string()))]
+}
+
+/// What takes a mark off that somebody else wrote.
+pub(crate) fn unmarked() -> (String, SimpleValue) {
+    (SHELF.to_owned(), SimpleValue::String(REMOVED.to_owned()))
+}
+
+/// A copy for the queue of dead letters, where there is one. Parked messages may rest there too, and are marked.
+pub(crate) fn marked(mut copy: Message, shelf: Shelf) -> Message {
+    match shelf {
+        Shelf::Parking => copy.headers_mut().insert(SHELF, PARKED),
+        _ => copy.headers_mut().remove(SHELF),
+    };
+    copy
+}
+
+/// A text cut to the length that the reason and the description of a dead letter may have. The broker counts as .NET does, in
+/// UTF-16.
+pub(crate) fn cut(text: &str) -> String {
+    let mut units = 0;
+    text.chars()
+        .take_while(|c| {
+            units += c.len_utf16();
+            units <= MAX_CHARS
+        })
+        .collect()
+}
+
+/// Whether a property says on which shelf a message rests.
+pub(crate) fn is_mark(name: &str) -> bool {
+    name == SHELF || name == SHELF_OF
+}
+
+/// What [`counted_before`](super::Incoming::counted_before) is read from.
+pub(crate) fn counted(sequence_number: i64, count: u32) -> (String, SimpleValue) {
+    (COUNTED.to_owned(), SimpleValue::String(format!("{sequence_number}:{count}")))
+}

@@ -1,0 +1,238 @@
+//! Reading messages of Service Bus.
+
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp_types::messaging::annotations::OwnedKey;
+use fe2o3_amqp_types::messaging::{MessageAnnotations, MessageId, Priority, Properties as WireProperties};
+use fe2o3_amqp_types::primitives::Symbol;
+use redrive_core::{Headers, Message, Properties, Timestamp, Value, header_names};
+use redrive_transport::text::take_text;
+use serde_amqp::Value as Amqp;
+
+use super::body::WireMessage;
+use super::changes::cut;
+use super::copy_id::{Source, is_copy_id};
+use super::names::{
+    APP_ID, CLUSTER_ID, COPY_OF, COUNTED, DESCRIPTION, FOR_EVER, PARKED, PARTITION_KEY, PRIORITY, REASON,
+    REMOVED, REPLY_TO_SESSION, SHELF, SHELF_OF, carried,
+};
+use super::values::from_property;
+use super::{annotations, body};
+
+/// Headers that redrive never sends as properties: what they stand for has a place of its own on the wire. On a property that
+/// has such a name they would say where a copy is stored.
+const NEVER_SENT: [&str; 4] =
+    [REPLY_TO_SESSION, PARTITION_KEY, annotations::ANNOTATIONS, annotations::SYMBOLS];
+/// What the header of such a property begins with.
+pub(super) const FORGED: &str = "foreign:";
+
+/// A message that arrived, and what the broker says of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Incoming {
+    pub(crate) message: Message,
+    pub(crate) sequence_number: i64,
+    /// How often it was handed out before, as far as that counts.
+    pub(crate) delivery_count: u32,
+    pub(crate) locked_until: Option<SystemTime>,
+    /// When it came into its entity, by the broker's clock.
+    pub(crate) enqueued_at: Option<SystemTime>,
+    /// In a dead-letter queue: why it is there.
+    pub(crate) dead_letter_reason: Option<String>,
+    pub(crate) dead_letter_description: Option<String>,
+    /// Its mark, in a dead-letter queue. Anybody may have written it: see [`Incoming::is_parked`].
+    pub(crate) shelf: Option<String>,
+    pub(crate) shelf_of: Option<String>,
+    /// How often it had come back when its history was last written on it, and on which message that was.
+    pub(crate) counted: Option<String>,
+}
+
+impl Incoming {
+    /// Whether redrive parked it in the dead-letter queue where it lies. A mark is believed that names this very message, or
+    /// where redrive itself dead-lettered it: then the reason is that of its history, as on what older versions parked.
+    pub(crate) fn is_parked(&self) -> bool {
+        let number = self.shelf_of.as_deref().and_then(|number| number.parse().ok());
+        let is_believed = number == Some(self.sequence_number) || self.is_dead_lettered_by_redrive();
+        self.shelf.as_deref() == Some(PARKED) && is_believed
+    }
+
+    /// Whether the reason of its dead-lettering is that of its history.
+    pub(crate) fn is_dead_lettered_by_redrive(&self) -> bool {
+        let of_story = self.message.headers().get(header_names::REASON).and_then(Value::as_str).map(cut);
+        of_story.is_some() && of_story == self.dead_letter_reason
+    }
+
+    /// What copies of it are told apart by, as it lies in this entity.
+    pub(crate) fn source<'a>(&self, entity: &'a str) -> Source<'a> {
+        Source { entity, sequence_number: self.sequence_number, enqueued_at: self.enqueued_at }
+    }
+
+    /// How often it had come back when its last failure was written on it. What was written on another message, of which
+    /// this one is a copy, says nothing.
+    pub(crate) fn counted_before(&self) -> u32 {
+        let counted = self.counted.as_deref().and_then(|counted| counted.split_once(':'));
+        let counted = counted.filter(|(number, _)| number.parse() == Ok(self.sequence_number));
+        let counted = counted.and_then(|(_, count)| count.parse().ok());
+        counted.filter(|&count| count <= self.delivery_count).unwrap_or_default()
+    }
+}
+
+/// Reads a message. Total: whatever is on it, something is read.
+pub(crate) fn incoming(wire: WireMessage) -> Incoming {
+    let mut found = Incoming::default();
+    let header = wire.header.unwrap_or_default();
+    found.delivery_count = header.delivery_count;
+    let mut headers = Headers::new();
+    let application_properties = wire.application_properties.unwrap_or_default();
+    let symbols = annotations::symbols(&application_properties);
+    for (name, value) in application_properties.0 {
+        let value = from_property(value);
+        if value.as_str() != Some(REMOVED) {
+            headers.insert(header_name(name), value);
+        }
+    }
+    take_together(&mut headers);
+    annotations::note_symbols(symbols, &mut headers);
+    let mut properties = properties(wire.properties.unwrap_or_default(), &mut headers);
+    let copied = take_copy_of(&mut headers, &mut properties);
+    properties.persistent = Some(header.durable);
+    properties.expiration =
+        header.ttl.filter(|&ttl| ttl != FOR_EVER).map(|ttl| Duration::from_millis(ttl.into()));
+    take_own(&mut headers, &mut properties);
+    if header.priority != Priority::default() && properties.priority.is_none() {
+        properties.priority = Some(header.priority.0);
+    }
+    read_annotations(wire.message_annotations, &mut headers, &mut found);
+    found.dead_letter_reason = take_text(&mut headers, REASON);
+    found.dead_letter_description = take_text(&mut headers, DESCRIPTION);
+    found.shelf = take_text(&mut headers, SHELF);
+    found.shelf_of = take_text(&mut headers, SHELF_OF);
+    found.counted = take_text(&mut headers, COUNTED);
+    let body = body::read(wire.body, &mut headers, copied);
+    found.message = Message::from_parts(body, headers, properties);
+    found
+}
+
+fn properties(wire: WireProperties, headers: &mut Headers) -> Properties {
+    if let Some(session) = wire.reply_to_group_id {
+        headers.insert(REPLY_TO_SESSION, session);
+    }
+    let mut properties = Properties::default();
+    properties.id = wire.message_id.map(id_text).filter(|id| !id.is_empty());
+    properties.correlation_id = wire.correlation_id.map(id_text);
+    properties.content_type = wire.content_type.map(Symbol::into_inner);
+    properties.content_encoding = wire.content_encoding.map(Symbol::into_inner);
+    properties.reply_to = wire.reply_to;
+    properties.kind = wire.subject;
+    properties.to = wire.to;
+    if let Some(user) = wire.user_id {
+        match String::from_utf8(user.into_vec()) {
+            Ok(user) => properties.user_id = Some(user),
+            Err(bytes) => drop(headers.insert(carried::USER_ID, Value::Bytes(bytes.into_bytes().into()))),
+        }
+    }
+    properties.session_id = wire.group_id;
+    properties.timestamp = wire.creation_time.map(|time| Timestamp::from_unix_millis(time.milliseconds()));
+    properties
+}
+
+/// The header that a property becomes. What stands for a place of its own is that only where it comes from there.
+fn header_name(property: String) -> String {
+    if NEVER_SENT.contains(&property.as_str()) { format!("{FORGED}{property}") } else { property }
+}
+
+/// Gives a copy the id of its original; answers whether it is one. Anybody may have written the property, or taken it over from
+/// a copy: where the id of the message is not that of such a copy, it keeps its id.
+fn take_copy_of(headers: &mut Headers, properties: &mut Properties) -> bool {
+    let Some(original) = headers.remove(COPY_OF) else { return false };
+    match (&properties.id, original) {
+        (Some(id), Value::String(original)) if is_copy_id(id, &original) => {
+            properties.id = Some(original);
+            true
+        }
+        (_, original) => {
+            headers.insert(format!("{FORGED}{COPY_OF}"), original);
+            false
+        }
+    }
+}
+
+/// What has no place of its own on the wire, and what a copy carries of its original.
+fn take_own(headers: &mut Headers, properties: &mut Properties) {
+    if properties.id.is_none() {
+        // Dead-lettered under an id that it was given on arrival.
+        properties.id = headers.get(header_names::MESSAGE_ID).and_then(Value::as_str).map(str::to_owned);
+    }
+    take_carried(headers, properties);
+    properties.app_id = take_text(headers, APP_ID);
+    properties.cluster_id = take_text(headers, CLUSTER_ID);
+    if let Some(Value::U8(priority)) = headers.get(PRIORITY) {
+        properties.priority = Some(*priority);
+        headers.remove(PRIORITY);
+    }
+    // Written down by redrive, the publisher's expiration counts by that; what is left is the entity's own.
+    if headers.contains(header_names::EXPIRATION) {
+        properties.expiration = None;
+    }
+}
+
+/// What HTTP had no place for. Nothing that is there otherwise gives way to it: anybody may have written it.
+fn take_carried(headers: &mut Headers, properties: &mut Properties) {
+    if properties.content_type.is_none() {
+        properties.content_type = take_text(headers, carried::CONTENT_TYPE);
+    }
+    if properties.content_encoding.is_none() {
+        properties.content_encoding = take_text(headers, carried::CONTENT_ENCODING);
+    }
+    if let (Some(Value::Timestamp(time)), None) = (headers.get(carried::TIMESTAMP), properties.timestamp) {
+        properties.timestamp = Some(*time);
+        headers.remove(carried::TIMESTAMP);
+    }
+    if let (Some(Value::Bytes(user)), None) = (headers.get(carried::USER_ID), &properties.user_id)
+        && let Ok(user) = String::from_utf8(user.to_vec())
+    {
+        properties.user_id = Some(user);
+        headers.remove(carried::USER_ID);
+    }
+}
+
+/// Properties whose names no header of HTTP can have.
+fn take_together(headers: &mut Headers) {
+    let Some(Value::Table(together)) = headers.get(carried::TOGETHER).cloned() else { return };
+    headers.remove(carried::TOGETHER);
+    for (name, value) in together.iter() {
+        let name = header_name(name.to_owned());
+        if !headers.contains(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+}
+
+fn read_annotations(annotations: Option<MessageAnnotations>, headers: &mut Headers, found: &mut Incoming) {
+    let annotations = annotations.map(|annotations| annotations.0).unwrap_or_default();
+    annotations::read_annotations(&annotations, headers);
+    for (key, value) in annotations {
+        let OwnedKey::Symbol(key) = key else { continue };
+        match (key.as_str(), value) {
+            ("x-opt-sequence-number", Amqp::Long(number)) => found.sequence_number = number,
+            ("x-opt-enqueued-time", Amqp::Timestamp(time)) => {
+                found.enqueued_at = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
+            }
+            ("x-opt-locked-until", Amqp::Timestamp(time)) => {
+                found.locked_until = Timestamp::from_unix_millis(time.milliseconds()).to_system_time();
+            }
+            ("x-opt-partition-key", Amqp::String(key)) => {
+                headers.insert(PARTITION_KEY, key);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn id_text(id: MessageId) -> String {
+    match id {
+        MessageId::String(text) => text,
+        MessageId::Ulong(number) => number.to_string(),
+        MessageId::Uuid(uuid) => uuid::Uuid::from_bytes(uuid.into_inner()).to_string(),
+        MessageId::Binary(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
