@@ -17,7 +17,7 @@ use redrive_core::{
     TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
-use redrive_testkit::contract::{Bench, Harness, conformance};
+use redrive_testkit::contract::{Bench, Harness, conformance, eventually};
 
 struct Rabbit {
     version: Version,
@@ -219,9 +219,8 @@ impl Bench for Queue {
         killed.proxy.refuse(true);
         killed.proxy.cut();
         // Until the client has noticed, an acknowledgement still counts as given.
-        while killed.asks_where_it_consumes().await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        eventually("the client notices the cut", async || killed.asks_where_it_consumes().await.is_err())
+            .await;
         // The client library refuses what was asked of the connection a moment before it shows the end of that. What is asked
         // next it answers after that.
         let _ = killed.asks_where_it_consumes().await;

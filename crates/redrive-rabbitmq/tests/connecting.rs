@@ -11,7 +11,7 @@ use common::{Scene, message, needs, next, publish, settles};
 use redrive_brokers::{Node, Proxy, Version, own_node};
 use redrive_core::{BoxError, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Credentials, Options, QueueType, RabbitMq};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::Mutex;
 
 tests!(another_address_takes_over);
@@ -88,9 +88,8 @@ impl Vault {
 
     async fn asked_again(&self, times: u32) {
         let before = self.asked.load(Ordering::SeqCst);
-        while self.asked.load(Ordering::SeqCst) < before + times {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let asked_again = async || self.asked.load(Ordering::SeqCst) >= before + times;
+        eventually("the credentials are asked for again", asked_again).await;
     }
 }
 

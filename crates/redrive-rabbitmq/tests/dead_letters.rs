@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{
     Scene, complete, dead_letter, exchange, message, needs, next, publish, retry, settle, started, text,
-    tidy_up, until, with_short_wait,
+    tidy_up, with_short_wait,
 };
 use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
@@ -14,7 +14,7 @@ use lapin::{BasicProperties, Channel, ExchangeKind};
 use redrive_brokers::{Node, Version};
 use redrive_core::{Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 
 tests!(
     dead_letters_by_the_broker_tell_by_x_death_alone,
@@ -52,7 +52,7 @@ async fn dead_letters_go_through_a_named_exchange(scene: Scene) {
         common::bind(&scene, &spy, name, key).await;
         broker_dead_letters(&transport, &scene).await;
         transport.close().await;
-        until("who else is bound there gets it too", async || {
+        eventually("who else is bound there gets it too", async || {
             let got = scene.raw.basic_get(spy.as_str().into(), BasicGetOptions { no_ack: true }).await;
             got.expect("got").is_some()
         })
@@ -102,7 +102,7 @@ async fn a_plain_set_up_is_taken_over_as_it_is(scene: Scene) {
     // The old consumer fails twice, and leaves the message where it waits.
     let channel = scene.channel().await;
     for _ in 0..2 {
-        until("it comes round", async || reject_one(&channel, &scene.queue).await).await;
+        eventually("it comes round", async || reject_one(&channel, &scene.queue).await).await;
     }
     let options = with_short_wait(&scene).topology(Topology::DeclareOwn).attempts_from_deaths();
     let transport = started(options.clone(), &scene, &needs(&[100], 10)).await;
@@ -149,7 +149,7 @@ async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
     settle(transport, received.receipt, settlement).await;
     let shelves = transport.shelves();
     let arrived = async || shelves.count(Shelf::DeadLetter).await.expect("counted") > 0;
-    until("the dead letter on the shelf", arrived).await;
+    eventually("the dead letter on the shelf", arrived).await;
     let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries.remove(0);
     let deaths = DeathHistory::read(shelved.message.headers());
     assert_eq!(deaths.count_in(&scene.queue), 1);
@@ -221,11 +221,9 @@ async fn until_dead_letters_go_to(scene: &Scene, queue: &str) {
     };
     loop {
         scene.publish_raw(&scene.queue, b"probe", BasicProperties::default()).await;
-        until("it can be rejected", async || reject_one(&channel, &scene.queue).await).await;
-        let mut goes_there = false;
-        until("it is there, or comes round", async || {
-            goes_there = took(queue).await;
-            goes_there || took(&scene.queue).await
+        eventually("it can be rejected", async || reject_one(&channel, &scene.queue).await).await;
+        let goes_there = found("it is there, or comes round", async || {
+            if took(queue).await { Some(true) } else { took(&scene.queue).await.then_some(false) }
         })
         .await;
         if goes_there {
@@ -249,7 +247,7 @@ async fn attempts_go_on_where_a_plain_set_up_ended(scene: &Scene) {
         .await;
     let channel = scene.channel().await;
     for _ in 0..2 {
-        until("it comes round", async || reject_one(&channel, &scene.queue).await).await;
+        eventually("it comes round", async || reject_one(&channel, &scene.queue).await).await;
     }
     let options = with_short_wait(scene).topology(Topology::Verify).attempts_from_deaths();
     let transport = started(options, scene, &needs(&[100], 10)).await;

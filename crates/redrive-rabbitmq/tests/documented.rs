@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{
     Scene, bind, complete, dead_letter, exchange, message, needs, next, planned, publish, publish_to, retry,
-    settle, started, text, tidy_up, until, with_short_wait,
+    settle, started, text, tidy_up, with_short_wait,
 };
 use lapin::options::{BasicGetOptions, BasicRejectOptions, ExchangeDeclareOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldArray, FieldTable};
@@ -14,9 +14,10 @@ use lapin::{BasicProperties, ExchangeKind};
 use redrive_brokers::{Node, Version, own_node};
 use redrive_core::{Disposition, Selection, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{
-    DeadLetterExchange, DeadLetters, Entity, Options, QueueType, RabbitMq, SingleQueue, Staged, Topology,
+    DeadLetterExchange, DeadLetters, Delay, Entity, Options, QueueType, RabbitMq, SingleQueue, Staged,
+    Topology,
 };
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 
 tests!(
     dead_letters_of_the_broker_reach_no_queue_of_cc_and_bcc,
@@ -42,11 +43,7 @@ async fn dead_letters_of_the_broker_reach_no_queue_of_cc_and_bcc(scene: Scene) {
         scene.publish_raw(&scene.queue, b"body", properties).await;
         let hand = next(&transport).await;
         transport.settle(hand.receipt, Settlement::NativeDeadLetter).await.expect("dead-lettered");
-        let shelves = transport.shelves();
-        until("it is on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 1)
-            .await;
-        let redriven = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
-        assert_eq!(redriven.into_result().expect("redriven"), 1);
+        redriven(&transport, Shelf::DeadLetter).await;
         complete(&transport, next(&transport).await.receipt).await;
         transport.close().await;
         for queue in &bystanders {
@@ -86,16 +83,7 @@ async fn every_part_of_the_single_queue_has_the_name_that_it_was_given(scene: Sc
         .queue(Entity::durable().named(name("waiting")))
         .backoff_exchange(Entity::durable().named(name("in")))
         .retry_exchange(Entity::durable().named(name("out")));
-    let options =
-        with_short_wait(&scene).delay(delay).dead_letter_queue(name("dlq")).parking_queue(name("parked"));
-    let transport = started(options, &scene, &needs(&[100], 5)).await;
-    publish(&transport, message("a")).await;
-    goes_everywhere(&transport).await;
-    transport.close().await;
-    let queues = [name("dlq"), name("parked"), name("waiting")];
-    let exchanges = [name("in"), name("out")];
-    nothing_else_is_there(&scene, &queues, &exchanges).await;
-    tidy_up(&scene, &queues, &exchanges).await;
+    delays_with_these_only(&scene, delay, name("waiting"), &[name("in"), name("out")]).await;
 }
 
 async fn every_stage_has_the_name_that_it_was_given(scene: Scene) {
@@ -106,16 +94,26 @@ async fn every_stage_has_the_name_that_it_was_given(scene: Scene) {
         .through(name("into-stage"))
         .other_key(name("key"))
         .declared(true);
+    delays_with_these_only(&scene, delay, name("stage"), &[name("shop"), name("into-stage")]).await;
+}
+
+/// A message goes everywhere, with this delay queue and these exchanges.
+async fn delays_with_these_only(
+    scene: &Scene,
+    delay: impl Into<Delay>,
+    delay_queue: String,
+    exchanges: &[String],
+) {
+    let name = |part: &str| format!("{}.{part}", scene.queue);
     let options =
-        with_short_wait(&scene).delay(delay).dead_letter_queue(name("dlq")).parking_queue(name("parked"));
-    let transport = started(options, &scene, &needs(&[100], 5)).await;
+        with_short_wait(scene).delay(delay).dead_letter_queue(name("dlq")).parking_queue(name("parked"));
+    let transport = started(options, scene, &needs(&[100], 5)).await;
     publish(&transport, message("a")).await;
     goes_everywhere(&transport).await;
     transport.close().await;
-    let queues = [name("dlq"), name("parked"), name("stage")];
-    let exchanges = [name("shop"), name("into-stage")];
-    nothing_else_is_there(&scene, &queues, &exchanges).await;
-    tidy_up(&scene, &queues, &exchanges).await;
+    let queues = [name("dlq"), name("parked"), delay_queue];
+    nothing_else_is_there(scene, &queues, exchanges).await;
+    tidy_up(scene, &queues, exchanges).await;
 }
 
 /// The next message is retried, dead-lettered, redriven, parked, redriven and completed.
@@ -123,7 +121,6 @@ async fn goes_everywhere(transport: &Started<RabbitMq>) {
     let hand = next(transport).await;
     let settlement = retry(transport, &hand.delivery, Duration::from_millis(100));
     settle(transport, hand.receipt, settlement).await;
-    let shelves = transport.shelves();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let hand = next(transport).await;
         let settlement = match shelf {
@@ -131,11 +128,17 @@ async fn goes_everywhere(transport: &Started<RabbitMq>) {
             _ => dead_letter(transport, &hand.delivery),
         };
         settle(transport, hand.receipt, settlement).await;
-        until("it is on the shelf", async || shelves.count(shelf).await.expect("counted") == 1).await;
-        let redriven = shelves.redrive(shelf, &Selection::All).await.expect("redriven");
-        assert_eq!(redriven.into_result().expect("redriven"), 1);
+        redriven(transport, shelf).await;
     }
     complete(transport, next(transport).await.receipt).await;
+}
+
+/// The only message of a shelf is redriven, once it is there.
+async fn redriven(transport: &Started<RabbitMq>, shelf: Shelf) {
+    let shelves = transport.shelves();
+    eventually("it is on the shelf", async || shelves.count(shelf).await.expect("counted") == 1).await;
+    let redriven = shelves.redrive(shelf, &Selection::All).await.expect("redriven");
+    assert_eq!(redriven.into_result().expect("redriven"), 1);
 }
 
 async fn rejected_goes_to_the_shelf(scene: &Scene, transport: &Started<RabbitMq>) {
@@ -143,7 +146,7 @@ async fn rejected_goes_to_the_shelf(scene: &Scene, transport: &Started<RabbitMq>
     let hand = next(transport).await;
     transport.settle(hand.receipt, Settlement::NativeDeadLetter).await.expect("dead-lettered");
     let shelf = format!("{}.dlq", scene.queue);
-    until("the rejected one is there", async || {
+    eventually("the rejected one is there", async || {
         let got = scene.raw.basic_get(shelf.as_str().into(), BasicGetOptions { no_ack: true }).await;
         got.expect("an answer").is_some()
     })
@@ -336,21 +339,9 @@ async fn an_argument_comes_before_a_policy(version: Version) {
                 let got = scene.raw.basic_get(queue(name).as_str().into(), BasicGetOptions::default()).await;
                 got.expect("an answer").map(|got| got.delivery)
             };
-            let mut rejected = None;
-            until("it can be rejected", async || {
-                rejected = get(name).await;
-                rejected.is_some()
-            })
-            .await;
-            let rejected = rejected.expect("got");
+            let rejected = found("it can be rejected", async || get(name).await).await;
             rejected.reject(BasicRejectOptions { requeue: false }).await.expect("rejected");
-            let mut dead = None;
-            until("it is dead-lettered", async || {
-                dead = get(goes_to).await;
-                dead.is_some()
-            })
-            .await;
-            let dead = dead.expect("got");
+            let dead = found("it is dead-lettered", async || get(goes_to).await).await;
             assert_eq!(dead.routing_key.as_str(), key, "{name}");
             dead.ack(Default::default()).await.expect("acknowledged");
         }

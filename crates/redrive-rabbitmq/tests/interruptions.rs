@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Scene, message, needs, next, publish, retry, settle, settles, until};
+use common::{Scene, message, needs, next, publish, retry, settle, settles};
 use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 
 tests!(
     a_broker_that_gives_up_a_declaration_is_asked_again,
@@ -167,21 +167,16 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
     // Of queues that are only verified it is not known that what they reject is safe.
     let options = scene.options().topology(Topology::Verify).heartbeat(Duration::from_secs(1));
     let transport = Arc::new(connected(options, &url).await);
-    let opened = Mutex::new(None);
-    let opens = async || match Started::open(Arc::clone(&transport), &needs).await {
-        Ok(started) => opened.lock().unwrap().replace(started).is_none(),
-        Err(_) => false,
-    };
-    until("started", opens).await;
-    let transport = opened.into_inner().unwrap().expect("it was opened");
+    let transport =
+        found("it starts", async || Started::open(Arc::clone(&transport), &needs).await.ok()).await;
     publish(&transport, message("a")).await;
-    let mut held = Some(next(&transport).await.receipt);
+    let held = tokio::sync::Mutex::new(Some(next(&transport).await.receipt));
     proxy.freeze();
     // Nobody says that the connection ended: that it is lost shows in that its delivery is.
-    until("given up in the silence", async || {
-        let refused =
-            transport.settle(held.take().unwrap(), Settlement::NativeDeadLetter).await.expect_err("not safe");
-        held = refused.receipt;
+    eventually("given up in the silence", async || {
+        let mut held = held.lock().await;
+        let settled = transport.settle(held.take().unwrap(), Settlement::NativeDeadLetter).await;
+        *held = settled.expect_err("not safe").receipt;
         held.is_none()
     })
     .await;
@@ -203,13 +198,7 @@ async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Sce
 
 /// Connects, however often the connection ends meanwhile.
 async fn connected(options: Options, url: &str) -> RabbitMq {
-    let since = Instant::now();
-    loop {
-        match options.clone().connect(url).await {
-            Ok(transport) => return transport,
-            Err(error) => assert!(since.elapsed() < common::ARRIVAL, "{error}"),
-        }
-    }
+    found("a connection", async || options.clone().connect(url).await.ok()).await
 }
 
 async fn a_cut_connection_is_an_interruption(scene: Scene) {
@@ -269,20 +258,20 @@ async fn a_consumer_that_cannot_reach_its_broker_says_so(scene: Scene) {
     let handle = runner.handle();
     assert!(handle.health().is_live() && !handle.health().is_ready(), "{}", handle.health());
     let running = tokio::spawn(runner.run());
-    until("it runs", async || handle.health().is_ready()).await;
+    eventually("it runs", async || handle.health().is_ready()).await;
 
     proxy.refuse(true);
     proxy.cut();
-    until("it is interrupted", async || handle.health().interrupted_for.is_some()).await;
+    eventually("it is interrupted", async || handle.health().interrupted_for.is_some()).await;
     let health = handle.health();
     assert!(health.is_live() && !health.is_ready() && health.error.is_some(), "{health}");
     proxy.refuse(false);
-    until("it has recovered", async || handle.health().is_ready()).await;
+    eventually("it has recovered", async || handle.health().is_ready()).await;
 
     handle.pause();
-    until("it is paused", async || handle.health().paused_for.is_some()).await;
+    eventually("it is paused", async || handle.health().paused_for.is_some()).await;
     handle.resume();
-    until("it is resumed", async || handle.health().is_ready()).await;
+    eventually("it is resumed", async || handle.health().is_ready()).await;
     handle.stop();
     running.await.expect("no panic").expect("stopped");
     let health = handle.health();
@@ -439,7 +428,7 @@ async fn survives_a_restart(version: redrive_brokers::Version, queue_type: Queue
     let node = std::sync::Arc::new(node);
     node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
     let noticed = async || transport.interruptions() > 0;
-    until("that the old connection ended was noticed", noticed).await;
+    eventually("that the old connection ended was noticed", noticed).await;
     for hand in hands {
         let lost =
             transport.settle(hand.receipt, Settlement::Complete).await.expect_err("of an earlier epoch");

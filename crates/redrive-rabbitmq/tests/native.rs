@@ -10,13 +10,14 @@ use common::{
     Scene, complete, dead_letter, message, needs, next, planned, publish, retry, settle, started, tidy_up,
     with_short_wait,
 };
+use lapin::BasicProperties;
 use redrive_brokers::{Node, Version};
 use redrive_core::{
     Consumer, Count, Delivery, Disposition, Linear, Settlement, Shelf, Shelves, Signals, Transport,
     TransportErrorKind,
 };
 use redrive_rabbitmq::{Delay, Native, Options, QueueType, SingleQueue};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 fn native(scene: &Scene) -> Options {
     with_short_wait(scene).delay(Native::between(Duration::from_millis(100), Duration::from_millis(300)))
@@ -74,9 +75,8 @@ mod v4_3 {
         let runner = Consumer::new(transport).with_dead_letter_backoff(policy).handler(handler);
         let handle = runner.handle();
         let running = tokio::spawn(runner.run());
-        while shelves.count(Shelf::DeadLetter).await.unwrap_or(0) == 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let shelved = async || shelves.count(Shelf::DeadLetter).await.unwrap_or(0) > 0;
+        eventually("it is dead-lettered", shelved).await;
         let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries.remove(0);
         handle.stop();
         running.await.expect("no panic").expect("it ran");
@@ -126,9 +126,10 @@ mod v4_3 {
         let settlement = retry(&transport, &first.delivery, HELD_BACK);
         assert!(matches!(settlement, Settlement::RetryInPlace { .. }), "{settlement:?}");
         settle(&transport, first.receipt, settlement).await;
-        // Its count is with the broker once another answer has come on the same connection.
+        // Its count is with the broker once another answer has come on the same connection, and on its disk once a later message
+        // is: the quorum queues of a node share one log.
         transport.shelves().count(Shelf::DeadLetter).await.expect("counted");
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        scene.publish_raw(&scene.dead_letters(), b"later", BasicProperties::default()).await;
         node.aside(Node::restart).await.expect("killed and restarted");
         drop(second);
         let mut back = Vec::new();

@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use common::{message, needs, next, publish, until};
+use common::{message, needs, next, publish};
 use rcgen::{KeyPair, SigningKey as _};
 use redrive_brokers::{Node, Version, own_node_with_files};
 use redrive_core::{Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, Credentials, QueueType, RabbitMq};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::watch;
 
 /// Who gives out tokens, and whose word the node believes.
@@ -195,7 +195,7 @@ async fn a_token_that_runs_out_is_followed_by_another(version: Version) {
     let before = consumers(&node).await;
     at_work(&node, &connections, issuer.given(tokens)).await;
     let stay = if version == Version::V4_3 { 0 } else { before.len() };
-    until("as many connections as there must be stayed", async || {
+    eventually("as many connections as there must be stayed", async || {
         consumers(&node).await.intersection(&before).count() == stay
     })
     .await;

@@ -4,12 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Scene, complete, message, next, with_short_wait};
+use common::{Scene, complete, message, next, published, with_short_wait};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use redrive_core::{Message, Publisher, Shelf, Shelves, Transport, TransportErrorKind};
+use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Staged, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 tests!(
     a_publisher_declares_no_delay_queues,
@@ -48,18 +48,6 @@ async fn found(scene: &Scene) -> Vec<String> {
     found
 }
 
-/// Publishes as services do.
-async fn published(publisher: &Publisher, message: Message) {
-    let again = async {
-        while let Err(error) = publisher.publish(message.clone()).await {
-            let kind = error.kind();
-            assert!(matches!(kind, TransportErrorKind::NotStored | TransportErrorKind::Full), "{error}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(common::ARRIVAL, again).await.expect("stored in time");
-}
-
 /// Whatever the tests of this file declare.
 async fn tidy_up(scene: &Scene) {
     for queue in found(scene).await {
@@ -93,7 +81,7 @@ async fn an_expired_message_is_on_its_shelf_before_any_consumer_has_started(scen
     expiring.properties_mut().expiration = Some(Duration::from_millis(1));
     published(&transport.publisher(), expiring).await;
     let shelves = transport.shelves();
-    common::until("the message rests on the shelf", async || {
+    eventually("the message rests on the shelf", async || {
         shelves.count(Shelf::DeadLetter).await.is_ok_and(|count| count > 0)
     })
     .await;

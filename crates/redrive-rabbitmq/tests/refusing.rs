@@ -4,11 +4,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Scene, message, needs, started, tidy_up, until, with_short_wait};
+use common::{Scene, message, needs, started, tidy_up, with_short_wait};
 use redrive_brokers::{Node, Version};
 use redrive_core::{Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 /// On 3.10 a channel that was refused once is refused for ever, where the limit was a policy's that is gone.
 async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {
@@ -26,10 +26,10 @@ async fn what_was_refused_is_stored_once_the_policy_is_gone(version: Version) {
             node.ctl(&["set_policy", "limit", &pattern, limit, "--apply-to", "queues"]).map(drop)
         });
         set.await.expect("the policy is set");
-        until("the queue refuses", async || !refused().await.contains(&true)).await;
+        eventually("the queue refuses", async || !refused().await.contains(&true)).await;
         let clear = node.aside(|node| node.ctl(&["clear_policy", "limit"]).map(drop));
         clear.await.expect("the policy is gone");
-        let soon = until("the queue takes messages again", async || stores(&transport, &scene).await);
+        let soon = eventually("the queue takes messages again", async || stores(&transport, &scene).await);
         tokio::time::timeout(Duration::from_secs(30), soon).await.expect("without another start");
         transport.close().await;
         tidy_up(&scene, &[scene.rung(100)], &[]).await;

@@ -5,9 +5,7 @@ mod meddler;
 
 use std::time::Duration;
 
-use common::{
-    ARRIVAL, Scene, complete, message, needs, next, publish, retry, settle, text, until, with_short_wait,
-};
+use common::{ARRIVAL, Scene, complete, message, needs, next, publish, retry, settle, text, with_short_wait};
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
@@ -15,7 +13,7 @@ use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 tests!(
     a_work_queue_that_came_back_without_its_arguments_ends_the_intake,
@@ -110,7 +108,7 @@ async fn a_work_queue_that_came_back_without_its_arguments_ends_the_intake(scene
     for part in [&*scene.queue, "other arguments", "Delete the queue"] {
         assert!(error.to_string().contains(part), "`{part}` is not in: {error}");
     }
-    until("all three stay", async || ready(&scene, &scene.queue).await == 3).await;
+    eventually("all three stay", async || ready(&scene, &scene.queue).await == 3).await;
     // A person mends it, and the intake goes on.
     scene.delete(&scene.queue).await;
     transport.resume().await.expect("resumed");
@@ -189,7 +187,7 @@ async fn what_waits_in_the_single_queue_finds_its_way_into_a_queue_that_does_not
     replaced_in_an_outage(&scene, &proxy, &foreign(scene.queue_type)).await;
     assert_eq!(ends(&transport).await.kind(), TransportErrorKind::Topology);
     common::publish_to(&scene, &format!("{}--retry", scene.queue), "any", BasicProperties::default()).await;
-    until("it is there", async || ready(&scene, &scene.queue).await == 1).await;
+    eventually("it is there", async || ready(&scene, &scene.queue).await == 1).await;
     transport.close().await;
     let exchanges = ["backoff", "retry"].map(|name| format!("{}--{name}", scene.queue));
     common::tidy_up(&scene, &[], &exchanges).await;
@@ -241,7 +239,7 @@ async fn a_delay_queue_out_of_reach_does_not_hold_up_the_work(scene: Scene) {
     works(&transport).await;
     meddler.take_down(Some(&scene.rung(100)));
     meddler.cancel_subscription();
-    until("asked for", async || meddler.missed() > 0).await;
+    eventually("asked for", async || meddler.missed() > 0).await;
     works(&transport).await;
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -255,7 +253,7 @@ async fn a_work_queue_out_of_reach_is_waited_for(scene: Scene) {
     works(&transport).await;
     meddler.take_down(Some(&scene.queue));
     meddler.cancel_subscription();
-    until("asked for again and again", async || meddler.missed() > 4).await;
+    eventually("asked for again and again", async || meddler.missed() > 4).await;
     meddler.take_down(None);
     works(&transport).await;
     transport.close().await;

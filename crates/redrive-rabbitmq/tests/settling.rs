@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use common::{Scene, message, needs, next, planned, publish, retry, settle, until};
+use common::{Scene, message, needs, next, planned, publish, retry, settle};
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::ExchangeKind;
@@ -13,7 +13,7 @@ use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, ExchangeDeleteOpti
 use lapin::types::{AMQPValue, DecimalValue, FieldArray, FieldTable, LongString, ShortString};
 use redrive_core::{Disposition, Message, Settlement, Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 
 tests!(
     a_returned_copy_is_never_taken_for_a_stored_one,
@@ -136,14 +136,14 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
     }
     assert_eq!(stored.len(), (0..MESSAGES).filter(|n| is_taken(*n)).count());
     let mut there = BTreeSet::new();
-    let mut since = Instant::now();
     while there.len() < stored.len() {
-        assert!(since.elapsed() < common::ARRIVAL, "{} of {} are there", there.len(), stored.len());
-        let found = scene.raw.basic_get(target.as_str().into(), BasicGetOptions { no_ack: true }).await;
-        let Some(found) = found.expect("the queue is there") else { continue };
-        let id = found.delivery.properties.message_id().clone().expect("an id").to_string();
+        let got = found("the next stored message", async || {
+            let got = scene.raw.basic_get(target.as_str().into(), BasicGetOptions { no_ack: true }).await;
+            got.expect("the queue is there")
+        })
+        .await;
+        let id = got.delivery.properties.message_id().clone().expect("an id").to_string();
         assert!(there.insert(id.clone()), "`{id}` is there twice");
-        since = Instant::now();
     }
     assert_eq!(there, stored);
     transport.close().await;
@@ -235,7 +235,7 @@ async fn headers_that_fit_no_frame_leave_the_connection_alone(scene: Scene) {
     assert_eq!((again.delivery.id(), again.delivery.attempt()), ("small", 2));
     transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
     let shelves = transport.shelves();
-    until("on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") > 0).await;
+    eventually("on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") > 0).await;
     let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
     assert_eq!(shelved.iter().map(|shelved| shelved.message.id()).collect::<Vec<_>>(), [Some("large")]);
     let far_too_large = transport.publish(Message::new("x").with_header("large", "l".repeat(200_000))).await;

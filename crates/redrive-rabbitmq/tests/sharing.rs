@@ -5,11 +5,11 @@ mod common;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use common::{ARRIVAL, Scene, complete, message, needs, next, publish, until};
+use common::{ARRIVAL, Scene, complete, message, needs, next, publish};
 use redrive_brokers::{Node, Version, own_node};
 use redrive_core::{Shelf, Shelves, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Connections, QueueType, RabbitMq, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 tests!(
     one_that_is_closed_leaves_the_others_alone,
@@ -166,14 +166,14 @@ async fn consumers_that_share_have_two_connections(version: Version) {
         assert_eq!(names.matches(&format!("one for all ({role})")).count(), 1, "{names}");
     }
     // Those on which queues were declared may be closed a moment later.
-    until("30 channels", async || channels(&node).await == 30).await;
+    eventually("30 channels", async || channels(&node).await == 30).await;
     // Also where somebody still holds what can no longer be settled.
     publish(&transports[29], message("held")).await;
     let held = next(&transports[29]).await;
     for transport in &transports[10..] {
         transport.close().await;
     }
-    until("who is closed leaves no channel behind", async || channels(&node).await == 10).await;
+    eventually("who is closed leaves no channel behind", async || channels(&node).await == 10).await;
     drop(held);
     connections.close().await;
 }

@@ -2,9 +2,7 @@
 
 mod common;
 
-use common::{
-    Scene, complete, message, needs, next, publish, settle, started, tidy_up, until, with_short_wait,
-};
+use common::{Scene, complete, message, needs, next, publish, settle, started, tidy_up, with_short_wait};
 use lapin::BasicProperties;
 use lapin::options::BasicGetOptions;
 use lapin::types::{AMQPValue, FieldTable};
@@ -13,7 +11,7 @@ use redrive_core::{
     TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{DeathHistory, RabbitMq};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 tests!(
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
@@ -43,8 +41,10 @@ async fn shelf_with(transport: &Started<RabbitMq>, scene: &Scene, large: usize) 
         settle(transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
     let shelves = transport.shelves();
-    until("all are on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 3)
-        .await;
+    eventually("all are on the shelf", async || {
+        shelves.count(Shelf::DeadLetter).await.expect("counted") == 3
+    })
+    .await;
 }
 
 async fn ids(transport: &RabbitMq, shelf: Shelf) -> Vec<String> {
@@ -125,7 +125,7 @@ async fn the_others_are_moved(transport: &Started<RabbitMq>) {
         assert_eq!(received.delivery.id(), id);
         settle(transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
-    until("both are back on the shelf", async || {
+    eventually("both are back on the shelf", async || {
         shelves.count(Shelf::DeadLetter).await.expect("counted") == 3
     })
     .await;
@@ -147,8 +147,10 @@ async fn no_header_names_the_queue_of_a_redrive(scene: Scene) {
         settle(&transport, received.receipt, Settlement::NativeDeadLetter).await;
     }
     let shelves = transport.shelves();
-    until("both are on the shelf", async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 2)
-        .await;
+    eventually("both are on the shelf", async || {
+        shelves.count(Shelf::DeadLetter).await.expect("counted") == 2
+    })
+    .await;
     assert_eq!(
         shelves
             .redrive(Shelf::DeadLetter, &Selection::All)

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use common::{Scene, message, needs, next, publish, retry, settle, until};
+use common::{Scene, message, needs, next, publish, retry, settle};
 use futures::future::join_all;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
@@ -13,7 +13,7 @@ use lapin::types::FieldTable;
 use redrive_brokers::Proxy;
 use redrive_core::{Needs, Received, Settlement, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Native, Options, QueueType, RabbitMq, Receipt, SingleQueue, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 tests!(
     a_transfer_cut_off_half_way_loses_nothing,
@@ -54,9 +54,8 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
         let options = scene.options().confirm_timeout(Duration::from_secs(2));
         let operator = options.connect(&through).await.expect("connected");
         let cutting = async {
-            while ready(&scene, &places[1]).await < cut * MESSAGES / (CUTS + 2) {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            let enough = cut * MESSAGES / (CUTS + 2);
+            eventually("a part is moved", async || ready(&scene, &places[1]).await >= enough).await;
             proxy.refuse(true);
             proxy.cut();
         };
@@ -77,7 +76,7 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
 
     let operator = scene.options().connect(&scene.url).await.expect("connected");
     // What was in the hand of the one before, and came back behind this one, is for another.
-    until("nothing is left to be moved", async || {
+    eventually("nothing is left to be moved", async || {
         let transferred = operator.transfer_from(old()).waits([WAIT]).run().await;
         let transferred = transferred.expect("nothing is in its way");
         assert_eq!(transferred.waiting_anew, 0, "{transferred:?}");
@@ -114,8 +113,8 @@ async fn what_is_too_large_stays_and_the_others_are_moved(scene: Scene) {
     assert_eq!(not_all.kind(), TransportErrorKind::TooLarge, "{not_all}");
     let said = not_all.to_string();
     assert!(said.contains("2 messages were moved") && said.contains("`large`"), "{said}");
-    until("the others are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
-    until("the large one is back", async || ready(&scene, &old_queue).await == 1).await;
+    eventually("the others are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
+    eventually("the large one is back", async || ready(&scene, &old_queue).await == 1).await;
     operator.close().await;
     scene.delete(&old_queue).await;
     scene.tidy_up(&waits).await;
@@ -151,7 +150,7 @@ async fn one_queue_for_all_waits_becomes_a_ladder(scene: Scene) {
     assert_eq!((transferred.messages, transferred.waiting_anew), (2, 1), "{transferred:?}");
     assert_eq!(transferred.queues.get(&waiting), Some(&2));
     assert_eq!(ready(&scene, &waiting).await, 0);
-    until("both are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
+    eventually("both are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;
     let again = operator.transfer_from(old()).waits(waits_of_both).run().await.expect("nothing to do");
     assert_eq!(again.messages, 0);
     let native = scene.options().delay(Native::between(Duration::from_secs(1), Duration::from_secs(9)));
@@ -221,11 +220,7 @@ fn ladder(scene: &Scene, millis: u64) -> [(&'static str, lapin::types::AMQPValue
 
 /// Waits until all messages are there: what was in flight goes back as soon as the broker sees that the hand is gone.
 async fn until_left(scene: &Scene, places: &[String]) {
-    let since = std::time::Instant::now();
-    while sum(scene, places).await < MESSAGES {
-        assert!(since.elapsed() < common::ARRIVAL, "fewer than {MESSAGES} messages are left");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("all messages are left", async || sum(scene, places).await >= MESSAGES).await;
 }
 
 async fn sum(scene: &Scene, queues: &[String]) -> usize {

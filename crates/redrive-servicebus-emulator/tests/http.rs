@@ -84,6 +84,7 @@ async fn whoever_waits_gets_what_comes() -> Result<()> {
     assert_eq!(ask(&emulator, "POST /orders/messages/head?timeout=0", "", "").await?.status, 204);
     let waits = ask(&emulator, "DELETE /events/Subscriptions/audit/messages/head?timeout=60", "", "");
     let sends = async {
+        // Bounded by the request, which is answered after a minute.
         while emulator.entity("events/Subscriptions/audit")?.waiting() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

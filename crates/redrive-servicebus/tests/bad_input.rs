@@ -14,6 +14,7 @@ use redrive_core::{
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Delivered, Emulator, Settings};
+use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -213,11 +214,7 @@ where
 {
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     let queue = emulator.entity(QUEUE)?;
-    let emptied = async move {
-        while !queue.messages().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
+    let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
     Ok(timeout(PATIENCE, runner.run_until(emptied)).await??)
 }

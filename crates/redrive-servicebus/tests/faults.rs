@@ -8,7 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, EntityView, Fault, Settings, Step};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -33,15 +33,6 @@ async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
     received.expect("receiving goes on").expect("there is one")
 }
 
-async fn eventually(what: &str, so: impl Fn() -> bool) {
-    let asked = timeout(PATIENCE, async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    asked.await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
 fn retry(transport: &Started<ServiceBus>, delivery: &Delivery) -> Settlement {
     plan(
         transport,
@@ -63,13 +54,13 @@ async fn a_consumer_whose_broker_is_killed_is_interrupted_until_it_is_back() -> 
     let runner = Consumer::new(transport).handler(async || ());
     let handle = runner.handle();
     let running = tokio::spawn(runner.run());
-    eventually("it runs", || handle.health().is_ready()).await;
+    eventually("it runs", async || handle.health().is_ready()).await;
     emulator.crash().await;
-    eventually("it is interrupted", || handle.health().interrupted_for.is_some()).await;
+    eventually("it is interrupted", async || handle.health().interrupted_for.is_some()).await;
     let health = handle.health();
     assert!(health.is_live() && !health.is_ready() && health.error.is_some(), "{health}");
     emulator.restart().await?;
-    eventually("it has recovered", || handle.health().is_ready()).await;
+    eventually("it has recovered", async || handle.health().is_ready()).await;
     handle.stop();
     running.await??;
     Ok(())
@@ -86,7 +77,8 @@ async fn a_delivery_in_hand_outlives_its_connection() -> Result<(), BoxError> {
     transport.publish(Message::new("").with_id("a")).await?;
     let held = next(&transport).await;
     emulator.drop_connections();
-    eventually("it connects again", || transport.interruptions() > 0 && emulator.connections() == 1).await;
+    eventually("it connects again", async || transport.interruptions() > 0 && emulator.connections() == 1)
+        .await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     assert!(view(&emulator).messages().is_empty());
     transport.publish(Message::new("").with_id("b")).await?;
@@ -102,7 +94,7 @@ async fn a_link_that_is_detached_is_attached_again() -> Result<(), BoxError> {
     let held = next(&transport).await;
     emulator.detach(QUEUE);
     transport.publish(Message::new("").with_id("b")).await.ok();
-    eventually("it noticed", || transport.interruptions() > 0).await;
+    eventually("it noticed", async || transport.interruptions() > 0).await;
     transport.settle(held.receipt, Settlement::Complete).await.map_err(|refused| refused.error)?;
     transport.publish(Message::new("").with_id("c")).await?;
     while next(&transport).await.delivery.id() != "c" {}
@@ -187,7 +179,7 @@ async fn locks_are_renewed_for_as_long_as_it_takes() -> Result<(), BoxError> {
     let first = until();
     for _ in 0..2 {
         let before = until();
-        eventually("the locks are renewed", || until() > before).await;
+        eventually("the locks are renewed", async || until() > before).await;
     }
     assert!(until() > first);
     for received in held {
@@ -318,7 +310,7 @@ async fn what_the_broker_dead_lettered_itself_is_told_and_found_by_its_reason() 
     transport.publish(Message::new("").with_id("a")).await?;
     drop(next(&transport).await);
     let dead = emulator.entity("orders/$DeadLetterQueue")?;
-    eventually("it is dead-lettered", || !dead.messages().is_empty()).await;
+    eventually("it is dead-lettered", async || !dead.messages().is_empty()).await;
     let shelves = transport.shelves();
     let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
     assert_eq!(shelved[0].broker_reason.as_deref(), Some("MaxDeliveryCountExceeded"));

@@ -12,7 +12,7 @@ use redrive_core::{
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value;
 use redrive_servicebus_emulator::{Counts, Delivered, Emulator, Settings};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -98,7 +98,7 @@ async fn die_with_it(emulator: &Emulator, times: u32) -> Result<(), BoxError> {
         if time == times {
             dying.crash().await;
             // Until the broker knows, it may still hand out to the dead.
-            eventually("the connection is gone", || emulator.connections() == before).await;
+            eventually("the connection is gone", async || emulator.connections() == before).await;
         }
         assert_eq!(queue.expire_locks(), 1);
         drop(held);
@@ -181,23 +181,9 @@ impl Running {
 /// Waits until it is so, and nothing is in the queue but what is scheduled.
 async fn settled(emulator: &Emulator, what: &str, so: impl Fn(&Counts) -> bool) {
     let queue = emulator.entity(QUEUE).expect("it is there");
-    let asked = timeout(PATIENCE, async {
-        loop {
-            let counts = queue.counts();
-            if (counts.active, counts.locked) == (0, 0) && so(&counts) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    asked.await.unwrap_or_else(|_| panic!("never: {what}: {:?}", queue.counts()));
-}
-
-async fn eventually(what: &str, so: impl Fn() -> bool) {
-    let asked = timeout(PATIENCE, async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    asked.await.unwrap_or_else(|_| panic!("never: {what}"));
+    eventually(what, async || {
+        let counts = queue.counts();
+        (counts.active, counts.locked) == (0, 0) && so(&counts)
+    })
+    .await;
 }

@@ -10,7 +10,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::time::timeout;
 
 const QUEUE: &str = "orders";
@@ -137,13 +137,7 @@ async fn a_lock_is_renewed_for_as_long_as_its_delivery_is_in_hand() -> Result<()
     let held = next(&transport).await;
     let locked_until = || -> Result<_, BoxError> { Ok(emulator.entity(QUEUE)?.messages()[0].locked_until) };
     let at_first = locked_until()?;
-    let renewed = async {
-        while locked_until()? == at_first {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        Ok::<_, BoxError>(())
-    };
-    timeout(PATIENCE, renewed).await??;
+    eventually("the lock is renewed", async || locked_until().is_ok_and(|until| until != at_first)).await;
     complete(&transport, held.receipt).await;
     Ok(())
 }
@@ -211,12 +205,8 @@ async fn it_goes_on_after_the_service_was_gone() -> Result<(), BoxError> {
     let transport = started(&emulator).await?;
     emulator.restart().await?;
     // The connection may be found dead only by this.
-    let published = async {
-        while transport.publish(Message::new("").with_id("a")).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(PATIENCE, published).await?;
+    let published = async || transport.publish(Message::new("").with_id("a")).await.is_ok();
+    eventually("it can publish again", published).await;
     let received = next(&transport).await;
     assert_eq!(received.delivery.id(), "a");
     let mut receipt = received.receipt;

@@ -99,6 +99,8 @@ impl fmt::Debug for SanitizingReactor {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use redrive_testkit::contract::eventually;
+
     use super::*;
 
     /// Returns how many threads of this process have this name; the system keeps 15 bytes of it.
@@ -115,13 +117,8 @@ mod tests {
         std::thread::spawn(move || while broker.accept().is_ok() {});
         let connected = connect(uri, OwnedTLSConfig::default(), ConnectionProperties::default()).await;
         assert!(connected.is_err());
-        // The socket is closed with the library's thread.
-        let ended = async {
-            while threads("lapin-io-loop") > 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the library's thread goes on");
+        // The socket goes with the library's thread.
+        eventually("the library's thread has ended", async || threads("lapin-io-loop") == 0).await;
         assert_eq!(threads("async-compat/tokio-1"), 0);
     }
 }

@@ -262,6 +262,8 @@ fn not_stored(message: String) -> TransportError {
 
 #[cfg(test)]
 mod tests {
+    use redrive_testkit::contract::eventually;
+
     use super::*;
     use crate::connection::{Address, ConnectionOptions, Role};
 
@@ -283,12 +285,7 @@ mod tests {
             assert_eq!(error.kind(), TransportErrorKind::NotStored);
             assert!(error.to_string().contains("may have stored it"), "{error}");
         }
-        let ended = async {
-            while Arc::strong_count(&publisher.shared) > 1 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("the task goes on for nobody");
+        eventually("no task goes on", async || Arc::strong_count(&publisher.shared) == 1).await;
         assert!(publisher.shared.waiting().is_empty());
     }
 

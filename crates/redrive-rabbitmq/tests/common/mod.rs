@@ -1,7 +1,7 @@
 //! What the tests against brokers share.
 #![allow(dead_code, unreachable_pub)] // each test binary uses some of it
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
@@ -10,17 +10,15 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use redrive_core::{
-    Delivery, Disposition, Failure, Message, Needs, Planning, Reason, Received, Settlement, Transport,
-    TransportErrorKind,
+    Delivery, Disposition, Failure, Message, Needs, Planning, Publisher, Reason, Received, Settlement,
+    Transport, TransportErrorKind,
 };
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, RabbitMqReceiver, Receipt};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
+use tokio::sync::Mutex;
 
 /// How long anything may take to arrive on a busy machine. It only tells a hang from an answer.
 pub const ARRIVAL: Duration = Duration::from_secs(180);
-
-/// Between two looks, or two tries.
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// One queue of its own on one broker, deleted in the end.
 pub struct Scene {
@@ -129,68 +127,56 @@ pub async fn publish_as_any(
     body: &[u8],
     properties: BasicProperties,
 ) {
-    let again = async {
-        loop {
-            let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-            let sent =
-                raw.basic_publish(exchange.into(), key.into(), options, body, properties.clone()).await;
-            let confirmed = sent.expect("sent").await.expect("confirmed");
-            let taken = confirmed.is_ack();
-            assert!(confirmed.take_message().is_none(), "`{exchange}` with `{key}` leads into a queue");
-            if taken {
-                return;
-            }
-            tokio::time::sleep(BETWEEN_TRIES).await;
-        }
-    };
-    tokio::time::timeout(ARRIVAL, again).await.expect("stored in time");
+    eventually("the message is stored", async || {
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent = raw.basic_publish(exchange.into(), key.into(), options, body, properties.clone()).await;
+        let confirmed = sent.expect("sent").await.expect("confirmed");
+        let taken = confirmed.is_ack();
+        assert!(confirmed.take_message().is_none(), "`{exchange}` with `{key}` leads into a queue");
+        taken
+    })
+    .await;
 }
 
 /// Publishes as producers do: what was not stored is published again. RabbitMQ 3.10 may refuse what comes in the first second
 /// of a quorum queue; and where connections are cut nobody knows, so that it may come twice.
 pub async fn publish(transport: &RabbitMq, message: Message) {
-    let again = async {
-        while let Err(error) = transport.publish(message.clone()).await {
-            assert!(
-                matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full),
-                "{error}"
-            );
-            tokio::time::sleep(BETWEEN_TRIES).await;
-        }
-    };
-    tokio::time::timeout(ARRIVAL, again).await.expect("stored in time");
+    published(&transport.publisher(), message).await;
+}
+
+/// The same through a publisher.
+pub async fn published(publisher: &Publisher, message: Message) {
+    eventually("the message is stored", async || {
+        let Err(error) = publisher.publish(message.clone()).await else { return true };
+        let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+        assert!(tried_again.contains(&error.kind()), "{error}");
+        false
+    })
+    .await;
 }
 
 /// Settles as consumers do: a copy that was not stored is tried again. False when the delivery was lost, and comes again.
-pub async fn settles(transport: &Started<RabbitMq>, mut receipt: Receipt, settlement: Settlement) -> bool {
-    let again = async {
-        loop {
-            let Err(refused) = transport.settle(receipt, settlement.clone()).await else { return true };
-            let Some(held) = refused.receipt else {
-                assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
-                return false;
-            };
-            let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
-            assert!(tried_again.contains(&refused.error.kind()), "{}", refused.error);
-            receipt = held;
-            tokio::time::sleep(BETWEEN_TRIES).await;
+pub async fn settles(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) -> bool {
+    let held = Mutex::new(Some(receipt));
+    found("the delivery is settled", async || {
+        let mut held = held.lock().await;
+        let receipt = held.take().expect("a refusal gives it back");
+        let Err(refused) = transport.settle(receipt, settlement.clone()).await else { return Some(true) };
+        *held = refused.receipt;
+        if held.is_none() {
+            assert_eq!(refused.error.kind(), TransportErrorKind::Lost, "{}", refused.error);
+            return Some(false);
         }
-    };
-    tokio::time::timeout(ARRIVAL, again).await.expect("settled in time")
+        let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+        assert!(tried_again.contains(&refused.error.kind()), "{}", refused.error);
+        None
+    })
+    .await
 }
 
 /// The same where nothing ends the connection.
 pub async fn settle(transport: &Started<RabbitMq>, receipt: Receipt, settlement: Settlement) {
     assert!(settles(transport, receipt, settlement).await, "lost, and nothing ended the connection");
-}
-
-/// Waits until it is so: what the broker tells of its queues and connections settles a moment later than what it answers.
-pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so().await {
-        assert!(began.elapsed() < ARRIVAL, "never seen: {what}");
-        tokio::time::sleep(BETWEEN_TRIES).await;
-    }
 }
 
 pub async fn exchange(scene: &Scene, name: &str, kind: ExchangeKind) {

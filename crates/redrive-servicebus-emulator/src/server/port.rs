@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_listener_that_a_child_process_still_has_is_waited_for() {
         let (port, listener) = Port::take("127.0.0.1:0").await.unwrap();
         let inherited = listener.into_std().unwrap();

@@ -275,7 +275,7 @@ pub(crate) fn tokens(deliveries: &[Received]) -> Value {
 }
 
 /// Waits until the emulator has it so: a settlement on a link is not confirmed to this client.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(std::time::Instant::now() < end, "not in time: {what}");

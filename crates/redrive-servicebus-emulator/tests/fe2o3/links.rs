@@ -1,7 +1,7 @@
 //! Links: frames, credit, outcomes, tags.
 
 use crate::client::{
-    Client, delivery_count, lock_token, many, message, message_with_id, nothing, one, text, texts, until,
+    Client, delivery_count, eventually, lock_token, many, message, message_with_id, nothing, one, text, texts,
 };
 use crate::{HALF_A_MINUTE, count, emulator, with_queue};
 use fe2o3_amqp::link::{ReceiverAttachError, SenderAttachError};
@@ -42,7 +42,7 @@ async fn what_is_sent_arrives_as_it_was() {
     assert_eq!(mine.get("n"), Some(&SimpleValue::Long(7)));
     assert_eq!(mine.get("text"), Some(&SimpleValue::String("ü".to_owned())));
     receiver.accept(&delivery).await.expect("the link is open");
-    until("it is removed", || count(&emulator, "q") == 0).await;
+    eventually("it is removed", || count(&emulator, "q") == 0).await;
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn one_disposition_settles_many() {
     let mut receiver = client.receiver("q", 10).await;
     let deliveries = many(&mut receiver, 5).await;
     receiver.accept_all(&deliveries[..4]).await.expect("the link is open");
-    until("four are removed", || count(&emulator, "q") == 1).await;
+    eventually("four are removed", || count(&emulator, "q") == 1).await;
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn what_is_sent_settled_is_deleted_as_it_is_received() {
         .expect("a receiver");
     receiver.set_credit(1).await.expect("the link is open");
     assert_eq!(text(&one(&mut receiver).await), "a");
-    until("it is gone", || count(&emulator, "q") == 1).await;
+    eventually("it is gone", || count(&emulator, "q") == 1).await;
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn a_fire_and_forget_send_is_stored() {
     let mut client = Client::connect(&emulator).await;
     let sendable = Sendable::builder().message(message("a")).settled(true).build();
     client.sender("q").await.send(sendable).await.expect("an outcome");
-    until("it is stored", || count(&emulator, "q") == 1).await;
+    eventually("it is stored", || count(&emulator, "q") == 1).await;
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn sessions_and_links_of_one_connection_do_not_mix() {
     assert_eq!((text(&one), text(&two)), ("1".to_owned(), "2".to_owned()));
     first.accept(&one).await.expect("the link is open");
     second.accept(&two).await.expect("the link is open");
-    until("both are removed", || count(&emulator, "one") + count(&emulator, "two") == 0).await;
+    eventually("both are removed", || count(&emulator, "one") + count(&emulator, "two") == 0).await;
 }
 
 #[tokio::test]
@@ -288,6 +288,6 @@ async fn what_was_handed_on_too_often_rests_in_the_transfer_dead_letter_queue() 
     let reason = SimpleValue::String("MaxTransferHopCountExceeded".to_owned());
     assert_eq!(properties.get("DeadLetterReason"), Some(&reason));
     receiver.accept(&dead).await.expect("the link is open");
-    until("it is removed", || count(&emulator, "q4/$Transfer/$DeadLetterQueue") == 0).await;
+    eventually("it is removed", || count(&emulator, "q4/$Transfer/$DeadLetterQueue") == 0).await;
     assert_eq!(count(&emulator, "q5"), 0);
 }

@@ -1,6 +1,6 @@
 //! Transactions: all of it or nothing of it.
 
-use crate::client::{Client, Requests, lock_token, many, message, nothing, one, text, tokens, until};
+use crate::client::{Client, Requests, eventually, lock_token, many, message, nothing, one, text, tokens};
 use crate::{HALF_A_MINUTE, count, emulator, with_queue};
 use fe2o3_amqp::transaction::{
     Controller, Transaction, TransactionBase as _, TransactionDischarge as _, TransactionPosting as _,
@@ -178,5 +178,5 @@ async fn several_transactions_are_open_at_once() {
     assert_eq!(text(&delivery), "two");
     assert_ne!(lock_token(&delivery).into_inner(), [0; 16]);
     receiver.accept(&delivery).await.expect("the link is open");
-    until("it is removed", || count(&emulator, "q") == 0).await;
+    eventually("it is removed", || count(&emulator, "q") == 0).await;
 }

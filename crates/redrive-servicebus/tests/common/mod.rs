@@ -11,7 +11,7 @@ use redrive_brokers::Proxy;
 use redrive_core::{BoxError, Delivery, Message, Shelf, Shelves};
 use redrive_servicebus::{Entity, Options, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::{Bench, Harness};
+use redrive_testkit::contract::{Bench, Harness, eventually};
 
 /// What kind of entity the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,9 +57,7 @@ impl Place {
     /// The locks of a connection that has ended; there were this many before.
     async fn expire_locks_of_the_dead(&self, before: usize) -> Result<(), BoxError> {
         // Until the broker knows, it may still hand out to the dead.
-        while self.emulator.connections() >= before {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually("the connection has ended", async || self.emulator.connections() < before).await;
         for entity in self.entities() {
             self.emulator.entity(&entity)?.expire_locks();
         }

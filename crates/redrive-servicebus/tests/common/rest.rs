@@ -6,7 +6,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_servicebus::{Backend, Entity, Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
-use redrive_testkit::contract::{Bench, Harness};
+use redrive_testkit::contract::{Bench, Harness, eventually};
 
 /// What kind of entity the clauses run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,9 +149,8 @@ impl Bench for Place {
     async fn kill(&self, transport: &ServiceBus) -> Result<(), BoxError> {
         transport.crash().await;
         // Until the broker knows of all its requests, it may still hand out to the dead. No clause kills one beside others.
-        while self.waiting()? > 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        eventually("its requests have ended", async || self.waiting().is_ok_and(|waiting| waiting == 0))
+            .await;
         for entity in self.entities() {
             self.emulator.entity(&entity)?.expire_locks();
         }

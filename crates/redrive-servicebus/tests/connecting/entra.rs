@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use redrive_core::{BoxError, Needs, Signals, Transport as _, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Step};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -90,12 +90,7 @@ async fn a_token_is_renewed_before_it_runs_out() -> Result<(), BoxError> {
     identity.has_given(before + 2).await;
     // That it is shown to the broker: it is told to drop the connection at the next one.
     secured.emulator.inject(Fault::new(Step::Cbs, Effect::DropConnection));
-    let dropped = timeout(PATIENCE, async {
-        while transport.interruptions() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    dropped.await.expect("the next token is put");
+    eventually("the next token is put", async || transport.interruptions() > 0).await;
     a_message_goes_round(&transport, "after that").await?;
     shows_no_token(&format!("{transport:?}"));
     Ok(())

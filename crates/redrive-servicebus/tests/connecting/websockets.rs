@@ -1,14 +1,11 @@
 //! AMQP in WebSockets, on TLS and without.
 
-use std::time::Duration;
-
 use redrive_core::{BoxError, Transport as _, TransportErrorKind};
 use redrive_servicebus::{ServiceBus, TransportType};
 use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
 
-use tokio::time::timeout;
-
-use crate::secured::{KEY, PATIENCE, QUEUE, Secured, a_message_goes_round, opened};
+use crate::secured::{KEY, QUEUE, Secured, a_message_goes_round, opened};
 
 #[tokio::test]
 async fn messages_go_round_in_websockets_on_tls() -> Result<(), BoxError> {
@@ -29,12 +26,7 @@ async fn a_connection_string_can_ask_for_them() -> Result<(), BoxError> {
     a_message_goes_round(&transport, "in a WebSocket").await?;
     // Lost, and had again.
     emulator.drop_connections();
-    let noticed = timeout(PATIENCE, async {
-        while transport.interruptions() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    noticed.await.expect("that it is lost is noticed");
+    eventually("the loss is noticed", async || transport.interruptions() > 0).await;
     a_message_goes_round(&transport, "in another WebSocket").await?;
     transport.close().await;
     Ok(())

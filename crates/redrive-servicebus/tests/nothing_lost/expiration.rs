@@ -5,6 +5,7 @@ use std::time::Duration;
 use redrive_core::{BoxError, Consumer, Delivery, Disposition, Message, Timestamp};
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 use crate::bench::{PATIENCE, QUEUE, emulator};
@@ -23,11 +24,7 @@ async fn retried(emulator: &Emulator, address: &str, options: Options) -> Result
         }
     };
     let queue = emulator.entity(QUEUE)?;
-    let emptied = async move {
-        while !queue.messages().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
+    let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
     let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
     assert_eq!((report.retried, report.acknowledged), (1, 1), "{report:?}");

@@ -1,8 +1,6 @@
 //! What others write on a message, by mistake or on purpose, under names that redrive uses: no header of a message chooses a
 //! destination or removes data.
 
-use std::time::Duration;
-
 use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::{Connection, Sender, Session};
 use fe2o3_amqp_types::messaging::{
@@ -13,6 +11,7 @@ use redrive_core::{BoxError, Disposition, Selection, Settlement, Shelf, Shelves 
 use redrive_servicebus::ServiceBus;
 use redrive_servicebus_emulator::amqp::Value as Amqp;
 use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
 use tokio::net::TcpStream;
 
 use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, retry_next, settle_next, started};
@@ -135,9 +134,7 @@ async fn a_forged_mark_hides_nothing_that_the_broker_dead_letters() -> Result<()
     send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
     drop(next(&transport).await);
     let dead = emulator.entity(DEAD_LETTERS)?;
-    while dead.messages().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the broker dead-letters it", async || !dead.messages().is_empty()).await;
     assert_eq!(transport.shelves().count(Shelf::DeadLetter).await?, 1);
     Ok(())
 }

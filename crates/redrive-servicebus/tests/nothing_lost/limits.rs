@@ -8,6 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
 use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
 use tokio::time::timeout;
 
 use crate::bench::{DEAD_LETTERS, PATIENCE, QUEUE, broken, emulator, next, plan, started};
@@ -71,11 +72,8 @@ async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxErro
             if fails { Err(broken().to_string().into()) } else { Ok::<_, BoxError>(Disposition::Ack) }
         };
         let queue = emulator.entity(QUEUE)?;
-        let emptied = async move {
-            while !queue.messages().is_empty() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
+        let emptied =
+            async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
         let options = ServiceBus::options(QUEUE).transactions(transactions);
         let transport = options.connect(&emulator.connection_string()).await?;
         let waits = [Duration::from_millis(100); 2];
@@ -116,11 +114,7 @@ async fn a_message_whose_properties_are_full_is_dead_lettered_without_words() ->
         if delivery.id() == "full" { Err(BoxError::from("it does not work")) } else { Ok(Disposition::Ack) }
     };
     let queue = emulator.entity(QUEUE)?;
-    let emptied = async move {
-        while !queue.messages().is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
+    let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
     let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
     let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
     let report = timeout(PATIENCE, runner.run_until(emptied)).await??;

@@ -1,6 +1,5 @@
 //! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
 
-use redrive_testkit::contract::Started;
 use std::time::Duration;
 
 use redrive_core::{
@@ -9,6 +8,7 @@ use redrive_core::{
 };
 use redrive_servicebus::{Options, ServiceBus};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use redrive_testkit::contract::{Started, eventually};
 
 use crate::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
 
@@ -49,9 +49,7 @@ async fn a_redrive_goes_on_after_lost_locks() -> Result<(), BoxError> {
     let (dead, queue) = (emulator.entity(DEAD_LETTERS)?, emulator.entity(QUEUE)?);
     let lose = async {
         for done in [3, 9] {
-            while queue.messages().len() < done {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            eventually("some are redriven", async || queue.messages().len() >= done).await;
             dead.expire_locks();
         }
     };

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use redrive_core::{BoxError, Disposition, Settlement, TransportErrorKind};
 use redrive_servicebus_emulator::{Effect, Fault, Step};
+use redrive_testkit::contract::eventually;
 
 use crate::steps::{
-    FAR, complete, complete_is, concurrent, emulator, eventually, failure, next, next_is, plan, publish,
-    retry, sessions, settle_is_lost, started, until_lost, view,
+    FAR, complete, complete_is, concurrent, emulator, failure, next, next_is, plan, publish, retry, sessions,
+    settle_is_lost, started, until_lost, view,
 };
 
 #[tokio::test]
@@ -92,7 +93,7 @@ async fn the_lock_of_a_session_is_renewed_for_as_long_as_it_takes() -> Result<()
     let until = |session| view(&emulator).session_locked_until(session).expect("it is held");
     for _ in 0..2 {
         let (a, b) = (until("a"), until("b"));
-        eventually("both are renewed", || until("a") > a && until("b") > b).await;
+        eventually("both are renewed", async || until("a") > a && until("b") > b).await;
     }
     assert_eq!(held.delivery.broker_delivery_count(), 1);
     complete(&transport, held).await

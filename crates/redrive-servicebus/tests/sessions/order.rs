@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redrive_core::{BoxError, Consumer, Delivery, Disposition, Settlement, Shelf, Shelves};
+use redrive_testkit::contract::eventually;
 
 use crate::steps::{
-    FAR, complete, complete_is, concurrent, emulator, eventually, failure, in_turns, next_is, nothing_comes,
-    plan, publish, retry, sessions, settle, started, view,
+    FAR, complete, complete_is, concurrent, emulator, failure, in_turns, next_is, nothing_comes, plan,
+    publish, retry, sessions, settle, started, view,
 };
 
 #[tokio::test]
@@ -139,7 +140,7 @@ async fn a_consumer_keeps_the_order_of_every_session_over_retries() -> Result<()
         .handler(handler);
     let handle = consumer.handle();
     let running = tokio::spawn(consumer.run());
-    eventually("all were handled", || view(&emulator).messages().is_empty()).await;
+    eventually("all were handled", async || view(&emulator).messages().is_empty()).await;
     handle.stop();
     running.await??;
     let expected: Vec<String> = (0..MESSAGES)

@@ -6,11 +6,11 @@ use std::time::Duration;
 use redrive_core::{BoxError, Needs, Transport};
 use redrive_servicebus::{Entity, ServiceBus, Sessions};
 use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step, Topic};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 use crate::steps::{
-    FAR, QUEUE, complete, complete_is, concurrent, emulator, eventually, in_turns, next, next_is,
-    nothing_comes, publish, retry, sessions, started, view, with,
+    FAR, QUEUE, complete, complete_is, concurrent, emulator, in_turns, next, next_is, nothing_comes, publish,
+    retry, sessions, started, view, with,
 };
 
 /// Locks that do not run out while one waits for a session to be let go.
@@ -57,7 +57,7 @@ async fn more_sessions_than_are_held_come_one_after_the_other() -> Result<(), Bo
         let id = received.delivery.id().to_owned();
         let others = || ["a", "b", "c", "d"].into_iter().filter(|session| !id.starts_with(session));
         let held = |session| view(&emulator).session_locked_until(session).is_some();
-        eventually("no other one is held", || !others().any(held)).await;
+        eventually("no other one is held", async || !others().any(held)).await;
         assert!(held(&id[..1]), "of a session that nobody holds");
         complete(&transport, received).await?;
         seen.push(id);
@@ -68,7 +68,7 @@ async fn more_sessions_than_are_held_come_one_after_the_other() -> Result<(), Bo
     seen.sort_unstable();
     assert_eq!(seen, ids);
     let held = |session| view(&emulator).session_locked_until(session).is_some();
-    eventually("the last one is let go", || !["a", "b", "c", "d"].into_iter().any(held)).await;
+    eventually("the last one is let go", async || !["a", "b", "c", "d"].into_iter().any(held)).await;
     Ok(())
 }
 
@@ -95,7 +95,7 @@ async fn a_close_lets_sessions_go_at_once() -> Result<(), BoxError> {
     complete_is(&first, "c1", 1).await?;
     first.close().await;
     for session in ["a", "b", "c"] {
-        eventually("it is let go", || view(&emulator).session_locked_until(session).is_none()).await;
+        eventually("it is let go", async || view(&emulator).session_locked_until(session).is_none()).await;
     }
     let second = started(&emulator, concurrent(3)).await?;
     let again = next_is(&second, "a1", 1).await;
@@ -113,7 +113,7 @@ async fn a_wait_goes_on_in_the_next_consumer() -> Result<(), BoxError> {
     retry(&first, a1, FAR).await?;
     first.close().await;
     let second = started(&emulator, concurrent(2)).await?;
-    eventually("the session is held", || view(&emulator).session_locked_until("a").is_some()).await;
+    eventually("the session is held", async || view(&emulator).session_locked_until("a").is_some()).await;
     nothing_comes(&second).await;
     publish(&second, &["b1"]).await?;
     complete_is(&second, "b1", 1).await?;
@@ -132,10 +132,10 @@ async fn a_pause_lets_go_what_is_not_in_hand() -> Result<(), BoxError> {
     nothing_comes(&paused).await;
     paused.pause().await?;
     assert!(paused.receive().await?.is_none());
-    eventually("b is let go", || view(&emulator).session_locked_until("b").is_none()).await;
+    eventually("b is let go", async || view(&emulator).session_locked_until("b").is_none()).await;
     assert!(view(&emulator).session_locked_until("a").is_some(), "a1 can still be settled");
     complete(&paused, a1).await?;
-    eventually("a is let go", || view(&emulator).session_locked_until("a").is_none()).await;
+    eventually("a is let go", async || view(&emulator).session_locked_until("a").is_none()).await;
     paused.resume().await?;
     publish(&paused, &["a2"]).await?;
     complete_is(&paused, "a2", 1).await?;

@@ -151,12 +151,3 @@ pub(crate) fn plan(
 pub(crate) fn view(emulator: &Emulator) -> EntityView {
     emulator.entity(QUEUE).expect("it is there")
 }
-
-pub(crate) async fn eventually(what: &str, so: impl Fn() -> bool) {
-    let asked = timeout(PATIENCE, async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    asked.await.unwrap_or_else(|_| panic!("never: {what}"));
-}

@@ -1,12 +1,10 @@
 //! Assertions about what is left, and where.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use redrive_core::{Message, Settlement, Shelf};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::contract::case::{ARRIVAL, Case, QUIET};
+use crate::contract::case::{Case, QUIET};
+use crate::contract::eventually::{eventually, found};
 use crate::contract::harness::{Bench, Harness, StartedOf};
 
 impl<H: Harness> Case<H> {
@@ -19,12 +17,12 @@ impl<H: Harness> Case<H> {
         self.settle(transport, received.receipt, Settlement::Complete).await;
         self.nothing_comes(transport).await;
         // A broker may update its count with a short delay.
-        let emptied = self.eventually("the queue's depth is 0", async || {
+        eventually("the queue's depth is 0", async || {
             let depth = self.bench.depth().await;
             depth.unwrap_or_else(|error| panic!("the harness does not tell the depth: {error}")).unwrap_or(0)
                 == 0
-        });
-        emptied.await;
+        })
+        .await;
     }
 
     /// Checks that nothing arrives within [`QUIET`].
@@ -42,30 +40,16 @@ impl<H: Harness> Case<H> {
     /// Returns the messages on the shelf once there are `count`. Fails if there never are, or if there are more.
     pub(crate) async fn on_shelf(&self, shelf: Shelf, count: usize) -> Vec<Message> {
         let what = format!("{count} messages rest on the {shelf} shelf");
-        let found = Mutex::new(Vec::new());
-        let filled = self.eventually(&what, async || {
+        found(&what, async || {
             let messages = self.read_shelf(shelf).await;
             assert!(messages.len() <= count, "{} messages rest on the {shelf} shelf", messages.len());
-            let enough = messages.len() == count;
-            *found.lock().unwrap_or_else(PoisonError::into_inner) = messages;
-            enough
-        });
-        filled.await;
-        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+            (messages.len() == count).then_some(messages)
+        })
+        .await
     }
 
     pub(crate) async fn read_shelf(&self, shelf: Shelf) -> Vec<Message> {
         let messages = self.bench.shelf(shelf).await;
         messages.unwrap_or_else(|error| panic!("the harness does not read the {shelf} shelf: {error}"))
-    }
-
-    /// Polls `so` until it is true. Fails if it never is.
-    pub(crate) async fn eventually(&self, what: &str, so: impl AsyncFn() -> bool) {
-        let asked = timeout(ARRIVAL, async {
-            while !so().await {
-                sleep(Duration::from_millis(20)).await;
-            }
-        });
-        asked.await.unwrap_or_else(|_| panic!("not within {ARRIVAL:?}: {what}"));
     }
 }

@@ -9,6 +9,7 @@
 mod assertions;
 mod case;
 pub mod clauses;
+mod eventually;
 mod faulty;
 mod harness;
 mod lock_loss;
@@ -25,6 +26,7 @@ mod wrapper;
 #[doc(inline)]
 pub use crate::__conformance as conformance;
 pub use case::Case;
+pub use eventually::{eventually, found};
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};
 pub use harness::{Bench, Harness, ReceiptOf, StartedOf, TransportOf};
 pub use lock_loss::{InHand, LockLossReceipt, LockLossReceiver, LockLossTransport};

@@ -9,6 +9,7 @@ use redrive_core::{
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
 use crate::contract::case::Case;
+use crate::contract::eventually::eventually;
 use crate::contract::harness::{Bench, Harness, StartedOf};
 
 /// If several entries have messages with the same id, an action affects exactly the named entry: not none, and not two.
@@ -53,7 +54,7 @@ pub async fn entries_alike_in_everything_are_acted_on_one_at_a_time<H: Harness>(
         assert_eq!(done(shelves.discard(Shelf::DeadLetter, &which).await), 1, "{handle}");
         let again = only(shelves.discard(Shelf::DeadLetter, &which).await);
         assert!(matches!(again, EntryOutcome::NotFound), "{handle} takes another one: {again:?}");
-        counts(case, &*shelves, 2 - taken as u64, 0).await;
+        counts(&*shelves, 2 - taken as u64, 0).await;
     }
 }
 
@@ -79,7 +80,7 @@ pub async fn a_handle_of_an_entry_that_is_gone_is_not_found<H: Harness>(case: &C
     }
     let gone = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
     assert_eq!(done(shelves.park(&gone.clone().into()).await), 1);
-    counts(case, &*shelves, 2, 1).await;
+    counts(&*shelves, 2, 1).await;
     let made_up = EntryHandle::new(Shelf::DeadLetter, "made-up");
     let other = handle_of(&*shelves, Shelf::DeadLetter, "a").await;
     assert_ne!(other, gone);
@@ -96,7 +97,7 @@ pub async fn a_handle_of_an_entry_that_is_gone_is_not_found<H: Harness>(case: &C
     }
     let error = shelves.redrive_as(&gone, Message::new("edited")).await.expect_err("it is gone");
     assert_eq!(error.kind(), TransportErrorKind::NotFound, "{error}");
-    counts(case, &*shelves, 1, 1).await;
+    counts(&*shelves, 1, 1).await;
     case.nothing_is_left(&transport).await;
 }
 
@@ -133,7 +134,7 @@ pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
     case.set_shelf_writable(Shelf::Parking, true).await;
     // Another operator: a channel that was refused once may keep being refused (RabbitMQ 3.10).
     let another = case.bench.shelves().await.expect("as before").expect("as before");
-    case.eventually("both are parked", async || {
+    eventually("both are parked", async || {
         let _ = another.park(&Selection::All).await;
         browse(&*another, Shelf::Parking, 10).await.len() == 2
     })
@@ -171,7 +172,7 @@ pub async fn pages_leave_nothing_out_when_entries_go<H: Harness>(case: &Case<H>)
         pages.iter().flatten().map(|entry| entry.message.id().unwrap_or_default()).collect();
     all.sort_unstable();
     assert_eq!(all, ["a", "b", "c", "d", "e"]);
-    counts(case, &*shelves, 0, 0).await;
+    counts(&*shelves, 0, 0).await;
 }
 
 /// A cursor of one shelf is refused on the other, whatever is on that shelf.
@@ -214,7 +215,7 @@ pub async fn a_handle_of_the_other_shelf_fails<H: Harness>(case: &Case<H>) {
         let EntryOutcome::Failed(error) = outcome else { panic!("{outcome:?}") };
         assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
     }
-    counts(case, &*shelves, 1, 1).await;
+    counts(&*shelves, 1, 1).await;
     case.nothing_is_left(&transport).await;
 }
 
@@ -274,10 +275,10 @@ pub async fn replace_removes_exactly_its_entry<H: Harness>(case: &Case<H>) {
     assert_eq!(stored.history.reason.as_ref().map(Reason::as_str), Some("Broken"), "its history is kept");
     let error = shelves.replace(&entry, edited).await.expect_err("it is gone");
     assert_eq!(error.kind(), TransportErrorKind::NotFound, "{error}");
-    counts(case, &*shelves, 3, 0).await;
+    counts(&*shelves, 3, 0).await;
     assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &stored.handle.clone().into()).await), 1);
     is_sent_back_as_edited(case, &transport).await;
-    counts(case, &*shelves, 2, 0).await;
+    counts(&*shelves, 2, 0).await;
 }
 
 /// An edited message is sent back in place of exactly its entry, as a redrive of that entry.

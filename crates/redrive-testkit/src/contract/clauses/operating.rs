@@ -11,6 +11,7 @@ use redrive_core::{
 use tokio::time::timeout;
 
 use crate::contract::case::{Case, QUIET};
+use crate::contract::eventually::eventually;
 use crate::contract::harness::{Bench, Harness, StartedOf};
 use crate::contract::planning::plan;
 use crate::contract::samples;
@@ -21,7 +22,7 @@ pub async fn shelves_count<H: Harness>(case: &Case<H>) {
     assert_eq!(count(&*shelves, Shelf::DeadLetter).await, 0);
     set_aside(case, &transport, &["a", "b", "c"], Shelf::DeadLetter, "Broken").await;
     set_aside(case, &transport, &["d"], Shelf::Parking, "Broken").await;
-    counts(case, &*shelves, 3, 1).await;
+    counts(&*shelves, 3, 1).await;
 }
 
 /// Browsing shows the messages of a shelf with their histories, and leaves them there.
@@ -36,7 +37,7 @@ pub async fn browsing_leaves_everything<H: Harness>(case: &Case<H>) {
     let shown = browse(&*shelves, Shelf::DeadLetter, 1).await;
     assert_eq!(shown[0].history.reason, Some(Reason::Custom("Broken".into())));
     assert_eq!(shown[0].broker_reason, None, "redrive put it there, and not the broker");
-    counts(case, &*shelves, 3, 0).await;
+    counts(&*shelves, 3, 0).await;
 }
 
 /// Browsing shows no more entries than requested.
@@ -45,7 +46,7 @@ pub async fn browsing_keeps_to_its_limit<H: Harness>(case: &Case<H>) {
     set_aside(case, &transport, &["a", "b", "c"], Shelf::Parking, "Broken").await;
     assert_eq!(browse(&*shelves, Shelf::Parking, 2).await.len(), 2);
     assert_eq!(browse(&*shelves, Shelf::Parking, 0).await.len(), 0);
-    counts(case, &*shelves, 0, 3).await;
+    counts(&*shelves, 0, 3).await;
 }
 
 /// A scan passes on every entry of a shelf once, ends where it is told to, and leaves everything there.
@@ -67,7 +68,7 @@ pub async fn a_scan_passes_on_each_entry_once<H: Harness>(case: &Case<H>) {
         let browsed: HashSet<_> = browsed.into_iter().map(|entry| entry.handle).collect();
         assert!(handles.is_subset(&browsed), "{handles:?} of {browsed:?}");
     }
-    counts(case, &*shelves, 3, 0).await;
+    counts(&*shelves, 3, 0).await;
 }
 
 /// A redrive of everything sends every message of the shelf back to the consumer, and empties the shelf.
@@ -77,7 +78,7 @@ pub async fn redrive_brings_everything_back<H: Harness>(case: &Case<H>) {
         set_aside(case, &transport, &["a", "b", "c"], shelf, "Broken").await;
         assert_eq!(redrive(&*shelves, shelf, &Selection::All).await, 3);
         assert_eq!(case.complete_ids(&transport, 3).await, ["a", "b", "c"]);
-        counts(case, &*shelves, 0, 0).await;
+        counts(&*shelves, 0, 0).await;
     }
     case.nothing_is_left(&transport).await;
 }
@@ -165,7 +166,7 @@ pub async fn redrive_of_nothing_answers_zero<H: Harness>(case: &Case<H>) {
     for which in [Selection::handles([]), Selection::Reason("Other".into())] {
         assert_eq!(redrive(&*shelves, Shelf::DeadLetter, &which).await, 0, "{which:?}");
     }
-    counts(case, &*shelves, 1, 0).await;
+    counts(&*shelves, 1, 0).await;
     case.nothing_is_left(&transport).await;
 }
 
@@ -176,7 +177,7 @@ pub async fn park_moves_to_the_parking_shelf<H: Harness>(case: &Case<H>) {
     let before = case.on_shelf(Shelf::DeadLetter, 2).await;
     let which = Selection::from(handle_of(&*shelves, Shelf::DeadLetter, "a").await);
     assert_eq!(done(shelves.park(&which).await), 1);
-    counts(case, &*shelves, 1, 1).await;
+    counts(&*shelves, 1, 1).await;
     let on_parking = case.on_shelf(Shelf::Parking, 1).await;
     let original = before.iter().find(|message| message.id() == Some("a"));
     samples::assert_same(&on_parking[0], original.expect("it was on the shelf"));
@@ -192,7 +193,7 @@ pub async fn discard_removes_for_good<H: Harness>(case: &Case<H>) {
         handle_of(&*shelves, Shelf::DeadLetter, "c").await,
     ];
     assert_eq!(done(shelves.discard(Shelf::DeadLetter, &Selection::handles([a, c])).await), 2);
-    counts(case, &*shelves, 1, 0).await;
+    counts(&*shelves, 1, 0).await;
     assert_eq!(ids(&*shelves, Shelf::DeadLetter).await, ["b"]);
     case.nothing_is_left(&transport).await;
 }
@@ -273,16 +274,11 @@ async fn count(shelves: &dyn Shelves, shelf: Shelf) -> u64 {
 }
 
 /// Checks the count of a shelf; a broker may update it with a short delay.
-pub(super) async fn counts<H: Harness>(
-    case: &Case<H>,
-    shelves: &dyn Shelves,
-    dead_letters: u64,
-    parked: u64,
-) {
+pub(super) async fn counts(shelves: &dyn Shelves, dead_letters: u64, parked: u64) {
     let what = format!("{dead_letters} dead letters and {parked} parked messages are counted");
     let expected = (dead_letters, parked);
-    let counted = case.eventually(&what, async || {
+    eventually(&what, async || {
         (count(shelves, Shelf::DeadLetter).await, count(shelves, Shelf::Parking).await) == expected
-    });
-    counted.await;
+    })
+    .await;
 }

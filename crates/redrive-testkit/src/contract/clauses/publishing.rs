@@ -1,16 +1,14 @@
 //! Publishing through the transport, as a service does.
 
-use std::time::Duration;
-
 use redrive_core::{Message, Publisher, Transport, TransportError, TransportErrorKind};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
-use crate::contract::case::{ARRIVAL, Case};
+use crate::contract::case::Case;
+use crate::contract::eventually::eventually;
 use crate::contract::harness::{Bench, Harness};
 use crate::contract::planning::{CLOCK_ERROR, SHORT};
 use crate::contract::samples;
-
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// A message published beside the consumer is received complete.
 pub async fn what_is_published_is_received_whole<H: Harness>(case: &Case<H>) {
@@ -56,19 +54,16 @@ pub async fn publish_all_stores_all<H: Harness>(case: &Case<H>) {
     let mut ids: Vec<String> = (0..MESSAGES).map(|n| format!("m{n}")).collect();
     let message = |id: &String| case.harness.as_published(Message::new(id.clone()).with_id(id.clone()));
     // A stored message is not published again: otherwise it would be there twice.
-    let mut left = ids.clone();
-    let all_stored = async {
-        while !left.is_empty() {
-            let results = transport.publisher().publish_all(left.iter().map(message)).await;
-            assert_eq!(results.len(), left.len());
-            let mut results = results.into_iter();
-            left.retain(|_| results.next().is_some_and(|result| !is_stored(result)));
-            if !left.is_empty() {
-                sleep(BETWEEN_TRIES).await;
-            }
-        }
-    };
-    timeout(ARRIVAL, all_stored).await.expect("stored in time");
+    let left = Mutex::new(ids.clone());
+    eventually("all are stored", async || {
+        let mut left = left.lock().await;
+        let results = transport.publisher().publish_all(left.iter().map(message)).await;
+        assert_eq!(results.len(), left.len());
+        let mut results = results.into_iter();
+        left.retain(|_| results.next().is_some_and(|result| !is_stored(result)));
+        left.is_empty()
+    })
+    .await;
     ids.sort();
     assert_eq!(case.complete_ids(&transport, MESSAGES).await, ids);
     case.nothing_is_left(&transport).await;
@@ -172,12 +167,7 @@ pub async fn publishing_after_close_answers_closed<H: Harness>(case: &Case<H>) {
 
 /// Publishes as services do: publishes again if the message was not stored.
 async fn published(publisher: &Publisher, message: Message) {
-    let again = async {
-        while !is_stored(publisher.publish(message.clone()).await) {
-            sleep(BETWEEN_TRIES).await;
-        }
-    };
-    timeout(ARRIVAL, again).await.expect("stored in time");
+    eventually("the message is stored", async || is_stored(publisher.publish(message.clone()).await)).await;
 }
 
 /// Returns false if publishing again is worthwhile: some brokers refuse messages in the first second of a queue.
