@@ -11,6 +11,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use crate::Combination;
 use crate::flow::Flow;
+use crate::polling::poll_again;
 use crate::servicebus::{self, Setup};
 use crate::worker_log::Log;
 
@@ -173,8 +174,7 @@ impl Fleet {
     pub async fn stopped(&mut self, deadline: Instant, what: &str) {
         while !self.is_stopped() {
             assert!(self.is_alive(), "{what}: the worker ended by itself: {}", self.last_words());
-            assert!(Instant::now() < deadline, "{what}: the worker does not stop: {}", self.last_words());
-            tokio::time::sleep(LOOK).await;
+            poll_again(LOOK, deadline, || format!("{what}: the worker stops: {}", self.last_words())).await;
         }
     }
 
@@ -298,8 +298,7 @@ impl Fleet {
             if says(&self.log) || !alive {
                 return alive;
             }
-            assert!(Instant::now() < deadline, "not in time: {what}; {}", self.state());
-            tokio::time::sleep(LOOK).await;
+            poll_again(LOOK, deadline, || format!("{what}; {}", self.state())).await;
         }
     }
 

@@ -9,6 +9,7 @@ pub mod flow;
 pub mod forger;
 pub mod hostile;
 pub mod load;
+mod polling;
 pub mod rabbit;
 pub mod recorded;
 pub mod service;
@@ -19,6 +20,7 @@ pub mod worker_log;
 
 pub use combination::{Combination, within};
 pub use delays::Delays;
+pub use polling::poll_again;
 pub use redrive::rabbitmq::QueueType;
 pub use redrive_brokers::Version;
 

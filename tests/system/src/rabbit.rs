@@ -9,8 +9,8 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redrive::rabbitmq::RabbitMq;
-use redrive::{Message, TransportErrorKind, millis};
-use tokio::time::sleep;
+use redrive::{Message, TransportErrorKind};
+use redrive_testkit::contract::eventually;
 
 use crate::fate::Fate;
 
@@ -130,19 +130,13 @@ pub async fn declare_and_wait(transport: &RabbitMq) {
 /// When one is not stored.
 pub async fn publish_all(transport: &RabbitMq, messages: impl IntoIterator<Item = Message>) {
     let publish = async |message: Message| {
-        // A minute and more.
-        for _ in 0..300 {
-            match transport.publish(message.clone()).await {
-                Ok(()) => return,
-                Err(error)
-                    if matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full) =>
-                {
-                    sleep(millis(250)).await;
-                }
-                Err(error) => panic!("not stored: {error}"),
-            }
-        }
-        panic!("refused again and again: {message:?}");
+        eventually("the message is stored", async || {
+            let Err(error) = transport.publish(message.clone()).await else { return true };
+            let tried_again = [TransportErrorKind::NotStored, TransportErrorKind::Full];
+            assert!(tried_again.contains(&error.kind()), "not stored: {error}");
+            false
+        })
+        .await;
     };
     stream::iter(messages).map(publish).buffer_unordered(32).collect::<()>().await;
 }

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redrive::rabbitmq::RabbitMq;
 use redrive::{
-    BoxError, Consumer, Delivery, Event, MarkError as _, Message, Report, Shelf, Shelves as _, State,
+    BoxError, Consumer, ConsumerHandle, Delivery, Event, MarkError as _, Message, Report, Shelf,
+    Shelves as _, State,
 };
+use redrive_testkit::contract::{eventually, found};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -19,6 +21,7 @@ use crate::rabbit::publish_all;
 pub struct Service {
     handled: Handled,
     resting: watch::Receiver<bool>,
+    handle: ConsumerHandle,
     leash: oneshot::Sender<()>,
     running: JoinHandle<Result<Report, redrive::ConsumerError>>,
 }
@@ -47,9 +50,7 @@ impl Turns {
 
     /// Waits until there is none left.
     async fn taken(&self) {
-        while self.0.available_permits() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        eventually("every turn is taken", async || self.0.available_permits() == 0).await;
     }
 }
 
@@ -84,9 +85,10 @@ impl Service {
             })
             .with_dead_letter_backoff(fate::policy())
             .handler_with(handled.clone(), handle);
+        let handle = runner.handle();
         let (leash, end) = oneshot::channel();
         let running = tokio::spawn(runner.run_until(async { end.await.unwrap_or_default() }));
-        Self { handled, resting, leash, running }
+        Self { handled, resting, handle, leash, running }
     }
 
     /// Waits until this many different messages were handled with success; answers when.
@@ -154,6 +156,11 @@ impl Service {
         Instant::now()
     }
 
+    /// Waits until the consumer has noticed that its connection is lost.
+    pub async fn interrupted(&self) {
+        self.handle.wait_for_health(|health| health.interrupted_for.is_some()).await;
+    }
+
     /// Waits until no handler runs.
     ///
     /// # Panics
@@ -177,18 +184,13 @@ impl Service {
         let (acked, dead): (Vec<&String>, Vec<&String>) = ids.iter().partition(|id| fate::end(id).is_none());
         // Fewer than these: it may have handled others before.
         self.handled_until(|times| acked.iter().all(|id| times.contains_key(*id))).await;
-        let shelf = loop {
-            let shelf = operator
-                .shelves()
-                .browse(Shelf::DeadLetter, None, usize::MAX)
-                .await
-                .expect("the shelf is there")
-                .entries;
-            if dead.iter().all(|id| shelf.iter().any(|found| found.message.id() == Some(id.as_str()))) {
-                break shelf;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        };
+        let shelf = found("the dead letters are on the shelf", async || {
+            let browsed = operator.shelves().browse(Shelf::DeadLetter, None, usize::MAX).await;
+            let shelf = browsed.expect("the shelf is there").entries;
+            let rests = |id: &&String| shelf.iter().any(|found| found.message.id() == Some(id.as_str()));
+            dead.iter().all(rests).then_some(shelf)
+        })
+        .await;
         self.leash.send(()).expect("the consumer runs");
         let report = self.running.await.expect("no panic").expect("an interruption is no error");
         let times = self.handled.times.lock().unwrap();

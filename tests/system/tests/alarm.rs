@@ -13,7 +13,7 @@ use redrive_system_tests::fate::{self, Fate};
 use redrive_system_tests::rabbit::publish_all;
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::{Combination, on_both_versions};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 use tokio::time::timeout;
 
 on_both_versions!(1200;
@@ -129,15 +129,7 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     assert_eq!(service.handled_now(), 1);
     service.let_all_end();
     service.handled(1 + good.len()).await;
-    // By the broker's count, ready and handed out. The limit of the test is what ends this when they do not arrive.
-    loop {
-        let queues = node.aside(|node| node.ctl(&["list_queues", "name", "messages"])).await.unwrap();
-        let left = queues.lines().find_map(|line| line.strip_prefix(&format!("{QUEUE}\t")));
-        if left.expect("the queue is there").trim() == "0" {
-            break;
-        }
-        tokio::time::sleep(millis(100)).await;
-    }
+    eventually("all are settled", async || messages(&node).await == 0).await;
     refused(&others).await;
 
     Alarm::Memory.set(&node, false).await;
@@ -157,8 +149,6 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
     // A machine that stands still for seconds confirms within it.
     const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
     const IN_HAND: u32 = 64;
-    /// It only tells what is late from what never comes.
-    const SETTLED: Duration = Duration::from_secs(180);
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let worker = on.options(QUEUE).confirm_timeout(CONFIRM_TIMEOUT).connect(&node.url()).await.unwrap();
     let mut needs = Needs::none();
@@ -201,42 +191,39 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
             // Whether any is refused then depends on how many were on their way: perhaps all.
             let (mut before, mut now) = (u32::MAX, stored.load(Ordering::SeqCst));
             while now != before {
+                // Nothing tells that the alarm has reached every connection; a second without a copy does.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 (before, now) = (now, stored.load(Ordering::SeqCst));
             }
+            // Longer than a copy on its way is waited for.
             tokio::time::sleep(CONFIRM_TIMEOUT + Duration::from_secs(5)).await;
             Alarm::Memory.set(&node, false).await;
             let stored_before = stored.load(Ordering::SeqCst);
-            while stored.load(Ordering::SeqCst) < stored_before + 100 {
-                tokio::time::sleep(millis(10)).await;
-            }
+            let stored_again = async || stored.load(Ordering::SeqCst) >= stored_before + 100;
+            eventually("copies are stored again", stored_again).await;
         }
         over.store(true, Ordering::SeqCst);
     };
     tokio::join!(futures::future::join_all((0..IN_HAND).map(|_| go_round())), alarms);
-    // As the broker counts it, ready and handed out, before anything ends: an acknowledgement that is still on its way into the
-    // queue could be forgotten with the channel, and the original would lie beside its copy.
+    // Before anything ends: an acknowledgement that is still on its way into the queue could be forgotten with the channel, and
+    // the original would lie beside its copy.
     let twice = in_doubt.into_inner();
-    let there = async || {
-        let queues = node.aside(|node| node.ctl(&["list_queues", "name", "messages"])).await.unwrap();
-        let there = queues.lines().find_map(|line| line.strip_prefix(&format!("{QUEUE}\t")));
-        there.expect("the queue is there").trim().parse::<u32>().expect("a number")
-    };
-    timeout(SETTLED, async {
-        while !(IN_HAND..=IN_HAND + twice).contains(&there().await) {
-            tokio::time::sleep(millis(100)).await;
-        }
-    })
-    .await
-    .unwrap_or_else(|_| {
-        panic!("{IN_HAND} went round, at most {twice} may be stored twice, and there are more")
-    });
+    // One more means that a copy was stored twice.
+    let stored_once = async || (IN_HAND..=IN_HAND + twice).contains(&messages(&node).await);
+    eventually(&format!("{IN_HAND} messages, and at most {twice} twice"), stored_once).await;
     worker.close().await;
     report(&format!(
         "memory alarm longer than the time for a confirm on {on}: {} copies on their way when it began, each stored once; \
          {twice} in doubt for another reason",
         on_their_way.into_inner()
     ));
+}
+
+/// Returns the broker's count of the queue, ready and delivered.
+async fn messages(node: &Node) -> u32 {
+    let queues = node.aside(|node| node.ctl(&["list_queues", "name", "messages"])).await.unwrap();
+    let messages = queues.lines().find_map(|line| line.strip_prefix(&format!("{QUEUE}\t")));
+    messages.expect("the queue is there").trim().parse().expect("a number")
 }
 
 /// A copy that waits behind copies in flight when the alarm begins is refused: otherwise the intake would not pause, and would take
@@ -279,12 +266,10 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     while producer.publisher().to(&shelf).publish(Message::new("a dead letter")).await.is_err() {}
     Alarm::Memory.set(&node, true).await;
     // Stored: the broker is only just telling its connections of the alarm.
-    let error = loop {
-        match timeout(ANSWER, producer.publish(Message::new("an order"))).await.expect("an answer") {
-            Ok(()) => tokio::time::sleep(millis(100)).await,
-            Err(error) => break error,
-        }
-    };
+    let error = found("the alarm refuses an order", async || {
+        timeout(ANSWER, producer.publish(Message::new("an order"))).await.expect("an answer").err()
+    })
+    .await;
     assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
     assert!(error.to_string().contains("memory or disk is full"), "{error}");
     let redriving = operator.shelves();
@@ -292,9 +277,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     let error = timeout(ANSWER, redrive).await.expect("an answer").expect_err("not stored");
     assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
     // What is given back is there a moment later.
-    while redriving.count(Shelf::DeadLetter).await.unwrap() == 0 {
-        tokio::time::sleep(millis(20)).await;
-    }
+    eventually("it is back", async || redriving.count(Shelf::DeadLetter).await.unwrap() > 0).await;
     Alarm::Memory.set(&node, false).await;
 }
 

@@ -15,8 +15,8 @@ use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::load::{Load, Pulse};
 use redrive_system_tests::rabbit::{Rabbit, declare_and_wait};
 use redrive_system_tests::verdict::{Interruptions, judge, unended};
-use redrive_system_tests::{Combination, Delays, QueueType, Version, within};
-use tokio::time::sleep;
+use redrive_system_tests::{Combination, Delays, QueueType, Version, poll_again, within};
+use tokio::time::{Sleep, sleep};
 
 mod v3_10 {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,6 +51,10 @@ fn all() -> bool {
     std::env::var("REDRIVE_CLUSTER").is_ok_and(|which| which == "all")
 }
 
+/// How often the logs of the workers are read.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often a node is asked again.
+const ASK: Duration = Duration::from_millis(200);
 /// How long a node stays partitioned: long enough for the others to give it up, and for it to notice.
 const DIVIDED: Duration = Duration::from_secs(8);
 /// After this many seconds a start hangs; it takes 5 to 40.
@@ -178,8 +182,7 @@ impl<'a> Scene<'a> {
     async fn go_on(&mut self, more: usize) {
         let before = self.look();
         while self.look() < before + more {
-            self.patience("work goes on");
-            sleep(Duration::from_millis(5)).await;
+            self.poll_again(LOOK, "work goes on").await;
         }
     }
 
@@ -189,9 +192,9 @@ impl<'a> Scene<'a> {
         loop {
             tokio::select! {
                 done = &mut action => return done,
-                () = sleep(Duration::from_millis(5)) => drop(self.look()),
+                () = self.poll_again(LOOK, what) => {}
             }
-            self.patience(what);
+            self.look();
         }
     }
 
@@ -200,6 +203,10 @@ impl<'a> Scene<'a> {
         let handled = self.workers[0].log.records.values().filter(|record| record.handled > 0).count();
         self.pulse.beat(handled);
         handled
+    }
+
+    fn poll_again(&self, every: Duration, what: &str) -> Sleep {
+        poll_again(every, self.deadline, || format!("{what}; {}", self.workers[0].state()))
     }
 
     fn patience(&self, what: &str) {
@@ -239,20 +246,18 @@ impl<'a> Scene<'a> {
         self.load.stop_at(messages());
         let ids = loop {
             self.look();
-            self.patience("all is published");
             if let Some(ids) = self.load.done() {
                 break ids;
             }
-            sleep(Duration::from_millis(5)).await;
+            self.poll_again(LOOK, "all is published").await;
         };
         let on = self.on;
         let addresses = urls(self.cluster.nodes(), 1);
         let transport = loop {
             match on.options(&self.queue).connect_any(&addresses).await {
                 Ok(transport) => break transport,
-                Err(error) => self.patience(&format!("a node takes a connection: {error}")),
+                Err(error) => self.poll_again(ASK, &format!("a node takes a connection: {error}")).await,
             }
-            sleep(Duration::from_millis(200)).await;
         };
         let shelves = transport.shelves();
         let (mut looked, mut rests) = (Instant::now(), Vec::new());
@@ -267,8 +272,8 @@ impl<'a> Scene<'a> {
             if left.is_empty() {
                 break;
             }
-            self.patience(&format!("all ended; {} did not: {:?}", left.len(), &left[..left.len().min(20)]));
-            sleep(Duration::from_millis(5)).await;
+            let what = format!("all ended; {} did not: {:?}", left.len(), &left[..left.len().min(20)]);
+            self.poll_again(LOOK, &what).await;
         }
         self.empty(&addresses).await;
         let rests = loop {
@@ -277,8 +282,7 @@ impl<'a> Scene<'a> {
             if unended(&ids, &self.workers[0].log, &rests).is_empty() {
                 break rests;
             }
-            self.patience("the shelf is as it was");
-            sleep(Duration::from_millis(200)).await;
+            self.poll_again(ASK, "the shelf is as it was").await;
         };
         // Every fault takes the connections of one worker, and what the new leader does not know may come again.
         let interruptions =
@@ -306,9 +310,9 @@ impl<'a> Scene<'a> {
             if left.is_empty() {
                 return;
             }
-            self.patience(&format!("the queues are empty; {left:?}"));
             self.workers.iter_mut().for_each(Fleet::start);
-            sleep(Duration::from_millis(500)).await;
+            // What they do with it meanwhile.
+            self.poll_again(Duration::from_millis(500), &format!("the queues are empty; {left:?}")).await;
         }
     }
 
@@ -321,8 +325,7 @@ impl<'a> Scene<'a> {
             if let Some(left) = ready(address, &queues).await {
                 return left;
             }
-            self.patience("a node tells what is in the queues");
-            sleep(Duration::from_millis(200)).await;
+            self.poll_again(ASK, "a node tells what is in the queues").await;
         }
         unreachable!("there are nodes")
     }

@@ -15,7 +15,9 @@ use redrive_system_tests::flow::Flow;
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::service::publish;
 use redrive_system_tests::verdict::{Interruptions, judge, to_the_end};
-use redrive_system_tests::{Combination, Delays, QueueType, Version, on_four_combinations, within};
+use redrive_system_tests::{
+    Combination, Delays, QueueType, Version, on_four_combinations, poll_again, within,
+};
 
 on_four_combinations!(1500;
     nothing_is_lost_wherever_the_process_dies,
@@ -239,8 +241,7 @@ impl Scene {
             if consumers == 0 && now.total() >= least && since.elapsed() >= still {
                 return now;
             }
-            assert!(Instant::now() < deadline, "{what}: {now} left, and {consumers} consumers");
-            tokio::time::sleep(LOOK).await;
+            poll_again(LOOK, deadline, || format!("{what}: {now} left, and {consumers} consumers")).await;
         }
     }
 
@@ -274,12 +275,8 @@ impl Scene {
                 if (ended + record.on_sight) as usize >= least && waiting == 0 {
                     break ended;
                 }
-                assert!(
-                    Instant::now() < deadline,
-                    "{what}: {ended} ends of at least {least}; {}",
-                    self.worker.state()
-                );
-                tokio::time::sleep(LOOK).await;
+                let state = || format!("{what}: {ended} ends of at least {least}; {}", self.worker.state());
+                poll_again(LOOK, deadline, state).await;
             };
             // It settles what it has in flight, or gives it back.
             self.worker.stop().await;

@@ -10,7 +10,7 @@ use redrive::{Event, TransportErrorKind};
 use redrive_brokers::broker;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, QUEUE, memory_with, numbered, on_both_versions, reason};
-use redrive_testkit::contract::{Fault, Faulty};
+use redrive_testkit::contract::{Fault, Faulty, eventually};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimitLayer;
@@ -131,9 +131,7 @@ async fn what_fails_in_a_full_queue_is_handled_again(on: Combination) {
         let rabbit = Rabbit::connect(&url).await;
         let before = u32::try_from(published).unwrap();
         // One more than the prefetch: the first delivery came alone, on a channel of its own.
-        while rabbit.ready(&queue).await != Some(before - 5) {
-            sleep(millis(20)).await;
-        }
+        eventually("five are in flight", async || rabbit.ready(&queue).await == Some(before - 5)).await;
         fill(&mut published).await;
         gate.add_permits(1);
         diary.ended(published).await;

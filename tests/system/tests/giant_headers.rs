@@ -6,6 +6,7 @@ use redrive::{Consumer, Message, Reason, Shelf, Shelves as _, millis};
 use redrive_brokers::own_node_with;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, on_both_versions};
+use redrive_testkit::contract::found;
 
 on_both_versions!(600; headers_of_megabytes_stop_nobody);
 
@@ -38,12 +39,10 @@ async fn headers_of_megabytes_stop_nobody(on: Combination) {
     let failure = giant.disposition.as_ref().and_then(|it| it.failure()).unwrap();
     assert_eq!(failure.reason(), &Reason::MalformedHeaders);
     // By the broker, hence whole.
-    let shelved = loop {
+    let shelved = found("it is on the shelf", async || {
         let shelved = operator.shelves().browse(Shelf::DeadLetter, None, 10).await.unwrap().entries;
-        if !shelved.is_empty() {
-            break shelved;
-        }
-        tokio::time::sleep(millis(50)).await;
-    };
+        (!shelved.is_empty()).then_some(shelved)
+    })
+    .await;
     assert_eq!((shelved.len(), shelved[0].message.id()), (1, Some("giant")));
 }

@@ -49,7 +49,7 @@ async fn ends_on_the_shelf(version: Version, queue_type: QueueType) {
             let fails = body == "fails";
             counted[usize::from(fails)].fetch_add(1, Ordering::SeqCst);
             async move {
-                // Until it is taken back, and longer: no event tells the handler.
+                // Longer than the broker allows: no event tells the handler that the delivery is taken back.
                 tokio::time::sleep(millis(2500)).await;
                 if fails { Err(BoxError::from("no answer")) } else { Ok(()) }
             }

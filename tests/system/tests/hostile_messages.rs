@@ -2,7 +2,6 @@
 //! the ordinary ones among them are all handled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -15,10 +14,9 @@ use redrive_brokers::{broker, report};
 use redrive_system_tests::hostile::{self, GOOD_BODY, Hostile};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::{Combination, Diary, Version, on_four_combinations};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually, found};
 use serde::Deserialize;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 on_four_combinations!(
     900;
@@ -97,15 +95,13 @@ async fn every_hostile_message_ends_and_ordinary_ones_are_handled(on: Combinatio
     }
 
     // What the broker itself moves there is under way a while longer.
-    let rests = loop {
+    let rests = found("all are on a shelf that must be", async || {
         let shelves = operator.shelves();
         let mut rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap().entries;
         rests.extend(shelves.browse(Shelf::Parking, None, usize::MAX).await.unwrap().entries);
-        if rests.len() >= must_rest.len() {
-            break rests;
-        }
-        sleep(millis(100)).await;
-    };
+        (rests.len() >= must_rest.len()).then_some(rests)
+    })
+    .await;
     let ids: BTreeSet<&str> = rests.iter().filter_map(|found| found.message.id()).collect();
     assert_eq!((ids, rests.len()), (must_rest.clone(), must_rest.len()));
     let mut natively = 0;
@@ -223,13 +219,11 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
             assert_eq!(name, "ack");
         }
     }
-    let shelved = loop {
+    let shelved = found("it is on the shelf", async || {
         let shelved = operator.shelves().browse(Shelf::DeadLetter, None, 10).await.unwrap().entries;
-        if !shelved.is_empty() {
-            break shelved;
-        }
-        sleep(millis(50)).await;
-    };
+        (!shelved.is_empty()).then_some(shelved)
+    })
+    .await;
     assert_eq!((shelved.len(), shelved[0].message.id()), (1, Some(LARGE)));
     assert_eq!(shelved[0].message.body()[..], *GOOD_BODY);
     // By the broker, hence whole: a copy would have the rest only.
@@ -288,13 +282,8 @@ fn says_all(error: &TransportError, parts: &[&str]) {
 
 /// Waits until this many messages are ready, and no more: what a broker says of its queues may be a moment old.
 async fn until_ready(rabbit: &Rabbit, queue: &str, messages: u32) {
-    let began = Instant::now();
-    let mut ready = rabbit.ready(queue).await;
-    while ready != Some(messages) {
-        assert!(began.elapsed() < secs(120), "{ready:?} messages are ready, not {messages}");
-        sleep(millis(50)).await;
-        ready = rabbit.ready(queue).await;
-    }
+    let what = format!("{messages} messages are ready");
+    eventually(&what, async || rabbit.ready(queue).await == Some(messages)).await;
 }
 
 async fn clean_up(rabbit: &Rabbit, queue: &str) {

@@ -17,8 +17,9 @@ use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::worker_log::{Log, Record};
 use redrive_system_tests::{
     Combination, Diary, KILLER, POISON_AFTER, QueueType, Version, numbered, on_both_versions,
-    on_four_combinations,
+    on_four_combinations, poll_again,
 };
+use redrive_testkit::contract::found;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 on_both_versions!(900; without_suspects_the_killer_drags_its_neighbours_along, what_comes_from_a_dead_process_is_handled_alone,
@@ -135,8 +136,8 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
     while rabbit.ready(&queue).await != Some(0) {
         fleet.start();
         while rabbit.ready(&queue).await != Some(0) {
-            assert!(Instant::now() < deadline, "the queue does not become empty; {}", fleet.state());
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            let state = || format!("the queue becomes empty; {}", fleet.state());
+            poll_again(Duration::from_millis(20), deadline, state).await;
         }
         fleet.stop().await;
     }
@@ -264,13 +265,10 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
 async fn hold(url: &str, queue: &str, count: usize) -> Rabbit {
     let rabbit = Rabbit::connect(url).await;
     let channel = rabbit.channel().await;
-    let mut held = 0;
-    while held < count {
+    for _ in 0..count {
         // What came back a moment ago is not there at once.
-        match channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap() {
-            Some(_) => held += 1,
-            None => tokio::time::sleep(Duration::from_millis(5)).await,
-        }
+        let get = async || channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
+        found("a message to hold", get).await;
     }
     // It must not end here.
     std::mem::forget(channel);

@@ -112,9 +112,9 @@ async fn a_broker_that_refuses_connections_for_a_while(on: Combination) {
 
     proxy.refuse(true);
     proxy.cut();
-    // Held until they are cut.
-    tokio::time::sleep(secs(1)).await;
+    service.interrupted().await;
     service.let_all_end();
+    // Several attempts to connect are refused meanwhile.
     tokio::time::sleep(secs(3)).await;
     let before = service.handled_now();
     assert!(before < good(&ids), "the messages were handled before anything was refused");

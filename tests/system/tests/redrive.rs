@@ -40,6 +40,7 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
         // So slow that it is not done before it is seen how far it came.
         proxy.delay(millis(5));
         let cutting = async {
+            // Every millisecond: a part takes few.
             while (rabbit.ready(&queue).await.unwrap_or(0) as usize) < cut * MESSAGES / (CUTS + 1) {
                 tokio::time::sleep(millis(1)).await;
             }

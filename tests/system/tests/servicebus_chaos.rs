@@ -12,7 +12,7 @@ use redrive_brokers::report;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::servicebus::{EmulatorProcess, Left, Setup};
 use redrive_system_tests::verdict::{Interruptions, judge, unended};
-use redrive_system_tests::within;
+use redrive_system_tests::{poll_again, within};
 
 /// How often the emulator is killed.
 const KILLS: usize = 4;
@@ -23,6 +23,8 @@ const EXPIRIES: usize = 100;
 const EXPIRIES_AT_ONCE: usize = 5;
 /// How many messages are sent at the same time.
 const SENDS: usize = 50;
+/// How soon what a fault cut off is tried again.
+const RETRY: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -114,8 +116,7 @@ async fn publish(through: &ServiceBus, first: usize, count: usize, deadline: Ins
     stream::iter(&ids)
         .for_each_concurrent(SENDS, |id| async move {
             while let Err(error) = through.publish(Message::new("an order").with_id(id)).await {
-                assert!(Instant::now() < deadline, "not sent in time: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                poll_again(RETRY, deadline, || format!("not sent: {error}")).await;
             }
         })
         .await;
@@ -128,8 +129,7 @@ fn is_empty(left: Left) -> bool {
 }
 
 async fn pause(deadline: Instant, what: &str, fleet: &Fleet) {
-    assert!(Instant::now() < deadline, "not in time: {what}; {}", fleet.state());
-    tokio::time::sleep(Duration::from_millis(5)).await;
+    poll_again(Duration::from_millis(5), deadline, || format!("{what}; {}", fleet.state())).await;
 }
 
 /// Waits until every message came to its end and nothing is left in the queue; gives back what rests on the shelf.
@@ -154,11 +154,8 @@ async fn to_the_end(
                 loop {
                     match shelves.browse(Shelf::DeadLetter, None, usize::MAX).await {
                         Ok(rests) => return rests.entries,
-                        Err(error) => {
-                            assert!(Instant::now() < deadline, "the shelf cannot be looked at: {error}");
-                        }
+                        Err(error) => poll_again(RETRY, deadline, || format!("the shelf: {error}")).await,
                     }
-                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
             fleet.start();
@@ -168,6 +165,6 @@ async fn to_the_end(
             let unended = unended(ids, &fleet.log, &rests);
             panic!("not all messages ended in time: {left}; not ended: {unended:?}; {}", fleet.state());
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        poll_again(RETRY, deadline, || left.to_string()).await;
     }
 }

@@ -14,7 +14,7 @@ use redrive_servicebus_emulator::Emulator;
 use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::flow::{Flow, WAIT_ON_SERVICEBUS};
 use redrive_system_tests::servicebus::{Cut, Kind, Left, Setup, at_the_neighbour, cuts, look};
-use redrive_system_tests::within;
+use redrive_system_tests::{poll_again, within};
 use redrive_testkit::contract::Started;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
@@ -313,8 +313,7 @@ impl Scene {
                 }
                 consumer.start();
             }
-            assert!(Instant::now() < deadline, "{what}: {left}, {record:?}; {}", consumer.state());
-            tokio::time::sleep(LOOK).await;
+            poll_again(LOOK, deadline, || format!("{what}: {left}, {record:?}; {}", consumer.state())).await;
         }
     }
 
@@ -376,9 +375,8 @@ impl Scene {
     async fn until(&self, what: &str, so: impl Fn(Left) -> bool) {
         let deadline = soon();
         while !so(self.look()) {
-            let said = || format!("{}; {}", self.look(), self.worker.last_words());
-            assert!(Instant::now() < deadline, "not in time: {what}: {}", said());
-            tokio::time::sleep(LOOK).await;
+            let state = || format!("{what}: {}; {}", self.look(), self.worker.last_words());
+            poll_again(LOOK, deadline, state).await;
         }
     }
 }

@@ -11,6 +11,7 @@ use redrive_brokers::broker;
 use redrive_servicebus_emulator::{Emulator, Settings};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, Diary, numbered, on_four_combinations, within};
+use redrive_testkit::contract::found;
 
 on_four_combinations!(
     120;
@@ -39,13 +40,11 @@ async fn let_fail(transport: impl Transport) {
 /// The page of metrics, once it shows what it should.
 async fn page_with(exporter: ShelfExporter, series: &[&str]) -> String {
     let metrics = exporter.interval(Duration::from_millis(50)).start();
-    loop {
+    found("the page shows every series", async || {
         let page = metrics.render();
-        if series.iter().all(|it| page.lines().any(|line| line == *it)) {
-            return page;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        series.iter().all(|it| page.lines().any(|line| line == *it)).then_some(page)
+    })
+    .await
 }
 
 async fn metrics_show_the_shelves_of_rabbitmq(on: Combination) {

@@ -10,7 +10,7 @@ use redrive_system_tests::fleet::{Fleet, Mode};
 use redrive_system_tests::load::Load;
 use redrive_system_tests::rabbit::declare_and_wait;
 use redrive_system_tests::verdict::{Interruptions, judge, to_the_end};
-use redrive_system_tests::{Combination, on_both_versions};
+use redrive_system_tests::{Combination, on_both_versions, poll_again};
 use tokio::time::sleep;
 
 // Two days: what ends a soak is its own time.
@@ -212,8 +212,7 @@ impl Scene {
             if let Some(ids) = self.load.done() {
                 break ids;
             }
-            assert!(Instant::now() < deadline, "the producer does not end");
-            sleep(Duration::from_millis(20)).await;
+            poll_again(Duration::from_millis(20), deadline, || "the producer ends".to_owned()).await;
         };
         let url = self.node.url();
         let transport = self.on.options(QUEUE).connect(&url).await.unwrap();

@@ -8,6 +8,7 @@ use redrive::prelude::*;
 use redrive_brokers::{Proxy, broker};
 use redrive_system_tests::rabbit::{Rabbit, publish_all};
 use redrive_system_tests::{Combination, on_four_combinations};
+use redrive_testkit::contract::eventually;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 on_four_combinations!(
@@ -165,9 +166,7 @@ impl Scene {
 
     /// Waits until the broker has handed out everything.
     async fn until_in_hand(&self) {
-        while self.rabbit.ready(&self.queue).await != Some(0) {
-            tokio::time::sleep(millis(20)).await;
-        }
+        eventually("everything is in flight", async || self.rabbit.ready(&self.queue).await == Some(0)).await;
     }
 
     async fn clear(&self) {
