@@ -61,7 +61,7 @@ impl SnapshotFold {
 
     /// Adds an entry.
     pub fn add(&mut self, entry: &Shelved) {
-        let time = entry.shelved_at.or(entry.history.last_failed_at);
+        let time = time_of(entry);
         self.snapshot.count += 1;
         self.snapshot.oldest = earlier(self.snapshot.oldest, time);
         self.add_reason(entry);
@@ -106,6 +106,11 @@ impl SnapshotFold {
         groups.sort_by_key(|group| (Reverse(group.count), group.id));
         ShelfSnapshot { groups, truncated, ..self.snapshot }
     }
+}
+
+/// Returns when the entry was shelved, or when it failed last if only that is known.
+pub(crate) fn time_of(entry: &Shelved) -> Option<SystemTime> {
+    entry.shelved_at.or(entry.history.last_failed_at)
 }
 
 /// Returns the earlier of the known times.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 pub use fold::SnapshotFold;
+pub(crate) use fold::time_of;
 pub use options::SnapshotOptions;
 pub use read::snapshot;
 use redrive_core::{EntryHandle, Shelf};
@@ -72,6 +73,15 @@ pub struct GroupSummary {
     pub last_seen: Option<SystemTime>,
     /// The first entry of the group that was read.
     pub sample: Sample,
+}
+
+impl GroupSummary {
+    /// Returns true if all entries of the group came at or after this time, for example since the last deployment: the failure is
+    /// new, as far as the shelf tells. Earlier entries may have been redriven or discarded. False if no entry has a time.
+    #[must_use]
+    pub fn is_new_since(&self, since: SystemTime) -> bool {
+        self.first_seen.is_some_and(|first| first >= since)
+    }
 }
 
 /// One entry of a group, without its message.

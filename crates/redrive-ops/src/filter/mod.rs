@@ -1,0 +1,135 @@
+//! The filter language. Pure.
+//!
+//! | module | contains |
+//! |---|---|
+//! | [`condition`] | what a filter consists of, and how it is printed |
+//! | [`parse`] | the parser |
+//! | [`scan`] | reads words and quoted texts |
+//! | [`error`] | the error of the parser |
+//! | [`matching`] | compares an entry with a condition |
+//! | [`json`] | looks up a path in a JSON body |
+
+mod condition;
+mod error;
+mod json;
+mod matching;
+mod parse;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::SystemTime;
+
+use redrive_core::Shelved;
+
+use self::condition::{Condition, Term};
+pub use self::error::ParseFilterError;
+use crate::group::GroupId;
+
+/// Selects entries of a shelf.
+///
+/// ```
+/// use std::time::SystemTime;
+///
+/// use redrive_core::{EntryHandle, Message, Shelf, Shelved, header_names};
+/// use redrive_ops::{Filter, Template};
+///
+/// let message = Message::new(r#"{"order": {"id": 42}}"#)
+///     .with_header("tenant", "blue")
+///     .with_header(header_names::REASON, "RetryableError")
+///     .with_header(header_names::ERROR, "Request timed out");
+/// let entry = Shelved::new(EntryHandle::new(Shelf::DeadLetter, "1"), message);
+///
+/// let filter: Filter = r#"error~"timed out" header.tenant:blue body.order.id=42 -redrives>0"#.parse()?;
+/// assert!(filter.matches(&entry, Template::of(&entry).id(), SystemTime::now()));
+///
+/// let error = "resaon:OutOfStock".parse::<Filter>().unwrap_err();
+/// assert_eq!(error.to_string().lines().nth(2), Some("  ^"));
+/// # Ok::<(), redrive_ops::ParseFilterError>(())
+/// ```
+///
+/// # The language
+///
+/// | term | matches |
+/// |---|---|
+/// | `reason:OutOfStock` | the [reason](Shelved::reason), of redrive or of the broker |
+/// | `type:Timeout` | the type of the error |
+/// | `error~"timed out"`, `error:"exact text"` | the text of the error, or the broker's description |
+/// | `source:orders` | the queue whose consumer failed |
+/// | `id:order-7` | the message's id |
+/// | `kind:order.placed` | the [kind](redrive_core::Properties::kind) of message |
+/// | `group:ec0c6f7078545fc6` | the [group](GroupId); a `g` before the digits is allowed |
+/// | `age>1h`, `age<=2d12h` | the time since the entry was shelved, or failed last if only that is known |
+/// | `attempt>=3`, `redrives>0` | the number of failures, and of redrives; an unreadable number is the largest one |
+/// | `header.tenant:blue` | a header of the message |
+/// | `body.order.id=42` | a value in a JSON body; a number of the path is a position in an array, any other step takes every element |
+/// | `"no address"`, `timeout` | text of the error, id or body, upper and lower case alike |
+///
+/// `:` or `=` compares the whole text, `~` looks for a part of it, upper and lower case alike. Numbers are compared with `>`, `>=`,
+/// `<`, `<=`, `=`, ages with the first four. An entry whose time is not known has no age: no comparison matches it. `reason:""`
+/// matches entries without a reason; `header.tenant~""` matches entries with any such header.
+///
+/// - Terms next to each other must all match: `reason:Late age>1h`.
+/// - `or` separates alternatives: `reason:Late age>1h or type:Timeout`. There are no parentheses.
+/// - `-` before a term negates it: `-reason:Late`.
+/// - Values with a space are quoted: `error~"timed out"`. Within quotes, `\"`, `\\`, `\n`, `\r`, `\t` and `\u{1b}` are known. Names can
+///   be quoted too: `header."my tenant":blue`, `body."a.b".c:1`.
+/// - The empty filter matches every entry.
+///
+/// A printed filter is parsed as the same filter.
+///
+/// # Bounds
+///
+/// A filter has at most 4096 bytes, a path in the body at most 32 steps. Matching takes time proportional to the message and the
+/// filter. A body that is no JSON, or is nested more than 128 deep on the way to the value, matches no `body.` term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Filter {
+    /// At least one of these; all terms of it.
+    alternatives: Vec<Vec<Term>>,
+}
+
+impl Filter {
+    /// Creates the filter that matches every entry.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { alternatives: vec![Vec::new()] }
+    }
+
+    /// Creates the filter that matches the entries of a group.
+    #[must_use]
+    pub fn group(id: GroupId) -> Self {
+        Self { alternatives: vec![vec![Term { negated: false, condition: Condition::Group(id) }]] }
+    }
+
+    /// Returns true if the entry, which is in this group, matches; its age is counted until `now`.
+    #[must_use]
+    pub fn matches(&self, entry: &Shelved, group: GroupId, now: SystemTime) -> bool {
+        let holds = |term: &Term| term.condition.holds(entry, group, now) != term.negated;
+        self.alternatives.iter().any(|terms| terms.iter().all(holds))
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, terms) in self.alternatives.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" or ")?;
+            }
+            for (index, term) in terms.iter().enumerate() {
+                let space = if index > 0 { " " } else { "" };
+                write!(f, "{space}{term}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Filter {
+    type Err = ParseFilterError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFilterError> {
+        parse::alternatives(text).map(|alternatives| Self { alternatives })
+    }
+}

@@ -1,0 +1,83 @@
+//! Reads a shelf.
+
+use std::ops::ControlFlow;
+use std::time::SystemTime;
+
+use redrive_core::{Shelf, Shelved, Shelves, TransportError};
+
+use super::{ShelfView, ViewOptions};
+
+impl ShelfView {
+    /// Reads a shelf once, in one [scan](Shelves::scan). The entries stay where they are.
+    ///
+    /// An entry that comes or goes meanwhile may be in the view or not. The transport's page says what reading a shelf costs, and
+    /// whether it holds entries for a moment.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), redrive_core::BoxError> {
+    /// use std::time::SystemTime;
+    ///
+    /// use redrive_core::{Consumer, Message, NoRetry, Shelf, millis};
+    /// use redrive_memory::MemoryBroker;
+    /// use redrive_ops::{Filter, ShelfView, SnapshotOptions, ViewOptions};
+    ///
+    /// async fn ship(order: String) -> Result<(), String> {
+    ///     Err(format!("order {order} has no address"))
+    /// }
+    ///
+    /// let broker = MemoryBroker::new();
+    /// for order in 1..=3 {
+    ///     let tenant = if order == 2 { "blue" } else { "green" };
+    ///     broker.publish("orders", Message::new(order.to_string()).with_header("tenant", tenant))?;
+    /// }
+    /// # let done = async { while broker.depth("orders") > 0 { tokio::time::sleep(millis(1)).await } };
+    /// let consumer = Consumer::new(broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(ship);
+    /// consumer.run_until(done).await?;
+    ///
+    /// let now = SystemTime::now();
+    /// let shelves = broker.shelves("orders");
+    /// let view = ShelfView::read(&shelves, Shelf::DeadLetter, &ViewOptions::new(), now).await?;
+    /// let groups = view.entries().summary(&SnapshotOptions::new()).groups;
+    /// assert_eq!((groups.len(), groups[0].count), (1, 3));
+    ///
+    /// let filter: Filter = r#"error~"no address" header.tenant:blue"#.parse()?;
+    /// let page = view.matching(&filter, now).page(0, 50);
+    /// assert_eq!((page.total, page.entries[0].entry.message.body().as_ref()), (1, &b"2"[..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the read. Nothing is lost; RabbitMQ counts a delivery for each entry that was read.
+    pub async fn read(
+        shelves: &dyn Shelves,
+        shelf: Shelf,
+        options: &ViewOptions,
+        now: SystemTime,
+    ) -> Result<Self, TransportError> {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        let mut truncated = false;
+        let mut each = |entry: Shelved| {
+            bytes += size(&entry);
+            // Reads one more than the limit, to know whether there are more.
+            truncated = entries.len() == options.limit || bytes > options.max_bytes;
+            if truncated {
+                return ControlFlow::Break(());
+            }
+            entries.push(entry);
+            ControlFlow::Continue(())
+        };
+        shelves.scan(shelf, &mut each).await?;
+        Ok(Self::new(shelf, now, entries, truncated))
+    }
+}
+
+fn size(entry: &Shelved) -> u64 {
+    (entry.message.body().len() + entry.message.headers().encoded_len()) as u64
+}
