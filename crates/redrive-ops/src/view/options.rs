@@ -12,7 +12,7 @@
 #[must_use = "options do nothing until a view is read with them"]
 pub struct ViewOptions {
     pub(super) limit: usize,
-    pub(super) max_bytes: u64,
+    pub(super) max_bytes: usize,
 }
 
 impl ViewOptions {
@@ -27,9 +27,9 @@ impl ViewOptions {
         self
     }
 
-    /// Sets the maximum number of bytes of all bodies and headers. Publishers decide how large a message is; this bounds the memory
-    /// of the view. Default: 1 GiB.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
+    /// Sets the maximum memory of the view, in bytes, as estimated from bodies and headers: publishers decide how large a message
+    /// is. Default: 1 GiB.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::SystemTime;
 
-use redrive_core::{Shelf, Shelved, Shelves, TransportError};
+use redrive_core::{Headers, Shelf, Shelved, Shelves, TransportError, Value};
 
 use super::{ShelfView, ViewOptions};
 
@@ -61,10 +61,10 @@ impl ShelfView {
         now: SystemTime,
     ) -> Result<Self, TransportError> {
         let mut entries = Vec::new();
-        let mut bytes = 0;
+        let mut bytes = 0_usize;
         let mut truncated = false;
         let mut each = |entry: Shelved| {
-            bytes += size(&entry);
+            bytes = bytes.saturating_add(size(&entry));
             // Reads one more than the limit, to know whether there are more.
             truncated = entries.len() == options.limit || bytes > options.max_bytes;
             if truncated {
@@ -78,6 +78,43 @@ impl ShelfView {
     }
 }
 
-fn size(entry: &Shelved) -> u64 {
-    (entry.message.body().len() + entry.message.headers().encoded_len()) as u64
+/// Estimates the memory of an entry. Its history repeats texts of the headers.
+fn size(entry: &Shelved) -> usize {
+    /// Properties, ids, and what the allocator adds.
+    const ENTRY: usize = 1024;
+    ENTRY + entry.message.body().len() + 2 * size_of_table(entry.message.headers())
+}
+
+fn size_of_table(table: &Headers) -> usize {
+    table.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
+}
+
+/// A list of small values takes many times the bytes that it has in a message.
+fn size_of_value(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::RawString(bytes) | Value::Bytes(bytes) => bytes.len(),
+            Value::List(values) => values.iter().map(size_of_value).sum(),
+            Value::Table(table) => size_of_table(table),
+            _ => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive_core::{EntryHandle, Message};
+
+    use super::*;
+
+    #[test]
+    fn bodies_headers_and_what_is_nested_count() {
+        let size = |message| size(&Shelved::new(EntryHandle::new(Shelf::DeadLetter, "1"), message));
+        let list = Value::List(vec![Value::Bool(true); 1_000]);
+        let table = Value::Table(Headers::from_iter([("list", list.clone())]));
+        assert!(size(Message::new(vec![0; 5_000])) > 5_000);
+        assert!(size(Message::new("").with_header("text", "x".repeat(5_000))) > 10_000);
+        assert!(size(Message::new("").with_header("list", list)) > 48_000);
+        assert!(size(Message::new("").with_header("table", table)) > 48_000);
+    }
 }
