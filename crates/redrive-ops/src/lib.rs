@@ -1,9 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+mod as_text;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod filter;
 mod group;
+mod plan;
+mod run;
 mod snapshot;
 mod view;
 
@@ -11,5 +14,13 @@ mod view;
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
 pub use group::{GroupId, ParseGroupIdError, Template};
+pub use plan::{
+    ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,
+    PlannedEntry, Target, WhyLeftOut,
+};
+pub use run::{
+    EntryState, Event, Fate, FateCounts, Hold, PauseReason, Run, RunOptions, RunReport, Step, StopReason,
+    Waiting, WorkQueue,
+};
 pub use snapshot::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotFold, SnapshotOptions, snapshot};
 pub use view::{Entries, EntriesPage, ShelfView, Trend, TrendOptions, ViewEntry, ViewOptions};
