@@ -5,6 +5,7 @@ mod as_text;
 mod exporter;
 mod filter;
 mod group;
+mod journal;
 mod plan;
 mod run;
 mod snapshot;
@@ -14,6 +15,9 @@ mod view;
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
 pub use group::{GroupId, ParseGroupIdError, Template};
+pub use journal::{
+    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
+};
 pub use plan::{
     ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,
     PlannedEntry, Target, WhyLeftOut,

@@ -1,0 +1,161 @@
+//! The folder of journals, and the lock of a shelf.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use redrive_core::Shelf;
+use sha2::{Digest as _, Sha256};
+
+use super::{Journal, JournalError, JournalHeader, Operator, Replay};
+use crate::run::StopReason;
+
+const ENDING: &str = "jsonl";
+
+/// A folder with the journals of runs, and with locks: of the runs that use one folder, only one at a time works on a shelf.
+///
+/// ```
+/// use redrive_ops::JournalFolder;
+///
+/// # let temporary = tempfile::tempdir()?;
+/// # let path = temporary.path().join("runs");
+/// let folder = JournalFolder::open(path)?;
+/// assert!(folder.runs()?.is_empty());
+/// # Ok::<(), redrive_ops::JournalError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct JournalFolder {
+    path: PathBuf,
+}
+
+impl JournalFolder {
+    /// Opens the folder. Creates it, for its owner only, if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be created.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, JournalError> {
+        let path = path.into();
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|error| JournalError::file("create the folder", &path, error))?;
+        Ok(Self { path })
+    }
+
+    /// Begins the journal of a run, and locks its shelf.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Locked`] if another run works on the shelf; or if the journal cannot be written.
+    pub fn begin(&self, header: JournalHeader) -> Result<(Journal, ShelfLock), JournalError> {
+        let lock = self.lock(&header)?;
+        Ok((Journal::begin(self.journal(&header.run), header)?, lock))
+    }
+
+    /// Opens the journal of a run to go on with it, and locks its shelf.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::NoRun`] if there is no such run, [`JournalError::Ended`] if it is done or was aborted,
+    /// [`JournalError::Locked`] if it is still going on, or another run works on the shelf; or if the journal cannot be read.
+    pub fn resume(&self, run: &str, by: Operator) -> Result<(Journal, Replay, ShelfLock), JournalError> {
+        let path = self.existing(run)?;
+        // Locked before the rest is read: a run that still goes on writes more.
+        let lock = self.lock(&Journal::read(&path)?.header)?;
+        let (mut journal, replay) = Journal::open(path)?;
+        if let Some(None | Some(StopReason::Aborted)) = &replay.ended {
+            return Err(JournalError::Ended(run.to_owned()));
+        }
+        journal.resume(by)?;
+        Ok((journal, replay, lock))
+    }
+
+    /// Reads the journal of a run, which may still go on.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::NoRun`] if there is no such run; or if the journal cannot be read.
+    pub fn read(&self, run: &str) -> Result<Replay, JournalError> {
+        Journal::read(&self.existing(run)?)
+    }
+
+    /// Returns the ids of all runs, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read.
+    pub fn runs(&self) -> Result<Vec<String>, JournalError> {
+        let read = || {
+            let mut runs = Vec::new();
+            for entry in fs::read_dir(&self.path)? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|ending| ending == ENDING) {
+                    runs.extend(path.file_stem().and_then(|name| name.to_str()).map(str::to_owned));
+                }
+            }
+            // The time is at the beginning of an id.
+            runs.sort();
+            Ok(runs)
+        };
+        read().map_err(|error| JournalError::file("read the folder", &self.path, error))
+    }
+
+    fn existing(&self, run: &str) -> Result<PathBuf, JournalError> {
+        let is_name = !run.is_empty() && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let path = self.journal(run);
+        if is_name && path.is_file() { Ok(path) } else { Err(JournalError::NoRun(run.to_owned())) }
+    }
+
+    fn journal(&self, run: &str) -> PathBuf {
+        self.path.join(format!("{run}.{ENDING}"))
+    }
+
+    fn lock(&self, header: &JournalHeader) -> Result<ShelfLock, JournalError> {
+        let (queue, shelf) = (header.plan.queue(), header.plan.shelf());
+        let path = self.path.join(lock_name(&header.broker, queue, shelf));
+        let failed = |error| JournalError::file("lock the shelf by", &path, error);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut run = String::new();
+                // Only for people: the lock counts, whatever the file says.
+                let _ = (&mut file).take(200).read_to_string(&mut run);
+                return Err(JournalError::Locked { queue: queue.to_owned(), shelf, run });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        name_run(&mut file, &header.run).map_err(failed)?;
+        Ok(ShelfLock { _file: file })
+    }
+}
+
+fn name_run(file: &mut File, run: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(run.as_bytes())
+}
+
+/// Returns the name of a lock: queues have names that files cannot have.
+fn lock_name(broker: &str, queue: &str, shelf: Shelf) -> PathBuf {
+    let mut hash = Sha256::new();
+    for part in [broker, queue] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.finalize()[..8]);
+    Path::new(&format!("{:016x}-{shelf}.lock", u64::from_be_bytes(first))).to_owned()
+}
+
+/// The right to work on a shelf, until it is dropped or the process dies.
+#[derive(Debug)]
+#[must_use = "dropping it unlocks the shelf"]
+pub struct ShelfLock {
+    _file: File,
+}

@@ -1,0 +1,111 @@
+//! Lines of a journal.
+
+use std::time::SystemTime;
+
+use redrive_core::EntryHandle;
+use serde::{Deserialize, Serialize};
+
+use crate::as_text;
+use crate::plan::{Plan, PlanAction};
+use crate::run::{EntryState, Fate, RunOptions, StopReason};
+
+/// Version of the form of a journal.
+pub(super) const VERSION: u32 = 1;
+
+/// A line of a journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "kebab-case")]
+pub(super) enum Record {
+    /// The first line.
+    Begin { v: u32, header: Box<JournalHeader> },
+    /// Another process goes on.
+    Resume { by: Operator },
+    /// These entries are worked on next.
+    Intent {
+        #[serde(with = "as_text::time")]
+        at: SystemTime,
+        action: PlanAction,
+        #[serde(with = "as_text::list")]
+        handles: Vec<EntryHandle>,
+    },
+    /// What happened to an entry.
+    Result {
+        #[serde(with = "as_text")]
+        handle: EntryHandle,
+        #[serde(flatten)]
+        state: EntryState,
+    },
+    /// What became of a message.
+    Fate {
+        #[serde(with = "as_text")]
+        handle: EntryHandle,
+        fate: Fate,
+    },
+    /// The run has ended. `why`: it ended early.
+    End {
+        #[serde(with = "as_text::time")]
+        at: SystemTime,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<StopReason>,
+    },
+}
+
+/// What a run is, who began it, and why: the first line of its journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct JournalHeader {
+    /// Id of the run.
+    pub run: String,
+    /// The broker, without a password.
+    pub broker: String,
+    /// Who began it, when and why.
+    pub by: Operator,
+    /// How fast it goes.
+    pub options: RunOptions,
+    /// What it does.
+    pub plan: Plan,
+}
+
+impl JournalHeader {
+    /// Creates the header of a run. `broker` names the broker, for people and for the lock of its shelves; it contains no password.
+    #[must_use]
+    pub fn new(broker: impl Into<String>, by: Operator, options: RunOptions, plan: Plan) -> Self {
+        let at = by.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+        // The same plan may be run again later, and by several processes at one time.
+        let run = format!("r{at:x}-{}-{:x}", plan.id(), std::process::id());
+        Self { run, broker: broker.into(), by, options, plan }
+    }
+}
+
+/// Who does something, when and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Operator {
+    /// Name of the person or program.
+    pub who: String,
+    /// Name of the machine.
+    pub host: String,
+    /// When.
+    #[serde(with = "as_text::time")]
+    pub at: SystemTime,
+    /// Why, in the words of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Operator {
+    /// Creates the operator of an action.
+    #[must_use]
+    pub fn new(who: impl Into<String>, host: impl Into<String>, at: SystemTime) -> Self {
+        // Kept to the millisecond, as it is stored.
+        let at = humantime::parse_rfc3339(&humantime::format_rfc3339_millis(at).to_string()).unwrap_or(at);
+        Self { who: who.into(), host: host.into(), at, reason: None }
+    }
+
+    /// Sets why.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+}

@@ -1,0 +1,126 @@
+//! What a journal says of a run that ended anywhere. Pure.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use redrive_core::EntryHandle;
+
+use super::JournalError;
+use super::record::{JournalHeader, Record, VERSION};
+use crate::run::{EntryState, Fate, Run, StopReason};
+
+/// What a journal says of its run.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Replay {
+    /// What the run is.
+    pub header: JournalHeader,
+    /// Entries whose result is certain.
+    pub states: HashMap<EntryHandle, EntryState>,
+    /// Entries of the last step whose result was not written: the process died.
+    pub open: BTreeSet<EntryHandle>,
+    /// What became of messages.
+    pub fates: HashMap<EntryHandle, Fate>,
+    /// How the run ended: `Some(None)` if all of it was done.
+    pub ended: Option<Option<StopReason>>,
+}
+
+/// What to do with entries that may have been sent, and are still on the shelf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UncertainEntries {
+    /// They stay on the shelf, marked as uncertain: a person looks at them.
+    #[default]
+    Leave,
+    /// They are sent; messages that were sent before are then handled twice.
+    SendAgain,
+}
+
+impl Replay {
+    /// Reads the lines of a journal. Returns how many bytes of it are whole lines: a process that dies may leave a part of a line
+    /// behind them, and nothing of that line was acted on.
+    ///
+    /// # Errors
+    ///
+    /// If a whole line cannot be read, or does not fit what is before it.
+    pub(super) fn read(bytes: &[u8]) -> Result<(Self, usize), JournalError> {
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
+        let (first, _) = lines.next().ok_or(JournalError::Empty)?;
+        let Record::Begin { v, header } = parse(first, 1)? else { return Err(JournalError::line(1, "it is not the header of a run")) };
+        if v != VERSION {
+            return Err(JournalError::Version(v));
+        }
+        let mut replay = Self {
+            header: *header,
+            states: HashMap::new(),
+            open: BTreeSet::new(),
+            fates: HashMap::new(),
+            ended: None,
+        };
+        let planned: HashSet<_> = replay.header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+        for (line, number) in lines {
+            let record = parse(line, number)?;
+            replay.add(record, &planned).map_err(|error| JournalError::line(number, error))?;
+        }
+        Ok((replay, whole))
+    }
+
+    fn add(&mut self, record: Record, planned: &HashSet<EntryHandle>) -> Result<(), String> {
+        let check = |handle: &EntryHandle| {
+            if planned.contains(handle) { Ok(()) } else { Err(format!("`{handle}` is not in the plan")) }
+        };
+        match record {
+            Record::Begin { .. } => return Err("a second header".to_owned()),
+            Record::Resume { .. } => self.ended = None,
+            Record::Intent { handles, .. } => {
+                for handle in handles {
+                    check(&handle)?;
+                    self.states.remove(&handle);
+                    self.open.insert(handle);
+                }
+            }
+            Record::Result { handle, state } => {
+                check(&handle)?;
+                self.open.remove(&handle);
+                self.states.insert(handle, state);
+            }
+            Record::Fate { handle, fate } => {
+                check(&handle)?;
+                self.fates.insert(handle, fate);
+            }
+            Record::End { why, .. } => self.ended = Some(why),
+        }
+        Ok(())
+    }
+
+    /// Decides about the open entries by what is on the shelf now, and returns what it decided: an entry that left the shelf was
+    /// stored in its new place before; one that is still there may have been.
+    pub fn resolve(&mut self, is_on_shelf: impl Fn(&EntryHandle) -> bool) -> Vec<(EntryHandle, EntryState)> {
+        let resolve = |handle: EntryHandle| {
+            let state = if is_on_shelf(&handle) {
+                EntryState::Uncertain("the process died while it was worked on".to_owned())
+            } else {
+                EntryState::Gone
+            };
+            (handle, state)
+        };
+        let resolved: Vec<_> = std::mem::take(&mut self.open).into_iter().map(resolve).collect();
+        self.states.extend(resolved.iter().cloned());
+        resolved
+    }
+
+    /// Creates the rest of the run. Open entries that were not [resolved](Self::resolve) are uncertain.
+    #[must_use]
+    pub fn into_run(mut self, uncertain: UncertainEntries) -> Run {
+        self.resolve(|_| true);
+        if uncertain == UncertainEntries::SendAgain {
+            self.states.retain(|_, state| !matches!(state, EntryState::Uncertain(_)));
+        }
+        let JournalHeader { plan, options, .. } = self.header;
+        Run::restored(plan, options, self.states, &self.fates)
+    }
+}
+
+fn parse(line: &[u8], number: usize) -> Result<Record, JournalError> {
+    serde_json::from_slice(line).map_err(|error| JournalError::line(number, error))
+}
