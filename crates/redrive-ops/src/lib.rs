@@ -8,6 +8,8 @@ mod group;
 mod journal;
 mod plan;
 mod run;
+#[cfg(feature = "runner")]
+mod runner;
 mod snapshot;
 mod view;
 
@@ -23,8 +25,12 @@ pub use plan::{
     PlannedEntry, Target, WhyLeftOut,
 };
 pub use run::{
-    EntryState, Event, Fate, FateCounts, Hold, PauseReason, Run, RunOptions, RunReport, Step, StopReason,
-    Waiting, WorkQueue,
+    EntryState, Event, Fate, FateCounts, FateSource, Hold, PauseReason, Run, RunOptions, RunReport, SeenFate,
+    Step, StopReason, Waiting, WorkQueue,
+};
+#[cfg(feature = "runner")]
+pub use runner::{
+    Activity, Fates, FinishedRun, LookForFates, RunControl, RunProgress, Runner, ShelfFates, WatchWorkQueue,
 };
 pub use snapshot::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotFold, SnapshotOptions, snapshot};
 pub use view::{Entries, EntriesPage, ShelfView, Trend, TrendOptions, ViewEntry, ViewOptions};

@@ -24,11 +24,11 @@ use redrive_core::{EntryHandle, Shelf};
 
 use self::disk::Disk;
 pub use self::folder::{JournalFolder, ShelfLock};
-use self::record::{Record, VERSION};
 pub use self::record::{JournalHeader, Operator};
+use self::record::{Record, VERSION};
 pub use self::replay::{Replay, UncertainEntries};
 use crate::plan::PlanAction;
-use crate::run::{EntryState, Fate, StopReason};
+use crate::run::{EntryState, SeenFate, StopReason};
 
 /// The journal of a run: a file of JSON lines that is only appended to, and that only its owner can read.
 ///
@@ -55,7 +55,8 @@ impl Journal {
     /// If the file exists or cannot be written.
     pub fn begin(path: impl Into<PathBuf>, header: JournalHeader) -> Result<Self, JournalError> {
         let path = path.into();
-        let file = disk::create(&path).map_err(|error| JournalError::file("create the journal", &path, error))?;
+        let file =
+            disk::create(&path).map_err(|error| JournalError::file("create the journal", &path, error))?;
         let mut journal = Self { disk: Box::new(file), path, len: 0, is_broken: false };
         journal.append(&[Record::Begin { v: VERSION, header: Box::new(header) }])?;
         journal.sync()?;
@@ -71,7 +72,8 @@ impl Journal {
     /// If the file cannot be read, or a whole line is damaged.
     pub fn open(path: impl Into<PathBuf>) -> Result<(Self, Replay), JournalError> {
         let path = path.into();
-        let (file, bytes) = disk::open(&path).map_err(|error| JournalError::file("open the journal", &path, error))?;
+        let (file, bytes) =
+            disk::open(&path).map_err(|error| JournalError::file("open the journal", &path, error))?;
         let (replay, whole) = Replay::read(&bytes)?;
         let mut journal = Self { disk: Box::new(file), path, len: whole as u64, is_broken: false };
         let cut = journal.disk.cut(journal.len);
@@ -138,9 +140,8 @@ impl Journal {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn fates(&mut self, fates: &[(EntryHandle, Fate)]) -> Result<(), JournalError> {
-        let record = |(handle, fate): &(EntryHandle, Fate)| Record::Fate { handle: handle.clone(), fate: *fate };
-        self.append(&fates.iter().map(record).collect::<Vec<_>>())
+    pub fn fates(&mut self, fates: &[SeenFate]) -> Result<(), JournalError> {
+        self.append(&fates.iter().cloned().map(Record::Fate).collect::<Vec<_>>())
     }
 
     /// Writes that the run has ended. `why`: it ended early.
@@ -216,10 +217,14 @@ pub enum JournalError {
     #[error("the journal has no header: the run did not begin, and its plan can be run again")]
     Empty,
     /// Another version of redrive wrote it.
-    #[error("the journal has version {0}, and this program reads version {VERSION}: resume the run with the program that began it")]
+    #[error(
+        "the journal has version {0}, and this program reads version {VERSION}: resume the run with the program that began it"
+    )]
     Version(u32),
     /// A line is damaged. A part of a line at the end is no damage.
-    #[error("line {line} of the journal is damaged: {error}; what follows it cannot be trusted: make a new plan")]
+    #[error(
+        "line {line} of the journal is damaged: {error}; what follows it cannot be trusted: make a new plan"
+    )]
     Line {
         /// Number of the line, from 1.
         line: usize,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::as_text;
 use crate::plan::{Plan, PlanAction};
-use crate::run::{EntryState, Fate, RunOptions, StopReason};
+use crate::run::{EntryState, RunOptions, SeenFate, StopReason};
 
 /// Version of the form of a journal.
 pub(super) const VERSION: u32 = 1;
@@ -36,11 +36,7 @@ pub(super) enum Record {
         state: EntryState,
     },
     /// What became of a message.
-    Fate {
-        #[serde(with = "as_text")]
-        handle: EntryHandle,
-        fate: Fate,
-    },
+    Fate(SeenFate),
     /// The run has ended. `why`: it ended early.
     End {
         #[serde(with = "as_text::time")]

@@ -6,7 +6,7 @@ use redrive_core::EntryHandle;
 
 use super::JournalError;
 use super::record::{JournalHeader, Record, VERSION};
-use crate::run::{EntryState, Fate, Run, StopReason};
+use crate::run::{EntryState, Fate, Run, SeenFate, StopReason};
 
 /// What a journal says of its run.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,9 @@ impl Replay {
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let mut lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').zip(1..);
         let (first, _) = lines.next().ok_or(JournalError::Empty)?;
-        let Record::Begin { v, header } = parse(first, 1)? else { return Err(JournalError::line(1, "it is not the header of a run")) };
+        let Record::Begin { v, header } = parse(first, 1)? else {
+            return Err(JournalError::line(1, "it is not the header of a run"));
+        };
         if v != VERSION {
             return Err(JournalError::Version(v));
         }
@@ -57,7 +59,8 @@ impl Replay {
             fates: HashMap::new(),
             ended: None,
         };
-        let planned: HashSet<_> = replay.header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
+        let planned: HashSet<_> =
+            replay.header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
         for (line, number) in lines {
             let record = parse(line, number)?;
             replay.add(record, &planned).map_err(|error| JournalError::line(number, error))?;
@@ -84,7 +87,7 @@ impl Replay {
                 self.open.remove(&handle);
                 self.states.insert(handle, state);
             }
-            Record::Fate { handle, fate } => {
+            Record::Fate(SeenFate { handle, fate, .. }) => {
                 check(&handle)?;
                 self.fates.insert(handle, fate);
             }

@@ -5,7 +5,7 @@ use redrive_core::{Message, Shelved};
 
 use super::*;
 use crate::plan::{Plan, PlanOptions};
-use crate::run::RunOptions;
+use crate::run::{Fate, FateSource, RunOptions};
 
 fn handle(number: usize) -> EntryHandle {
     EntryHandle::new(Shelf::DeadLetter, number.to_string())
@@ -20,7 +20,8 @@ fn operator() -> Operator {
 }
 
 fn header_of(queue: &str, entries: usize) -> JournalHeader {
-    let entries: Vec<_> = (0..entries).map(|number| Shelved::new(handle(number), Message::new("body"))).collect();
+    let entries: Vec<_> =
+        (0..entries).map(|number| Shelved::new(handle(number), Message::new("body"))).collect();
     let plan = Plan::new(PlanAction::Redrive, Shelf::DeadLetter, &entries, &PlanOptions::new(queue), at());
     JournalHeader::new("amqp://host", operator(), RunOptions::new().rate(77), plan)
 }
@@ -36,7 +37,7 @@ fn written(path: &Path) -> Result<(), JournalError> {
     let failed = EntryState::Failed("too \"large\"\n".into());
     let uncertain = EntryState::Uncertain("no answer".into());
     journal.results(&[(handle(0), EntryState::Done), (handle(1), failed), (handle(2), uncertain)])?;
-    journal.fates(&[(handle(0), Fate::FailedOther)])?;
+    journal.fates(&[SeenFate::new(handle(0), Fate::FailedOther, FateSource::Shelf)])?;
     journal.intent(PlanAction::Redrive, &[handle(3), handle(4)], at())
 }
 
@@ -105,7 +106,11 @@ fn any_other_damage_is_an_error_with_the_number_of_the_line() {
     let damages = [
         ("\"outcome\":\"done\"", "\"outcome\":\"maybe\"", 3),
         ("{\"record\":\"fate\"", "{\"record\":\"???\"", 6),
-        ("\"record\":\"fate\",\"handle\":\"dead-letter/0\"", "\"record\":\"fate\",\"handle\":\"dead-letter/9\"", 6),
+        (
+            "\"record\":\"fate\",\"handle\":\"dead-letter/0\"",
+            "\"record\":\"fate\",\"handle\":\"dead-letter/9\"",
+            6,
+        ),
         ("{\"record\":\"begin\"", "\0\0\0", 1),
         ("\"host\":\"host\"", "\"host\":\"host", 1),
         ("{\"queue\":\"orders\"}", "{\"queue\":\"payroll\"}", 1),
@@ -189,7 +194,10 @@ fn a_run_that_stopped_is_resumed_and_one_that_is_done_or_aborted_is_not() {
     drop((journal, lock));
     for end in [Some(StopReason::SameFailure), None] {
         let (mut journal, replay, _lock) = folder.resume(&run, operator()).unwrap();
-        assert_eq!(replay.ended, Some(Some(end.clone().map_or(StopReason::SameFailure, |_| StopReason::Broker("gone".into())))));
+        assert_eq!(
+            replay.ended,
+            Some(Some(end.clone().map_or(StopReason::SameFailure, |_| StopReason::Broker("gone".into()))))
+        );
         journal.end(end, at()).unwrap();
     }
     assert!(matches!(folder.resume(&run, operator()), Err(JournalError::Ended(_))));

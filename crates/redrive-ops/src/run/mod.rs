@@ -31,7 +31,7 @@ use self::pace::Pace;
 use self::queue::QueueGuard;
 pub use self::queue::{Hold, WorkQueue};
 pub use self::report::{FateCounts, RunReport};
-pub use self::step::{EntryState, Event, Fate, PauseReason, Step, StopReason, Waiting};
+pub use self::step::{EntryState, Event, Fate, FateSource, PauseReason, SeenFate, Step, StopReason, Waiting};
 
 /// Maximum number of entries of a step that only burdens the broker.
 const MAX_BATCH: usize = 500;
@@ -200,6 +200,37 @@ impl Run {
         self.plan.entries().iter().zip(&self.states).filter(move |(_, state)| !is_open(state))
     }
 
+    /// Takes entries out of the run that are not to be sent: they have vanished, or were changed. Returns those that it took out;
+    /// the others have had their turn.
+    pub fn skip(&mut self, skipped: Vec<(EntryHandle, EntryState)>) -> Vec<(EntryHandle, EntryState)> {
+        let mut taken = Vec::new();
+        for (handle, state) in skipped {
+            if let Some(&index) = self.index.get(&handle)
+                && self.states[index] == EntryState::NotTried
+                && !self.in_flight.contains(&index)
+            {
+                self.states[index] = state.clone();
+                taken.push((handle, state));
+            }
+        }
+        let states = &self.states;
+        self.pending.retain(|index| states[*index] == EntryState::NotTried);
+        taken
+    }
+
+    /// Returns how many entries have left the shelf, and how many of those went to the parking shelf.
+    #[cfg(feature = "runner")]
+    pub(crate) fn left_shelf(&self) -> (u64, u64) {
+        let (mut left, mut parked) = (0, 0);
+        for (entry, state) in self.plan.entries().iter().zip(&self.states) {
+            if matches!(state, EntryState::Done | EntryState::Gone) {
+                left += 1;
+                parked += u64::from(entry.target.action() == PlanAction::Park);
+            }
+        }
+        (left, parked)
+    }
+
     /// Returns how many messages a second the run sends now, at most.
     #[must_use]
     pub fn rate(&self) -> u32 {
@@ -290,7 +321,6 @@ impl Run {
     pub fn on(&mut self, event: Event, now: Duration) {
         match event {
             Event::Results(results) => self.on_results(results, now),
-            Event::Skip(states) => self.skip(states),
             Event::Fate(handle, fate) => self.on_fate(&handle, fate, now),
             Event::WorkQueue(queue) => {
                 let held = self.guard.hold().is_some();
@@ -345,20 +375,6 @@ impl Run {
         if has_failed {
             self.slow_down(now);
         }
-    }
-
-    /// Takes entries that have not had their turn out of the run.
-    fn skip(&mut self, skipped: Vec<(EntryHandle, EntryState)>) {
-        for (handle, state) in skipped {
-            if let Some(&index) = self.index.get(&handle)
-                && self.states[index] == EntryState::NotTried
-                && !self.in_flight.contains(&index)
-            {
-                self.states[index] = state;
-            }
-        }
-        let states = &self.states;
-        self.pending.retain(|index| states[*index] == EntryState::NotTried);
     }
 
     fn on_fate(&mut self, handle: &EntryHandle, fate: Fate, now: Duration) {

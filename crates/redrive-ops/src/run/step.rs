@@ -7,6 +7,7 @@ use redrive_core::EntryHandle;
 use serde::{Deserialize, Serialize};
 
 use super::queue::{Hold, WorkQueue};
+use crate::as_text;
 use crate::plan::PlanAction;
 
 /// What to do next.
@@ -105,8 +106,6 @@ impl fmt::Display for StopReason {
 pub enum Event {
     /// The results of the last [`Step::Send`]. An entry without a result is [uncertain](EntryState::Uncertain).
     Results(Vec<(EntryHandle, EntryState)>),
-    /// Entries that have not had their turn, and are not to be sent: they have vanished, or were changed.
-    Skip(Vec<(EntryHandle, EntryState)>),
     /// The fate of a message that was redriven.
     Fate(EntryHandle, Fate),
     /// The work queue.
@@ -167,4 +166,36 @@ pub enum Fate {
     FailedOther,
     /// It was not seen again in time: it may be handled, or waiting for a retry.
     NotKnown,
+}
+
+/// Who told the fate of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum FateSource {
+    /// It was read from the shelves: it says for certain what failed, and nothing of what was handled.
+    Shelf,
+    /// The consumer reported it.
+    Consumer,
+}
+
+/// The fate of a message, and who told it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SeenFate {
+    /// Handle of the entry that was redriven.
+    #[serde(with = "as_text")]
+    pub handle: EntryHandle,
+    /// Its fate.
+    pub fate: Fate,
+    /// Who told it.
+    pub source: FateSource,
+}
+
+impl SeenFate {
+    /// Creates the fate of a message.
+    #[must_use]
+    pub fn new(handle: EntryHandle, fate: Fate, source: FateSource) -> Self {
+        Self { handle, fate, source }
+    }
 }

@@ -277,8 +277,9 @@ fn an_empty_plan_is_done() {
 fn what_vanished_or_changed_is_skipped() {
     let mut run = run_of(3, RunOptions::new());
     let skipped = [(handle(0), EntryState::NotFound), (handle(2), EntryState::Changed)];
-    run.on(Event::Skip(skipped.into()), at(0));
+    assert_eq!(run.skip(skipped.into()).len(), 2);
     assert_eq!(send(&mut run, at(0)), [1]);
+    assert_eq!(run.skip(vec![(handle(1), EntryState::NotFound)]), [], "it had its turn");
     assert_eq!((run.report().not_found, run.report().changed), (1, 1));
 }
 

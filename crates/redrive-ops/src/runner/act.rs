@@ -1,0 +1,97 @@
+//! One step on a shelf.
+
+use std::collections::HashMap;
+
+use redrive_core::{
+    EntryHandle, EntryOutcome, Selection, Shelf, ShelfReport, Shelves, TransportError, TransportErrorKind,
+};
+
+use crate::plan::PlanAction;
+use crate::run::EntryState;
+
+/// Acts on entries. Returns the state of each, and why the work stopped before all of them had their turn.
+pub(super) async fn act<S: Shelves + ?Sized>(
+    shelves: &S,
+    shelf: Shelf,
+    action: PlanAction,
+    handles: Vec<EntryHandle>,
+) -> (Vec<(EntryHandle, EntryState)>, Option<TransportError>) {
+    let which = Selection::handles(handles.iter().cloned());
+    let report = match action {
+        PlanAction::Redrive => shelves.redrive(shelf, &which).await,
+        PlanAction::Park => shelves.park(&which).await,
+        PlanAction::Discard => shelves.discard(shelf, &which).await,
+    };
+    match report {
+        Ok(report) => states(handles, report),
+        // The work did not begin.
+        Err(error) => {
+            (handles.into_iter().map(|handle| (handle, EntryState::NotTried)).collect(), Some(error))
+        }
+    }
+}
+
+fn states(
+    handles: Vec<EntryHandle>,
+    report: ShelfReport,
+) -> (Vec<(EntryHandle, EntryState)>, Option<TransportError>) {
+    let ShelfReport { entries, stopped, .. } = report;
+    let mut outcomes: HashMap<_, _> =
+        entries.into_iter().map(|entry| (entry.handle, entry.outcome)).collect();
+    let state = |handle: EntryHandle| {
+        let state = match outcomes.remove(&handle) {
+            Some(EntryOutcome::Done) => EntryState::Done,
+            Some(EntryOutcome::NotFound) => EntryState::NotFound,
+            Some(EntryOutcome::NotTried) => EntryState::NotTried,
+            Some(EntryOutcome::Failed(error)) if is_certain(&error) => EntryState::Failed(error.to_string()),
+            Some(EntryOutcome::Failed(error)) => EntryState::Uncertain(error.to_string()),
+            // An entry that is not in the report was not tried.
+            _ => EntryState::NotTried,
+        };
+        (handle, state)
+    };
+    (handles.into_iter().map(state).collect(), stopped)
+}
+
+/// Returns true if the error says that no copy was stored. Any other error leaves that open, or is about the removal.
+fn is_certain(error: &TransportError) -> bool {
+    use TransportErrorKind::{Full, TooLarge, Unsupported};
+    matches!(error.kind(), Full | TooLarge | Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_leaves_open_whether_a_copy_was_stored_is_uncertain() {
+        let handle = |number: usize| EntryHandle::new(Shelf::DeadLetter, number.to_string());
+        let failed = |kind| EntryOutcome::Failed(TransportError::new(kind, "why"));
+        let mut report = ShelfReport::default();
+        let outcomes = [
+            EntryOutcome::Done,
+            EntryOutcome::NotFound,
+            EntryOutcome::NotTried,
+            failed(TransportErrorKind::TooLarge),
+            failed(TransportErrorKind::NotStored),
+            failed(TransportErrorKind::Lost),
+        ];
+        for (number, outcome) in outcomes.into_iter().enumerate() {
+            report.note(handle(number), None, outcome);
+        }
+        let (states, stopped) = states((0..7).map(handle).collect(), report);
+        assert!(stopped.is_none());
+        let states: Vec<_> = states.into_iter().map(|(_, state)| state).collect();
+        let why = || "why".to_owned();
+        let expected = [
+            EntryState::Done,
+            EntryState::NotFound,
+            EntryState::NotTried,
+            EntryState::Failed(why()),
+            EntryState::Uncertain(why()),
+            EntryState::Uncertain(why()),
+            EntryState::NotTried,
+        ];
+        assert_eq!(states, expected);
+    }
+}

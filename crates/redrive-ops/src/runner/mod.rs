@@ -1,0 +1,344 @@
+//! Runs a plan on a broker: does what the run says, and keeps the journal.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`act`] | one step on a shelf |
+//! | [`fates`] | reads what became of messages that were redriven |
+//! | [`control`] | controls a run from elsewhere |
+
+mod act;
+mod control;
+mod fates;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use redrive_core::{EntryHandle, Shelved, Shelves, TransportError};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::Instant;
+use tracing::info;
+
+pub use self::control::{Activity, RunControl, RunProgress};
+pub use self::fates::{Fates, LookForFates, ShelfFates};
+use crate::journal::{
+    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
+};
+use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
+use crate::run::{EntryState, Event, Run, RunReport, SeenFate, Step, StopReason, WorkQueue};
+
+/// Looks at the work queue of a run.
+#[async_trait]
+pub trait WatchWorkQueue: Send + Sync {
+    /// Returns how many messages and consumers the work queue has.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be used: the run stops, and can be resumed.
+    async fn look(&self) -> Result<WorkQueue, TransportError>;
+}
+
+/// Runs a plan on a broker.
+///
+/// It compares the plan with the shelf first: entries that vanished or changed are not touched. Then it does what the
+/// [`Run`] says. What it intends is on the disk before each step, and what happened after it. Other runs of the same
+/// [folder](JournalFolder) cannot work on the shelf meanwhile.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), redrive_core::BoxError> {
+/// use std::time::SystemTime;
+///
+/// use redrive_core::{Consumer, Message, NoRetry, Shelf, Shelves, millis};
+/// use redrive_memory::MemoryBroker;
+/// use redrive_ops::{JournalFolder, JournalHeader, Operator, Plan, PlanAction, PlanOptions, RunOptions, Runner};
+///
+/// # async fn ship() -> Result<(), String> { Err("no stock".to_owned()) }
+/// # let broker = MemoryBroker::new();
+/// # for order in 0..8 { broker.publish("orders", Message::new(order.to_string()))?; }
+/// # let done = async { while broker.depth("orders") > 0 { tokio::time::sleep(millis(1)).await } };
+/// # let consumer = Consumer::new(broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(ship);
+/// # consumer.run_until(done).await?;
+/// // Eight orders failed. What caused it is repaired.
+/// let shelves = broker.shelves("orders");
+/// let entries = shelves.browse(Shelf::DeadLetter, None, 100).await?.entries;
+/// let now = SystemTime::now();
+/// let plan = Plan::new(PlanAction::Redrive, Shelf::DeadLetter, &entries, &PlanOptions::new("orders"), now);
+/// println!("{} entries, {:?}", plan.entries().len(), plan.duration(&RunOptions::new()));
+///
+/// # let temporary = tempfile::tempdir()?;
+/// # let path = temporary.path().join("runs");
+/// let folder = JournalFolder::open(path)?;
+/// let ada = Operator::new("ada", "laptop-7", now).reason("the stock is counted again");
+/// let header = JournalHeader::new("memory", ada, RunOptions::new().rate(50), plan);
+/// let finished = Runner::begin(&shelves, &folder, header)?.run().await?;
+/// assert_eq!((finished.stopped, finished.report.done), (None, 8));
+/// # Ok(()) }
+/// ```
+pub struct Runner<'a> {
+    shelves: &'a dyn Shelves,
+    run: Run,
+    journal: Journal,
+    id: String,
+    /// What a process that died left open; resolved with the first look at the shelf.
+    replay: Option<(Replay, UncertainEntries)>,
+    fates: Box<dyn Fates + 'a>,
+    work_queue: Option<Box<dyn WatchWorkQueue + 'a>>,
+    control: RunControl,
+    events: UnboundedReceiver<Event>,
+    began: Instant,
+    _lock: ShelfLock,
+}
+
+impl<'a> Runner<'a> {
+    /// Begins a run: writes the header of its journal, and locks the shelf. Nothing is sent before [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Locked`] if another run works on the shelf; or if the journal cannot be written.
+    pub fn begin(
+        shelves: &'a dyn Shelves,
+        folder: &JournalFolder,
+        header: JournalHeader,
+    ) -> Result<Self, JournalError> {
+        let (journal, lock) = folder.begin(header.clone())?;
+        let run = Run::new(header.plan, header.options);
+        Ok(Self::new(shelves, run, journal, header.run, lock))
+    }
+
+    /// Goes on with a run that was killed or stopped.
+    ///
+    /// Entries whose result is in the journal are certain, and not sent again. Of the others, those that left the shelf were sent;
+    /// those that are still there are uncertain.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`JournalFolder::resume`].
+    pub fn resume(
+        shelves: &'a dyn Shelves,
+        folder: &JournalFolder,
+        run: &str,
+        by: Operator,
+        uncertain: UncertainEntries,
+    ) -> Result<Self, JournalError> {
+        let (journal, replay, lock) = folder.resume(run, by)?;
+        let rest = replay.clone().into_run(uncertain);
+        let mut runner = Self::new(shelves, rest, journal, run.to_owned(), lock);
+        runner.replay = Some((replay, uncertain));
+        Ok(runner)
+    }
+
+    fn new(shelves: &'a dyn Shelves, run: Run, journal: Journal, id: String, lock: ShelfLock) -> Self {
+        let (sender, events) = mpsc::unbounded_channel();
+        let progress = RunProgress { report: run.report(), rate: run.rate(), activity: Activity::Checking };
+        let fates = Box::new(ShelfFates::new(shelves, run.plan()));
+        Self {
+            shelves,
+            run,
+            journal,
+            id,
+            replay: None,
+            fates,
+            work_queue: None,
+            control: RunControl { events: sender, progress: Arc::new(Mutex::new(progress)) },
+            events,
+            began: Instant::now(),
+            _lock: lock,
+        }
+    }
+
+    /// Sets who tells the fate of messages. Default: the [shelves](ShelfFates).
+    #[must_use]
+    pub fn fates(mut self, fates: impl Fates + 'a) -> Self {
+        self.fates = Box::new(fates);
+        self
+    }
+
+    /// Sets who looks at the work queue. Default: nobody, and the run does not wait for it.
+    #[must_use]
+    pub fn work_queue(mut self, work_queue: impl WatchWorkQueue + 'a) -> Self {
+        self.work_queue = Some(Box::new(work_queue));
+        self
+    }
+
+    /// Returns the id of the run.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the control of the run.
+    #[must_use]
+    pub fn control(&self) -> RunControl {
+        self.control.clone()
+    }
+
+    /// Runs to the end. Each write to the journal blocks the thread until the disk has it.
+    ///
+    /// If the broker cannot be used, the run [stops](StopReason::Broker) and can be [resumed](Self::resume).
+    ///
+    /// # Errors
+    ///
+    /// If the journal cannot be written: the step that was intended is not done, and the run can be resumed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future is as if the process was killed: the run can be resumed.
+    pub async fn run(mut self) -> Result<FinishedRun, JournalError> {
+        self.began = Instant::now();
+        if let Err(error) = self.check().await? {
+            self.run.on(Event::Broken(error.to_string()), self.now());
+        }
+        loop {
+            while let Ok(event) = self.events.try_recv() {
+                self.run.on(event, self.now());
+            }
+            match self.run.next(self.now()) {
+                Step::Send { action, handles } => self.send(action, handles).await?,
+                Step::Look => self.look().await?,
+                Step::Wait { until, why } => self.wait(until, why.into()).await,
+                Step::Paused(why) => {
+                    self.show(Activity::Paused(why));
+                    self.wait_for_event().await;
+                }
+                Step::Done => return self.end(None),
+                Step::Stopped(why) => return self.end(Some(why)),
+            }
+        }
+    }
+
+    /// Compares the plan with the shelf, in one scan.
+    async fn check(&mut self) -> Result<Result<(), TransportError>, JournalError> {
+        let plan = self.run.plan().clone();
+        let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
+            plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
+        let mut each = |entry: Shelved| {
+            if let Some((content, is_same)) = expected.get_mut(&entry.handle) {
+                *is_same = Some(ContentDigest::of(&entry.message) == *content);
+            }
+            ControlFlow::Continue(())
+        };
+        if let Err(error) = self.shelves.scan(plan.shelf(), &mut each).await {
+            return Ok(Err(error));
+        }
+        let seen = |handle: &EntryHandle| expected.get(handle).and_then(|(_, is_same)| *is_same);
+        if let Some((mut replay, uncertain)) = self.replay.take() {
+            self.journal.results(&replay.resolve(|handle| seen(handle).is_some()))?;
+            self.run = replay.into_run(uncertain);
+        }
+        let missing = |entry: &PlannedEntry| match seen(&entry.handle) {
+            Some(true) => None,
+            Some(false) => Some((entry.handle.clone(), EntryState::Changed)),
+            None => Some((entry.handle.clone(), EntryState::NotFound)),
+        };
+        let skipped = self.run.skip(plan.entries().iter().filter_map(missing).collect());
+        self.journal.results(&skipped)?;
+        Ok(Ok(()))
+    }
+
+    async fn send(&mut self, action: PlanAction, handles: Vec<EntryHandle>) -> Result<(), JournalError> {
+        self.show(Activity::Sending);
+        self.journal.intent(action, &handles, SystemTime::now())?;
+        let (states, stopped) = act::act(self.shelves, self.run.plan().shelf(), action, handles).await;
+        self.run.on(Event::Results(states.clone()), self.now());
+        if let Some(error) = stopped {
+            self.run.on(Event::Broken(error.to_string()), self.now());
+        }
+        self.journal.results(&states)
+    }
+
+    async fn look(&mut self) -> Result<(), JournalError> {
+        self.show(Activity::Looking);
+        match self.seen().await {
+            Ok((fates, work_queue)) => {
+                self.journal.fates(&fates)?;
+                for SeenFate { handle, fate, .. } in fates {
+                    self.run.on(Event::Fate(handle, fate), self.now());
+                }
+                if let Some(work_queue) = work_queue {
+                    self.run.on(Event::WorkQueue(work_queue), self.now());
+                }
+            }
+            Err(error) => self.run.on(Event::Broken(error.to_string()), self.now()),
+        }
+        self.run.on(Event::Looked, self.now());
+        Ok(())
+    }
+
+    async fn seen(&mut self) -> Result<(Vec<SeenFate>, Option<WorkQueue>), TransportError> {
+        let awaited: Vec<_> = self.run.awaited().collect();
+        let (left_shelf, parked) = self.run.left_shelf();
+        let fates = self.fates.look(LookForFates::new(&awaited, left_shelf, parked)).await?;
+        let work_queue = match &self.work_queue {
+            Some(work_queue) => Some(work_queue.look().await?),
+            None => None,
+        };
+        Ok((fates, work_queue))
+    }
+
+    async fn wait(&mut self, until: Duration, why: Activity) {
+        self.show(why);
+        let until = self.began + until;
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => {}
+            () = self.wait_for_event() => {}
+        }
+    }
+
+    /// Cancel safe, like the channel.
+    async fn wait_for_event(&mut self) {
+        // Never `None`: the runner has a sender itself.
+        if let Some(event) = self.events.recv().await {
+            self.run.on(event, self.now());
+        }
+    }
+
+    fn end(mut self, stopped: Option<StopReason>) -> Result<FinishedRun, JournalError> {
+        self.journal.end(stopped.clone(), SystemTime::now())?;
+        self.show(stopped.clone().map_or(Activity::Done, Activity::Stopped));
+        let report = self.run.report();
+        info!(
+            run = self.id,
+            queue = self.run.plan().queue(),
+            done = report.done,
+            left = report.left,
+            ?stopped,
+            "a run has ended"
+        );
+        let not_done = self.run.not_done().map(|(entry, state)| (entry.clone(), state.clone())).collect();
+        Ok(FinishedRun { id: self.id, report, stopped, not_done })
+    }
+
+    fn show(&self, activity: Activity) {
+        self.control.set_progress(RunProgress { report: self.run.report(), rate: self.run.rate(), activity });
+    }
+
+    /// The time on the clock of the run.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+impl fmt::Debug for Runner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").field("id", &self.id).field("journal", &self.journal).finish_non_exhaustive()
+    }
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+#[must_use = "some entries may not be done"]
+pub struct FinishedRun {
+    /// Id of the run.
+    pub id: String,
+    /// Counts of entries.
+    pub report: RunReport,
+    /// Why it ended early.
+    pub stopped: Option<StopReason>,
+    /// The entries that were not done, with the reason. Those that have not had their turn are not among them.
+    pub not_done: Vec<(PlannedEntry, EntryState)>,
+}
