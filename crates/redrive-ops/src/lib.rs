@@ -10,12 +10,18 @@ mod plan;
 mod run;
 #[cfg(feature = "runner")]
 mod runner;
+mod export;
+mod group;
+mod printable;
 mod snapshot;
 mod view;
 
 #[cfg(feature = "exporter")]
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
+pub use export::{
+    ExportError, ExportLines, ExportedEntry, ParseLineError, ReadExportError, ReadLineError, UnwritableValue, export,
+};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,

@@ -1,0 +1,182 @@
+//! One entry as one line.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use redrive_core::{Count, EntryHandle, FailureHistory, Message, ParseHandleError, Properties};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::properties::PropertiesJson;
+use super::value::{UnwritableValue, headers_from_json, headers_to_json};
+use super::{ExportedEntry, FORMAT_VERSION};
+use crate::printable::escape_json;
+
+/// A line is no exported entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseLineError {
+    /// It has a version that this version of the library does not know.
+    #[error("the line has version {0} of the export format, and only version {FORMAT_VERSION} is known: read it with a newer redrive")]
+    UnknownVersion(u64),
+    /// It is no JSON, or lacks a field, or has one that the format does not have.
+    #[error("the line is no exported entry: {0}")]
+    Malformed(String),
+}
+
+/// What is written, in this order.
+#[derive(Serialize)]
+struct Written<'a> {
+    v: u64,
+    queue: &'a str,
+    shelf: String,
+    handle: String,
+    exported_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shelved_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker_description: Option<&'a str>,
+    story: Story<'a>,
+    properties: PropertiesJson,
+    headers: Map<String, Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+}
+
+/// What the headers say about the failures, for people and for filters. It is not read back: the headers are.
+#[derive(Serialize)]
+struct Story<'a> {
+    /// Left out if the header is unreadable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redrives: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_queue: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_failed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_failed_at: Option<String>,
+}
+
+/// What is read. A field that is not known could be a part of the message: it is an error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    #[serde(rename = "v")]
+    _v: IgnoredAny,
+    queue: String,
+    shelf: String,
+    handle: String,
+    exported_at: String,
+    shelved_at: Option<String>,
+    broker_reason: Option<String>,
+    broker_description: Option<String>,
+    #[serde(rename = "story")]
+    _story: Option<IgnoredAny>,
+    properties: PropertiesJson,
+    headers: Map<String, Json>,
+    body: Option<String>,
+    body_base64: Option<String>,
+}
+
+pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
+    let message = &entry.message;
+    let history = FailureHistory::read(message);
+    let body = std::str::from_utf8(message.body()).ok();
+    let line = Written {
+        v: FORMAT_VERSION,
+        queue: &entry.queue,
+        shelf: entry.handle.shelf().to_string(),
+        handle: entry.handle.to_string(),
+        // A clock that is so wrong says nothing.
+        exported_at: rfc3339(entry.exported_at).unwrap_or_else(|| "1970-01-01T00:00:00Z".to_owned()),
+        shelved_at: entry.shelved_at.and_then(rfc3339),
+        broker_reason: entry.broker_reason.as_deref(),
+        broker_description: entry.broker_description.as_deref(),
+        story: Story {
+            attempt: known(history.attempt),
+            redrives: known(history.redrives),
+            reason: history.reason.as_ref().map(redrive_core::Reason::as_str),
+            error_type: history.error_type.as_deref(),
+            error: history.error.as_deref(),
+            source_queue: history.source_queue.as_deref(),
+            first_failed_at: history.first_failed_at.and_then(rfc3339),
+            last_failed_at: history.last_failed_at.and_then(rfc3339),
+        },
+        properties: PropertiesJson::from(message.properties()),
+        headers: headers_to_json(message.headers())?,
+        body,
+        body_base64: body.is_none().then(|| BASE64.encode(message.body())),
+    };
+    let json = serde_json::to_string(&line).expect("texts, numbers, and maps with texts as keys");
+    Ok(escape_json(json))
+}
+
+pub(super) fn read(line: &str) -> Result<ExportedEntry, ParseLineError> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u64,
+    }
+    let malformed = |error: serde_json::Error| ParseLineError::Malformed(error.to_string());
+    // The version first: what another version has in its lines is not known.
+    let Version { v } = serde_json::from_str(line).map_err(malformed)?;
+    if v != FORMAT_VERSION {
+        return Err(ParseLineError::UnknownVersion(v));
+    }
+    let read: Read = serde_json::from_str(line).map_err(malformed)?;
+    entry(read).map_err(ParseLineError::Malformed)
+}
+
+fn entry(read: Read) -> Result<ExportedEntry, String> {
+    let handle: EntryHandle = read.handle.parse().map_err(|error: ParseHandleError| error.to_string())?;
+    if handle.shelf().to_string() != read.shelf {
+        return Err(format!("`{handle}` is no entry of the shelf `{}`", read.shelf));
+    }
+    let body = match (read.body, read.body_base64) {
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("`body_base64`: {error}"))?,
+        _ => return Err("one of `body` and `body_base64` is expected".to_owned()),
+    };
+    let properties = Properties::try_from(read.properties)?;
+    let headers = headers_from_json(read.headers)?;
+    Ok(ExportedEntry {
+        queue: read.queue,
+        handle,
+        exported_at: time("exported_at", &read.exported_at)?,
+        shelved_at: read.shelved_at.map(|text| time("shelved_at", &text)).transpose()?,
+        broker_reason: read.broker_reason,
+        broker_description: read.broker_description,
+        message: Message::from_parts(body.into(), headers, properties),
+    })
+}
+
+fn known(count: Count) -> Option<u32> {
+    match count {
+        Count::Known(count) => Some(count),
+        _ => None,
+    }
+}
+
+/// Returns `None` for times that RFC 3339 cannot represent: before 1970 (the library's limit) and after 9999.
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+    const END_OF_9999: u64 = 253_402_300_800;
+    let since = time.duration_since(UNIX_EPOCH).ok().filter(|since| since.as_secs() < END_OF_9999);
+    since.map(|_| humantime::format_rfc3339(time).to_string())
+}
+
+fn time(field: &str, text: &str) -> Result<SystemTime, String> {
+    humantime::parse_rfc3339(text).map_err(|error| format!("`{field}`: {error}"))
+}
