@@ -11,6 +11,10 @@ mod run;
 #[cfg(feature = "runner")]
 mod runner;
 mod export;
+mod edit;
+mod export;
+#[cfg(feature = "exporter")]
+mod exporter;
 mod group;
 mod printable;
 mod snapshot;
@@ -19,6 +23,7 @@ mod view;
 #[cfg(feature = "exporter")]
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
+pub use edit::{Edit, EditClass, EditError, EditText, MessagePart, ParseEditError, SensitiveEdits, diff};
 pub use export::{
     ExportError, ExportLines, ExportedEntry, ParseLineError, ReadExportError, ReadLineError, UnwritableValue, export,
 };

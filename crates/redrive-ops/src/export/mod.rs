@@ -11,7 +11,7 @@ mod line;
 mod properties;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod value;
 
 use std::io::Write;
