@@ -11,6 +11,7 @@ mod run;
 #[cfg(feature = "runner")]
 mod runner;
 mod export;
+mod audit;
 mod edit;
 mod export;
 #[cfg(feature = "exporter")]
@@ -23,10 +24,16 @@ mod view;
 #[cfg(feature = "exporter")]
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
+pub use audit::{
+    AuditAction, AuditCounts, AuditLog, AuditRecord, MESSAGES_WITHOUT_REASON, ReasonRequired, require_reason,
+};
 pub use edit::{Edit, EditClass, EditError, EditText, MessagePart, ParseEditError, SensitiveEdits, diff};
 pub use export::{
-    ExportError, ExportLines, ExportedEntry, ParseLineError, ReadExportError, ReadLineError, UnwritableValue, export,
+    ExportError, ExportLines, ExportedEntry, ParseLineError, ReadExportError, ReadLineError, UnwritableValue,
+    export,
 };
+#[cfg(feature = "exporter")]
+pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,

@@ -39,9 +39,11 @@ pub fn diff(original: &Message, edited: &Message) -> String {
         },
         _ => [original, edited].map(|message| digest_of(message.body())),
     };
-    let [before, after] = [(original, &bodies[0]), (edited, &bodies[1])].map(|(message, body)| shown(message, body));
+    let [before, after] =
+        [(original, &bodies[0]), (edited, &bodies[1])].map(|(message, body)| shown(message, body));
     let mut text = String::new();
-    let lines = |parts: &[(MessagePart, String)]| parts.iter().map(|(_, lines)| lines.as_str()).collect::<String>();
+    let lines =
+        |parts: &[(MessagePart, String)]| parts.iter().map(|(_, lines)| lines.as_str()).collect::<String>();
     let (one, other) = (lines(&before), lines(&after));
     if one != other {
         let diff = TextDiff::from_lines(&one, &other);
@@ -52,7 +54,10 @@ pub fn diff(original: &Message, edited: &Message) -> String {
             parts.iter().find(|(there, _)| *there == part).map(|(_, lines)| lines.clone())
         };
         if of(&before) == of(&after) {
-            let _ = writeln!(text, "{part}: it differs only in what is not shown (a secret, white space or a line end)");
+            let _ = writeln!(
+                text,
+                "{part}: it differs only in what is not shown (a secret, white space or a line end)"
+            );
         }
     }
     text

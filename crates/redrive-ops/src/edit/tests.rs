@@ -99,7 +99,8 @@ fn a_text_shows_what_may_be_edited() {
 
 #[test]
 fn what_was_edited_is_read() {
-    let edited = text(&order()).replace("\"blue\"", "\"green\"").replace(r#"address":"""#, r#"address":"here""#);
+    let edited =
+        text(&order()).replace("\"blue\"", "\"green\"").replace(r#"address":"""#, r#"address":"here""#);
     let edit = Edit::between(&order(), parsed(&edited), SensitiveEdits::Refuse).unwrap().unwrap();
     assert_eq!(edit.changed(), [MessagePart::Body, header("tenant")]);
     let message = edit.into_message();
@@ -112,11 +113,15 @@ fn what_was_edited_is_read() {
 
 #[test]
 fn a_binary_body_is_edited_as_base64() {
-    let bodies: [&[u8]; 6] = [b"\xff\xfe", b"a\x1b[2J", b"a\rb", b"a\r\nb\nc", "a\u{202e}b".as_bytes(), &[0; 200]];
+    let bodies: [&[u8]; 6] =
+        [b"\xff\xfe", b"a\x1b[2J", b"a\rb", b"a\r\nb\nc", "a\u{202e}b".as_bytes(), &[0; 200]];
     for body in bodies {
         let message = Message::new(Bytes::copy_from_slice(body));
         let text = text(&message);
-        assert!(text.contains("\"body\": \"base64\"") && text.lines().all(|line| line.len() <= 120), "{text}");
+        assert!(
+            text.contains("\"body\": \"base64\"") && text.lines().all(|line| line.len() <= 120),
+            "{text}"
+        );
         assert_eq!(EditText::parse(&text.replace('\n', "\r\n"), &message).unwrap(), message);
     }
     let edited = text(&Message::new(&b"\xff"[..])).replace("/w==", "/v8=");
@@ -152,7 +157,8 @@ fn errors_of_a_text_name_the_line() {
 
 #[test]
 fn parts_are_refused_by_their_class() {
-    let locked = [names::ATTEMPT, "x-death", "x-first-death-queue", "CC", "x-opt-sequence-number", "DeadLetterReason"];
+    let locked =
+        [names::ATTEMPT, "x-death", "x-first-death-queue", "CC", "x-opt-sequence-number", "DeadLetterReason"];
     for name in locked {
         let edited = order().with_header(name, "forged");
         for sensitive in [SensitiveEdits::Refuse, SensitiveEdits::Allow] {
@@ -162,10 +168,17 @@ fn parts_are_refused_by_their_class() {
     }
     let mut edited = order().with_id("other").with_header("traceparent", "other");
     edited.properties_mut().reply_to = Some("elsewhere".into());
-    let parts = vec![MessagePart::Property("id".into()), MessagePart::Property("reply_to".into()), header("traceparent")];
+    let parts = vec![
+        MessagePart::Property("id".into()),
+        MessagePart::Property("reply_to".into()),
+        header("traceparent"),
+    ];
     let error = Edit::between(&order(), edited.clone(), SensitiveEdits::Refuse).unwrap_err();
     assert_eq!(error, EditError::Sensitive(parts.clone()));
-    assert!(error.to_string().contains("property id, property reply_to, header traceparent decide"), "{error}");
+    assert!(
+        error.to_string().contains("property id, property reply_to, header traceparent decide"),
+        "{error}"
+    );
     let edit = Edit::between(&order(), edited, SensitiveEdits::Allow).unwrap().unwrap();
     assert_eq!(edit.changed(), parts);
 
@@ -216,7 +229,12 @@ fn a_diff_shows_json_by_values_and_what_is_around() {
 #[test]
 fn large_and_binary_bodies_are_lengths_and_digests() {
     let large = "a".repeat(LARGE);
-    for body in [Bytes::from(large), Bytes::from_static(b"\xff"), Bytes::from("a\n".repeat(3000)), Bytes::from_static(b"a\0b")] {
+    for body in [
+        Bytes::from(large),
+        Bytes::from_static(b"\xff"),
+        Bytes::from("a\n".repeat(3000)),
+        Bytes::from_static(b"a\0b"),
+    ] {
         let shown = diff(&order(), &order().with_body(body.clone()));
         assert!(shown.len() < 600 && shown.contains(&format!("+({} bytes, sha256 ", body.len())), "{shown}");
         assert!(shown.contains("-(24 bytes, sha256 "), "{shown}");
@@ -232,14 +250,19 @@ const LARGE: usize = 64 * 1024 + 1;
 #[test]
 fn a_secret_is_masked_and_its_change_is_said() {
     let with = |secret: &str| {
-        Message::new(format!(r#"{{"user":"a","password":"{secret}"}}"#)).with_header("api_key", secret).with_header("n", 1_i64)
+        Message::new(format!(r#"{{"user":"a","password":"{secret}"}}"#))
+            .with_header("api_key", secret)
+            .with_header("n", 1_i64)
     };
     let (one, other) = (with("hunter2"), with("hunter3").with_header("n", 2_i64));
     let shown = diff(&one, &other);
     assert!(!shown.contains("hunter"), "{shown}");
     assert!(shown.contains("-header n: 1\n+header n: 2\n") && shown.contains("***"), "{shown}");
     let named = "it differs only in what is not shown";
-    assert!(shown.contains(&format!("body: {named}")) && shown.contains(&format!("header api_key: {named}")), "{shown}");
+    assert!(
+        shown.contains(&format!("body: {named}")) && shown.contains(&format!("header api_key: {named}")),
+        "{shown}"
+    );
     let shown = diff(&with("hunter2"), &with("hunter2").with_body(r#"{"user":"a", "password":"hunter2"}"#));
     assert_eq!(shown.lines().count(), 1, "{shown}");
 }

@@ -100,10 +100,12 @@ impl EditText {
     ///
     /// If it is not in this form. The error names the line.
     pub fn parse(text: &str, original: &Message) -> Result<Message, ParseEditError> {
-        let (head, body) = split(text)
-            .ok_or_else(|| ParseEditError::new(format!("the line `{SEPARATOR}` before the body is missing")))?;
+        let (head, body) = split(text).ok_or_else(|| {
+            ParseEditError::new(format!("the line `{SEPARATOR}` before the body is missing"))
+        })?;
         // Comments become empty lines, so that the lines of errors are those of the text.
-        let json: String = head.split_inclusive('\n').map(|l| if l.starts_with('#') { "\n" } else { l }).collect();
+        let json: String =
+            head.split_inclusive('\n').map(|l| if l.starts_with('#') { "\n" } else { l }).collect();
         let head: Head = serde_json::from_str(&json).map_err(|error| ParseEditError {
             line: Some(error.line()).filter(|line| *line > 0),
             why: error.to_string(),
@@ -187,10 +189,9 @@ fn comments(message: &Message) -> String {
         "# Edit, save and close. If nothing has changed, nothing is done.\n\
          # Above the line `---`: properties and headers. Below it: the body.\n",
     );
-    for (what, parts) in [
-        ("Fixed, and not shown", of(EditClass::Locked)),
-        ("Change with care", of(EditClass::Sensitive)),
-    ] {
+    for (what, parts) in
+        [("Fixed, and not shown", of(EditClass::Locked)), ("Change with care", of(EditClass::Sensitive))]
+    {
         if !parts.is_empty() {
             comments.push_str(&format!("# {what}: {}\n", listed(&parts)));
         }

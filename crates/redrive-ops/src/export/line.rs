@@ -19,7 +19,9 @@ use crate::printable::escape_json;
 #[non_exhaustive]
 pub enum ParseLineError {
     /// It has a version that this version of the library does not know.
-    #[error("the line has version {0} of the export format, and only version {FORMAT_VERSION} is known: read it with a newer redrive")]
+    #[error(
+        "the line has version {0} of the export format, and only version {FORMAT_VERSION} is known: read it with a newer redrive"
+    )]
     UnknownVersion(u64),
     /// It is no JSON, or lacks a field, or has one that the format does not have.
     #[error("the line is no exported entry: {0}")]

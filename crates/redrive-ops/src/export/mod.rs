@@ -160,7 +160,9 @@ pub enum ExportError {
         error: UnwritableValue,
     },
     /// A line could not be written.
-    #[error("the export ended after {written} entries, at `{handle}`: its line could not be written: {error}")]
+    #[error(
+        "the export ended after {written} entries, at `{handle}`: its line could not be written: {error}"
+    )]
     Write {
         /// How many entries were written.
         written: u64,

@@ -144,7 +144,8 @@ mod tests {
             assert_eq!(seconds(wait), text);
             assert_eq!(parse_seconds(text), Some(wait));
         }
-        for text in ["", "s", "1", "-1s", "1.s", ".5s", "1.0000000001s", "+1s", "18446744073709551616s", "1m"] {
+        for text in ["", "s", "1", "-1s", "1.s", ".5s", "1.0000000001s", "+1s", "18446744073709551616s", "1m"]
+        {
             assert_eq!(parse_seconds(text), None, "{text}");
         }
     }

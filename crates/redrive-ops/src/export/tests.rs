@@ -102,17 +102,20 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
 fn entry() -> impl Strategy<Value = ExportedEntry> {
     let shelf = prop_oneof![Just(Shelf::DeadLetter), Just(Shelf::Parking)];
     let handle = (shelf, ".{1,8}").prop_map(|(shelf, key)| EntryHandle::new(shelf, key));
-    let time = || (0..253_402_300_800_u64, 0..1_000_000_000_u32).prop_map(|(s, n)| UNIX_EPOCH + Duration::new(s, n));
+    let time =
+        || (0..253_402_300_800_u64, 0..1_000_000_000_u32).prop_map(|(s, n)| UNIX_EPOCH + Duration::new(s, n));
     let reason = || prop::option::of(text());
     (text(), handle, time(), prop::option::of(time()), reason(), reason(), message()).prop_map(
-        |(queue, handle, exported_at, shelved_at, broker_reason, broker_description, message)| ExportedEntry {
-            queue,
-            handle,
-            exported_at,
-            shelved_at,
-            broker_reason,
-            broker_description,
-            message,
+        |(queue, handle, exported_at, shelved_at, broker_reason, broker_description, message)| {
+            ExportedEntry {
+                queue,
+                handle,
+                exported_at,
+                shelved_at,
+                broker_reason,
+                broker_description,
+                message,
+            }
         },
     )
 }
@@ -139,7 +142,11 @@ proptest! {
 
 fn plain() -> ExportedEntry {
     let message = Message::new("2 books").with_id("order-7");
-    ExportedEntry::new("orders", &Shelved::new(EntryHandle::new(Shelf::DeadLetter, "17"), message), UNIX_EPOCH)
+    ExportedEntry::new(
+        "orders",
+        &Shelved::new(EntryHandle::new(Shelf::DeadLetter, "17"), message),
+        UNIX_EPOCH,
+    )
 }
 
 #[test]
