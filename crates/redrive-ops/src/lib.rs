@@ -1,29 +1,22 @@
 #![doc = include_str!("../README.md")]
 
 mod as_text;
+mod audit;
+mod edit;
+mod export;
 #[cfg(feature = "exporter")]
 mod exporter;
 mod filter;
 mod group;
 mod journal;
 mod plan;
+mod printable;
 mod run;
 #[cfg(feature = "runner")]
 mod runner;
-mod export;
-mod audit;
-mod edit;
-mod export;
-#[cfg(feature = "exporter")]
-mod exporter;
-mod group;
-mod printable;
 mod snapshot;
 mod view;
 
-#[cfg(feature = "exporter")]
-pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
-pub use filter::{Filter, ParseFilterError};
 pub use audit::{
     AuditAction, AuditCounts, AuditLog, AuditRecord, MESSAGES_WITHOUT_REASON, ReasonRequired, require_reason,
 };
@@ -34,6 +27,7 @@ pub use export::{
 };
 #[cfg(feature = "exporter")]
 pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
+pub use filter::{Filter, ParseFilterError};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
