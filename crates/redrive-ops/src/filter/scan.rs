@@ -83,7 +83,7 @@ impl<'a> Scanner<'a> {
 
     fn code_point(&mut self) -> Option<char> {
         let digits = self.rest().strip_prefix('{')?.split('}').next()?;
-        let is_hex = (1..=6).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let c = is_hex.then(|| u32::from_str_radix(digits, 16).ok()).flatten().and_then(char::from_u32)?;
         self.at += 1 + digits.len();
         self.take("}").then_some(c)

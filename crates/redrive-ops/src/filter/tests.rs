@@ -163,7 +163,7 @@ fn headers_have_a_text_of_every_type() {
     for value in [
         Value::Null,
         Value::List(vec![]),
-        Value::Timestamp(redrive_core::Timestamp::from_unix_seconds(u64::MAX)),
+        Value::Timestamp(redrive_core::Timestamp::from_unix_seconds(300_000_000_000)),
     ] {
         assert!(!matches(r#"header.x~"""#, &entry(Message::new("").with_header("x", value))));
     }
