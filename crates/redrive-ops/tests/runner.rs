@@ -1,0 +1,462 @@
+//! Runs on the memory broker: killed at every step and resumed, stopped by failures, controlled by a person.
+#![cfg(feature = "runner")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use redrive_core::{
+    BoxError, Consumer, Delivery, Disposition, EntryHandle, Failure, Message, NoRetry, Selection, Shelf,
+    ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, millis, secs,
+};
+use redrive_memory::{MemoryBroker, MemoryShelves};
+use redrive_ops::{
+    Activity, EntryState, FinishedRun, Hold, JournalError, JournalFolder, JournalHeader, Operator,
+    PauseReason, Plan, PlanAction, PlanOptions, RunOptions, Runner, StopReason, UncertainEntries,
+    WatchWorkQueue, WorkQueue,
+};
+use tokio::sync::Notify;
+
+const ENTRIES: u64 = 40;
+
+/// A broker whose dead-letter shelf has this many entries of one group.
+async fn broker(entries: u64) -> Result<MemoryBroker, BoxError> {
+    let broker = MemoryBroker::new();
+    for order in 0..entries {
+        broker.publish("orders", Message::new(format!("order {order}")).with_id(order.to_string()))?;
+    }
+    let done = async {
+        while broker.depth("orders") > 0 {
+            tokio::time::sleep(millis(1)).await;
+        }
+    };
+    let fails = |delivery: Delivery| async move { Disposition::DeadLetter(failure("no stock", &delivery)) };
+    Consumer::new(broker.transport("orders")).handler(fails).run_until(done).await?;
+    assert_eq!(broker.shelves("orders").count(Shelf::DeadLetter).await?, entries);
+    Ok(broker)
+}
+
+fn failure(text: &str, delivery: &Delivery) -> Failure {
+    Failure::custom("OutOfStock", format!("{text} for order {}", delivery.id()))
+}
+
+async fn plan(shelves: &dyn Shelves, action: PlanAction) -> Result<Plan, BoxError> {
+    let entries = shelves.browse(Shelf::DeadLetter, None, 10_000).await?.entries;
+    Ok(Plan::new(action, Shelf::DeadLetter, &entries, &PlanOptions::new("orders"), SystemTime::now()))
+}
+
+fn ada() -> Operator {
+    Operator::new("ada", "laptop", SystemTime::now())
+}
+
+struct Scene {
+    broker: MemoryBroker,
+    shelves: MemoryShelves,
+    folder: JournalFolder,
+    _temporary: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn new(entries: u64) -> Result<Self, BoxError> {
+        let broker = broker(entries).await?;
+        let temporary = tempfile::tempdir()?;
+        let folder = JournalFolder::open(temporary.path())?;
+        Ok(Self { shelves: broker.shelves("orders"), broker, folder, _temporary: temporary })
+    }
+
+    async fn header(&self, options: RunOptions) -> Result<JournalHeader, BoxError> {
+        let plan = plan(&self.shelves, PlanAction::Redrive).await?;
+        Ok(JournalHeader::new("memory", ada(), options, plan))
+    }
+
+    /// Returns how often each message is in the work queue, and on the shelf.
+    async fn places(&self) -> Result<BTreeMap<u64, (u32, u32)>, BoxError> {
+        let mut places: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+        for entry in self.shelves.browse(Shelf::DeadLetter, None, 10_000).await?.entries {
+            places.entry(entry.message.id().unwrap_or_default().parse()?).or_default().1 += 1;
+        }
+        let seen_all = async {
+            while self.broker.depth("orders") > 0 {
+                tokio::time::sleep(millis(1)).await;
+            }
+        };
+        let ids = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&ids);
+        let handler = move |delivery: Delivery| {
+            collected.lock().unwrap().push(delivery.id().to_string());
+            async { Disposition::Ack }
+        };
+        Consumer::new(self.broker.transport("orders")).handler(handler).run_until(seen_all).await?;
+        for id in ids.lock().unwrap().iter() {
+            places.entry(id.parse()?).or_default().0 += 1;
+        }
+        Ok(places)
+    }
+}
+
+/// Where the process dies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Death {
+    /// Before anything of the step is done.
+    Before,
+    /// When half of its entries are done.
+    Half,
+    /// When half of its entries are done, and of the next one a copy is stored.
+    BetweenCopyAndRemoval,
+    /// When all of it is done and nothing is written.
+    After,
+    /// While it looks for fates.
+    Looking,
+}
+
+/// Shelves under a process that dies at a step.
+struct Mortal {
+    broker: MemoryBroker,
+    shelves: MemoryShelves,
+    death: Death,
+    /// How many steps or looks pass before.
+    steps: AtomicU32,
+    died: Notify,
+}
+
+impl Mortal {
+    fn is_last(&self) -> bool {
+        self.steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+
+    async fn die<T>(&self) -> T {
+        self.died.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl Shelves for Mortal {
+    async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
+        if self.death == Death::Looking && self.is_last() {
+            self.die::<()>().await;
+        }
+        self.shelves.count(shelf).await
+    }
+
+    async fn browse(
+        &self,
+        shelf: Shelf,
+        after: Option<&ShelfCursor>,
+        limit: usize,
+    ) -> Result<ShelfPage, TransportError> {
+        self.shelves.browse(shelf, after, limit).await
+    }
+
+    async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
+        if self.death == Death::Looking || !self.is_last() {
+            return self.shelves.redrive(shelf, which).await;
+        }
+        let Selection::Handles(handles) = which else { panic!("{which:?}") };
+        let mut handles: Vec<_> = handles.iter().cloned().collect();
+        handles.sort();
+        let done = match self.death {
+            Death::Before => 0,
+            Death::After => handles.len(),
+            _ => handles.len() / 2,
+        };
+        let rest = handles.split_off(done);
+        let _ = self.shelves.redrive(shelf, &Selection::handles(handles)).await?;
+        if let (Death::BetweenCopyAndRemoval, Some(next)) = (self.death, rest.first()) {
+            let entries = self.shelves.browse(shelf, None, 10_000).await?.entries;
+            let entry = entries.iter().find(|entry| entry.handle == *next).expect("it is there");
+            self.broker.publish("orders", redrive_core::redriven(&entry.message))?;
+        }
+        self.die().await
+    }
+
+    async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
+        self.shelves.park(which).await
+    }
+
+    async fn discard(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
+        self.shelves.discard(shelf, which).await
+    }
+
+    async fn replace(
+        &self,
+        entry: &EntryHandle,
+        message: Message,
+    ) -> Result<Option<EntryHandle>, TransportError> {
+        self.shelves.replace(entry, message).await
+    }
+
+    async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
+        self.shelves.redrive_as(entry, message).await
+    }
+}
+
+/// Kills a run at each of its steps, resumes it, kills it there again, and resumes it to the end.
+async fn killed_everywhere(death: Death, uncertain: UncertainEntries) -> Result<u32, BoxError> {
+    let mut points = 0;
+    for steps in 0.. {
+        let scene = Scene::new(ENTRIES).await?;
+        let header = scene.header(RunOptions::new().ramp_step(secs(1))).await?;
+        let run = header.run.clone();
+        let mut handles = BTreeMap::new();
+        for entry in scene.shelves.browse(Shelf::DeadLetter, None, 10_000).await?.entries {
+            handles.insert(entry.message.id().unwrap_or_default().parse::<u64>()?, entry.handle);
+        }
+        let mortal = || Mortal {
+            broker: scene.broker.clone(),
+            shelves: scene.shelves.clone(),
+            death,
+            steps: AtomicU32::new(steps),
+            died: Notify::new(),
+        };
+        let first = mortal();
+        let survived = tokio::select! {
+            finished = Runner::begin(&first, &scene.folder, header)?.run() => { let _ = finished?; true }
+            () = first.died.notified() => false,
+        };
+        if survived {
+            return Ok(points);
+        }
+        points += 1;
+        let second = mortal();
+        let resumed = Runner::resume(&second, &scene.folder, &run, ada(), uncertain)?;
+        let survived = tokio::select! {
+            finished = resumed.run() => { let _ = finished?; true }
+            () = second.died.notified() => false,
+        };
+        let finished = if survived {
+            None
+        } else {
+            let resumed = Runner::resume(&scene.shelves, &scene.folder, &run, ada(), uncertain)?;
+            Some(resumed.run().await?)
+        };
+        if let Some(FinishedRun { report, stopped, .. }) = &finished {
+            assert_eq!((stopped, report.left), (&None, 0), "{death:?} {steps}");
+        }
+        let replay = scene.folder.read(&run)?;
+        assert_eq!((replay.ended, replay.open.len()), (Some(None), 0), "{death:?} {steps}");
+        let is_uncertain =
+            |entry: &u64| matches!(replay.states.get(&handles[entry]), Some(EntryState::Uncertain(_)));
+        let places = scene.places().await?;
+        assert_eq!(places.len() as u64, ENTRIES, "{death:?} {steps}: one is lost");
+        for (id, (in_queue, on_shelf)) in places {
+            if uncertain == UncertainEntries::Leave {
+                assert!(in_queue <= 1, "{death:?} {steps}: {id} was sent twice");
+                assert_eq!(
+                    on_shelf == 1,
+                    is_uncertain(&id),
+                    "{death:?} {steps}: {id}, {in_queue} in the queue"
+                );
+                assert!(in_queue == 1 || on_shelf == 1);
+            } else {
+                assert_eq!(on_shelf, 0, "{death:?} {steps}: {id}");
+                assert!((1..=3).contains(&in_queue), "{death:?} {steps}: {id}");
+            }
+        }
+    }
+    unreachable!()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_killed_anywhere_is_resumed() -> Result<(), BoxError> {
+    for death in [Death::Before, Death::Half, Death::BetweenCopyAndRemoval, Death::After, Death::Looking] {
+        let points = killed_everywhere(death, UncertainEntries::Leave).await?;
+        assert!(points >= 4, "{death:?}: {points}");
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_uncertain_is_sent_again_if_a_person_asks_for_it() -> Result<(), BoxError> {
+    for death in [Death::Before, Death::BetweenCopyAndRemoval] {
+        killed_everywhere(death, UncertainEntries::SendAgain).await?;
+    }
+    Ok(())
+}
+
+/// Runs a plan while a consumer handles the messages.
+async fn with_consumer(
+    scene: &Scene,
+    options: RunOptions,
+    handler: impl Fn(u64, Delivery) -> Disposition + Send + Sync + 'static,
+) -> Result<FinishedRun, BoxError> {
+    let header = scene.header(options).await?;
+    let handled = AtomicU64::new(0);
+    let handler = Arc::new(handler);
+    let handled = Arc::new(handled);
+    let handler = move |delivery: Delivery| {
+        let disposition = handler(handled.fetch_add(1, Ordering::Relaxed), delivery);
+        async move { disposition }
+    };
+    let stop = Notify::new();
+    let consumer =
+        Consumer::new(scene.broker.transport("orders")).with_dead_letter_backoff(NoRetry).handler(handler);
+    let run = async {
+        let finished = Runner::begin(&scene.shelves, &scene.folder, header)?.run().await;
+        stop.notify_one();
+        finished
+    };
+    let (consumed, finished) = tokio::join!(consumer.run_until(stop.notified()), run);
+    consumed?;
+    Ok(finished?)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
+    let scene = Scene::new(ENTRIES).await?;
+    let fails = |_, delivery: Delivery| Disposition::DeadLetter(failure("no stock", &delivery));
+    let finished = with_consumer(&scene, RunOptions::new(), fails).await?;
+    assert_eq!(finished.stopped, Some(StopReason::SameFailure));
+    assert_eq!((finished.report.done, finished.report.left), (5, 35));
+    assert!(finished.report.fates.failed_same >= 1);
+    assert_eq!(scene.shelves.count(Shelf::DeadLetter).await?, ENTRIES, "all are on the shelf again");
+    // It can be resumed: once it is repaired, another canary goes first.
+    let run = scene.folder.runs()?.remove(0);
+    let resumed = Runner::resume(&scene.shelves, &scene.folder, &run, ada(), UncertainEntries::Leave)?;
+    assert_eq!(resumed.run().await?.report.done, ENTRIES);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dependency_that_breaks_in_mid_run_stops_it() -> Result<(), BoxError> {
+    let scene = Scene::new(400).await?;
+    let breaks = |handled, delivery: Delivery| match handled {
+        0..60 => Disposition::Ack,
+        _ => Disposition::DeadLetter(failure("no stock", &delivery)),
+    };
+    let finished = with_consumer(&scene, RunOptions::new(), breaks).await?;
+    assert_eq!(finished.stopped, Some(StopReason::SameFailure));
+    assert!((60..120).contains(&finished.report.done), "{:?}", finished.report);
+    let scene = Scene::new(400).await?;
+    let breaks = |handled, delivery: Delivery| match handled {
+        0..60 => Disposition::Ack,
+        _ => Disposition::DeadLetter(failure("the database is away", &delivery)),
+    };
+    let finished = with_consumer(&scene, RunOptions::new(), breaks).await?;
+    assert_eq!(finished.stopped, Some(StopReason::TooManyFailures));
+    assert!((60..150).contains(&finished.report.done), "{:?}", finished.report);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_without_an_id_are_recognized_too() -> Result<(), BoxError> {
+    let scene = Scene::new(0).await?;
+    for order in 0..8 {
+        scene.broker.publish("orders", Message::new(format!("order {order}")))?;
+    }
+    let done = async {
+        while scene.broker.depth("orders") > 0 {
+            tokio::time::sleep(millis(1)).await;
+        }
+    };
+    let fails = || async { Disposition::DeadLetter(Failure::custom("OutOfStock", "no stock")) };
+    Consumer::new(scene.broker.transport("orders")).handler(fails).run_until(done).await?;
+    let fails = |_, _| Disposition::DeadLetter(Failure::custom("OutOfStock", "no stock"));
+    let finished = with_consumer(&scene, RunOptions::new(), fails).await?;
+    assert_eq!((finished.stopped, finished.report.done), (Some(StopReason::SameFailure), 5));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_vanished_is_reported_and_nothing_else_is_touched() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let header = scene.header(RunOptions::new()).await?;
+    let entries = scene.shelves.browse(Shelf::DeadLetter, None, 100).await?.entries;
+    let _ = scene.shelves.discard(Shelf::DeadLetter, &entries[3].handle.clone().into()).await?;
+    // An edited entry is another one.
+    scene.shelves.replace(&entries[7].handle, Message::new("edited")).await?;
+    let finished = Runner::begin(&scene.shelves, &scene.folder, header)?.run().await?;
+    assert_eq!((finished.report.done, finished.report.not_found), (8, 2));
+    assert_eq!(finished.not_done.len(), 2);
+    assert_eq!(scene.shelves.count(Shelf::DeadLetter).await?, 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_with_another_content_is_not_touched() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let header = scene.header(RunOptions::new()).await?;
+    // The memory broker of another process numbers its entries from 1 too.
+    let other = Scene::new(10).await?;
+    let finished = Runner::begin(&other.shelves, &scene.folder, header)?.run().await?;
+    assert_eq!((finished.report.done, finished.report.changed), (0, 10), "they failed at another time");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runs_of_one_shelf_exclude_each_other() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let first = Runner::begin(&scene.shelves, &scene.folder, scene.header(RunOptions::new()).await?)?;
+    let second = Runner::begin(&scene.shelves, &scene.folder, scene.header(RunOptions::new().rate(1)).await?);
+    assert!(matches!(second, Err(JournalError::Locked { .. })));
+    assert_eq!(first.run().await?.report.done, 10);
+    Ok(())
+}
+
+/// A work queue that has a consumer from a certain look on.
+struct Late(AtomicU32);
+
+#[async_trait]
+impl WatchWorkQueue for Late {
+    async fn look(&self) -> Result<WorkQueue, TransportError> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Ok(WorkQueue::new(Some(0), Some(0))),
+            3..1000 => Ok(WorkQueue::new(Some(0), Some(1))),
+            _ => Err(TransportError::new(TransportErrorKind::Unreachable, "the broker is away")),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_sees_and_controls_a_run() -> Result<(), BoxError> {
+    let scene = Scene::new(ENTRIES).await?;
+    let header = scene.header(RunOptions::new()).await?;
+    let runner = Runner::begin(&scene.shelves, &scene.folder, header)?.work_queue(Late(AtomicU32::new(0)));
+    let control = runner.control();
+    let seen = |is_it: fn(&Activity) -> bool| {
+        let control = control.clone();
+        async move {
+            while !is_it(&control.progress().activity) {
+                tokio::time::sleep(millis(1)).await;
+            }
+            control.progress()
+        }
+    };
+    let person = async {
+        let held = seen(|activity| *activity == Activity::Held(Hold::NoConsumer)).await;
+        assert_eq!(held.report.left, ENTRIES);
+        let canary = seen(|activity| *activity == Activity::WaitingForCanary).await;
+        assert_eq!(canary.report.done, 5);
+        control.pause();
+        let paused = seen(|activity| *activity == Activity::Paused(PauseReason::Asked)).await;
+        tokio::time::sleep(secs(1000)).await;
+        assert_eq!(control.progress(), paused);
+        control.rate(2);
+        control.resume();
+        seen(|activity| *activity == Activity::WaitingForRate).await;
+        control.abort();
+    };
+    let (finished, ()) = tokio::join!(runner.run(), person);
+    let finished = finished?;
+    assert_eq!(finished.stopped, Some(StopReason::Aborted));
+    assert!((6..10).contains(&finished.report.done), "{:?}", finished.report);
+    let resumed = Runner::resume(&scene.shelves, &scene.folder, &finished.id, ada(), UncertainEntries::Leave);
+    assert!(matches!(resumed, Err(JournalError::Ended(_))));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_goes_away_stops_a_run_that_can_be_resumed() -> Result<(), BoxError> {
+    let scene = Scene::new(ENTRIES).await?;
+    let header = scene.header(RunOptions::new()).await?;
+    let away = Late(AtomicU32::new(1000));
+    let finished = Runner::begin(&scene.shelves, &scene.folder, header)?.work_queue(away).run().await?;
+    assert_eq!(finished.stopped, Some(StopReason::Broker("the broker is away".to_owned())));
+    let resumed =
+        Runner::resume(&scene.shelves, &scene.folder, &finished.id, ada(), UncertainEntries::Leave)?;
+    let finished = resumed.run().await?;
+    assert_eq!((finished.stopped, finished.report.done), (None, ENTRIES));
+    Ok(())
+}
