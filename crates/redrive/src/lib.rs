@@ -56,7 +56,9 @@
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
 //! | `ops` | for operators: groups of failures, snapshots, views and filters of shelves |
+//! | `ops` | for operators: groups of failures, snapshots of shelves, plans |
 //! | `ops-exporter` | the same, and metrics of shelves as text for Prometheus |
+//! | `ops-runner` | the same, and runs of plans: entries sent back slowly, with a journal |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
 //! | `config` | `ConsumerOptions` and `ShelfQueues`: options from a section of a configuration, by serde |
 //! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |

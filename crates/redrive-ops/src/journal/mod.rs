@@ -254,7 +254,7 @@ impl JournalError {
         Self::File { what, path: path.to_owned(), source }
     }
 
-    fn line(line: usize, error: impl ToString) -> Self {
+    fn line(line: usize, error: &(impl fmt::Display + ?Sized)) -> Self {
         Self::Line { line, error: error.to_string() }
     }
 }

@@ -63,7 +63,7 @@ impl Replay {
             replay.header.plan.entries().iter().map(|entry| entry.handle.clone()).collect();
         for (line, number) in lines {
             let record = parse(line, number)?;
-            replay.add(record, &planned).map_err(|error| JournalError::line(number, error))?;
+            replay.add(record, &planned).map_err(|error| JournalError::line(number, &error))?;
         }
         Ok((replay, whole))
     }
@@ -125,5 +125,5 @@ impl Replay {
 }
 
 fn parse(line: &[u8], number: usize) -> Result<Record, JournalError> {
-    serde_json::from_slice(line).map_err(|error| JournalError::line(number, error))
+    serde_json::from_slice(line).map_err(|error| JournalError::line(number, &error))
 }

@@ -59,6 +59,7 @@ proptest! {
         // When each message was sent: at the beginning of its step, or at its end.
         let mut times: Vec<Duration> = Vec::new();
         let mut fateless: HashSet<EntryHandle> = HashSet::new();
+        let mut last_sent = now;
         let mut canary_is_over = canary == 0;
         let mut round = 0;
         loop {
@@ -97,6 +98,7 @@ proptest! {
                         results.push((handle, state));
                     }
                     now = end;
+                    last_sent = now;
                     run.on(Event::Results(results), now);
                 }
                 Step::Look => {
@@ -123,7 +125,7 @@ proptest! {
                     prop_assert!(until > now, "a wait that is no wait");
                     // A canary whose fate was waited for long enough is over.
                     now = until + took;
-                    canary_is_over |= run.options.canary_wait <= now.saturating_sub(Duration::from_secs(1000));
+                    canary_is_over |= run.options.canary_wait <= now.saturating_sub(last_sent);
                 }
                 Step::Paused(_) => run.on(Event::Resume, now),
                 Step::Done => break,
