@@ -195,7 +195,6 @@ impl Shelves for Mortal {
 
 /// Kills a run at each of its steps, resumes it, kills it there again, and resumes it to the end.
 async fn killed_everywhere(death: Death, uncertain: UncertainEntries) -> Result<u32, BoxError> {
-    let mut points = 0;
     for steps in 0.. {
         let scene = Scene::new(ENTRIES).await?;
         let header = scene.header(RunOptions::new().ramp_step(secs(1))).await?;
@@ -217,9 +216,8 @@ async fn killed_everywhere(death: Death, uncertain: UncertainEntries) -> Result<
             () = first.died.notified() => false,
         };
         if survived {
-            return Ok(points);
+            return Ok(steps);
         }
-        points += 1;
         let second = mortal();
         let resumed = Runner::resume(&second, &scene.folder, &run, ada(), uncertain)?;
         let survived = tokio::select! {
