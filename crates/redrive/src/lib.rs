@@ -55,8 +55,7 @@
 //! | `servicebus-websockets` | the same in WebSockets, for networks that let out port 443 only |
 //! | `servicebus-entra` | the same as an identity of Microsoft Entra ID, instead of a key |
 //! | `servicebus-rest` | the same by its REST API, where nothing but HTTPS gets through |
-//! | `ops` | for operators: groups of failures, snapshots, views and filters of shelves |
-//! | `ops` | for operators: groups of failures, snapshots of shelves, plans |
+//! | `ops` | for operators: groups of failures, snapshots, views and filters of shelves, plans, exports, edits |
 //! | `ops-exporter` | the same, and metrics of shelves as text for Prometheus |
 //! | `ops-runner` | the same, and runs of plans: entries sent back slowly, with a journal |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
