@@ -71,7 +71,7 @@ words! {
 }
 
 impl Comparison {
-    pub(super) fn holds<T: Ord>(self, one: T, other: T) -> bool {
+    pub(super) fn holds<T: Ord + Copy>(self, one: T, other: T) -> bool {
         match self {
             Self::Greater => one > other,
             Self::GreaterOrEqual => one >= other,

@@ -35,7 +35,7 @@ const SHOWN: usize = 48;
 
 impl ParseFilterError {
     /// Creates the error of the bytes from `start` to `end` of the text.
-    pub(super) fn new(text: &str, start: usize, end: usize, message: String) -> Self {
+    pub(super) fn new(text: &str, start: usize, end: usize, message: &str) -> Self {
         let (before, rest) = text.split_at(start);
         let skipped = before.chars().count().saturating_sub(SHOWN);
         let before = before.chars().skip(skipped);

@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             match self.path.split_first() {
                 Some((step, rest)) if *step == name => {
-                    found |= map.next_value_seed(Seek { path: rest, ..self })?
+                    found |= map.next_value_seed(Seek { path: rest, ..self })?;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;

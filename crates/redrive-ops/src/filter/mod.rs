@@ -46,7 +46,7 @@ use crate::group::GroupId;
 /// assert!(filter.matches(&entry, Template::of(&entry).id(), SystemTime::now()));
 ///
 /// let error = "resaon:OutOfStock".parse::<Filter>().unwrap_err();
-/// assert_eq!(error.to_string().lines().nth(2), Some("  ^"));
+/// assert_eq!(error.to_string().lines().nth(2), Some("  ^^^^^^"));
 /// # Ok::<(), redrive_ops::ParseFilterError>(())
 /// ```
 ///

@@ -17,7 +17,7 @@ type Parsed<T> = Result<T, ParseFilterError>;
 pub(super) fn alternatives(text: &str) -> Parsed<Vec<Vec<Term>>> {
     if text.len() > MAX_BYTES {
         let message = format!("the filter has {} bytes: at most {MAX_BYTES} are allowed", text.len());
-        return Err(ParseFilterError::new(text, 0, 0, message));
+        return Err(ParseFilterError::new(text, 0, 0, &message));
     }
     let mut scanner = Scanner::new(text);
     let mut alternatives = vec![Vec::new()];
@@ -29,7 +29,7 @@ pub(super) fn alternatives(text: &str) -> Parsed<Vec<Vec<Term>>> {
         if scanner.peek().is_none() {
             return match last_or {
                 Some(or) if is_missing => {
-                    Err(ParseFilterError::new(text, or, or + 2, "a term is missing after `or`".to_owned()))
+                    Err(ParseFilterError::new(text, or, or + 2, "a term is missing after `or`"))
                 }
                 _ => Ok(alternatives),
             };
@@ -248,7 +248,7 @@ fn unknown_field(scanner: &Scanner<'_>, field: &str, start: usize) -> ParseFilte
     let field = repeated(field);
     let end = scanner.at;
     let message = format!("`{field}` is not a field: write one of {known}; or quote the text to look for it");
-    ParseFilterError::new(scanner.text, start, end, message)
+    ParseFilterError::new(scanner.text, start, end, &message)
 }
 
 fn foreign_advice(word: &str) -> String {

@@ -90,7 +90,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns an error that marks the text from `start` to here.
-    pub(super) fn error(&self, start: usize, message: impl Into<String>) -> ParseFilterError {
-        ParseFilterError::new(self.text, start, self.at.max(start), message.into())
+    pub(super) fn error(&self, start: usize, message: impl AsRef<str>) -> ParseFilterError {
+        ParseFilterError::new(self.text, start, self.at.max(start), message.as_ref())
     }
 }

@@ -101,13 +101,11 @@ impl ShelfView {
     }
 
     /// Returns all entries, in the order of the shelf.
-    #[must_use]
     pub fn entries(&self) -> Entries<'_> {
         Entries::new(self, self.entries.iter().collect())
     }
 
     /// Returns the entries that match the filter; ages are counted until `now`.
-    #[must_use]
     pub fn matching(&self, filter: &Filter, now: SystemTime) -> Entries<'_> {
         self.entries().matching(filter, now)
     }
