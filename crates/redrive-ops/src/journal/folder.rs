@@ -21,7 +21,7 @@ const ENDING: &str = "jsonl";
 /// # let path = temporary.path().join("runs");
 /// let folder = JournalFolder::open(path)?;
 /// assert!(folder.runs()?.is_empty());
-/// # Ok::<(), redrive_ops::JournalError>(())
+/// # Ok::<(), redrive_core::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct JournalFolder {
