@@ -34,7 +34,7 @@ pub(super) fn pretty(text: &str) -> Option<String> {
             }
             '{' | '[' => {
                 pretty.push(c);
-                while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
+                while chars.next_if(char::is_ascii_whitespace).is_some() {}
                 if let Some(end) = chars.next_if(|c| matches!(c, '}' | ']')) {
                     pretty.push(end);
                 } else {

@@ -164,7 +164,7 @@ fn tagged(tag: &str, json: Json) -> Result<Value, String> {
             Value::Decimal { scale, value }
         }
         "char" => Value::Char(read(tag, json)?),
-        "timestamp" | "timestamp_seconds" => Value::Timestamp(timestamp(tag, json)?),
+        "timestamp" | "timestamp_seconds" => Value::Timestamp(timestamp(tag, &json)?),
         "uuid" => {
             let text: String = read(tag, json)?;
             let number = u128::from_str_radix(&text, 16).ok().filter(|_| text.len() == 32);
@@ -181,7 +181,7 @@ fn tagged(tag: &str, json: Json) -> Result<Value, String> {
     })
 }
 
-fn timestamp(tag: &str, json: Json) -> Result<Timestamp, String> {
+fn timestamp(tag: &str, json: &Json) -> Result<Timestamp, String> {
     let time = match tag {
         "timestamp" => json.as_i64().map(Timestamp::from_unix_millis),
         _ => json.as_u64().map(Timestamp::from_unix_seconds),
