@@ -13,7 +13,9 @@ pub(crate) mod values;
 pub(crate) use body::WireMessage;
 pub(crate) use changes::{changes, counted, cut, is_mark, marked, parked, unmarked};
 pub(crate) use incoming::{Incoming, id_text, incoming};
-pub(crate) use names::{DESCRIPTION, PARKED, REASON, SCHEDULED_AT, carried};
+#[cfg(any(test, feature = "rest"))]
+pub(crate) use names::{DESCRIPTION, REASON, carried};
+pub(crate) use names::{PARKED, SCHEDULED_AT};
 pub(crate) use outgoing::{Outgoing, outgoing};
 
 #[cfg(test)]
