@@ -1,7 +1,7 @@
 //! What redrive itself costs: the whole preset around a handler that does nothing, on the memory transport, per message:
-//! time, and allocations.
+//! time, and allocations. Each is measured without and with metrics.
 //!
-//!     cargo bench --package redrive-bench --bench preset
+//!     cargo bench --package redrive-bench --bench preset [-- NAME]
 
 #![allow(missing_docs)] // `criterion_group!` makes a public function.
 
@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use redrive::prelude::*;
+use redrive::telemetry::Metrics;
 use redrive::{Reason, Runner};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::{Builder, Runtime};
@@ -26,6 +28,12 @@ enum End {
     Retried,
     DeadLettered,
     Parked,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    end: End,
+    metrics: bool,
 }
 
 const ENDS: [(&str, End); 4] = [
@@ -47,23 +55,36 @@ criterion_main!(benches);
 
 fn preset(criterion: &mut Criterion) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
-    for (name, end) in ENDS {
-        let (allocations, bytes) = allocations_per_message(&runtime, end);
+    let cases = ENDS.iter().flat_map(|&(name, end)| {
+        [
+            (name.to_owned(), Case { end, metrics: false }),
+            (format!("{name}+metrics"), Case { end, metrics: true }),
+        ]
+    });
+    let cases: Vec<_> = cases.filter(|(name, _)| wanted(name)).collect();
+    for (name, case) in &cases {
+        let (allocations, bytes) = allocations_per_message(&runtime, *case);
         println!("preset/{name}: {allocations:.2} allocations per message, {bytes:.0} bytes in all");
     }
     let mut group = criterion.benchmark_group("preset");
     group.throughput(Throughput::Elements(1));
-    for (name, end) in ENDS {
-        group.bench_function(name, |bencher| bencher.iter_custom(|messages| time(&runtime, end, messages)));
+    for (name, case) in cases {
+        group.bench_function(name, |bencher| bencher.iter_custom(|messages| time(&runtime, case, messages)));
     }
 }
 
-fn time(runtime: &Runtime, end: End, messages: u64) -> Duration {
+/// Returns true if no name is asked for, or this one.
+fn wanted(name: &str) -> bool {
+    let mut asked = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    asked.next().is_none_or(|asked| name == asked)
+}
+
+fn time(runtime: &Runtime, case: Case, messages: u64) -> Duration {
     let mut took = Duration::ZERO;
     let mut left = messages;
     while left > 0 {
         let now = left.min(AT_ONCE);
-        let consumer = consumer(end, now);
+        let consumer = consumer(case, now);
         let began = Instant::now();
         run(runtime, consumer);
         took += began.elapsed();
@@ -73,9 +94,9 @@ fn time(runtime: &Runtime, end: End, messages: u64) -> Duration {
 }
 
 /// The difference between a run of many and a run of half as many: start and end are not in it.
-fn allocations_per_message(runtime: &Runtime, end: End) -> (f64, f64) {
+fn allocations_per_message(runtime: &Runtime, case: Case) -> (f64, f64) {
     let of = |messages| {
-        let consumer = consumer(end, messages);
+        let consumer = consumer(case, messages);
         let region = Region::new(ALLOCATOR);
         run(runtime, consumer);
         let change = region.change();
@@ -89,7 +110,7 @@ fn allocations_per_message(runtime: &Runtime, end: End) -> (f64, f64) {
 }
 
 /// A consumer with the whole preset, and this many messages waiting for it; it stops after the last one.
-fn consumer(end: End, messages: u64) -> Runner<Memory> {
+fn consumer(case: Case, messages: u64) -> Runner<Memory> {
     let transport = Memory::new("orders");
     for number in 0..messages {
         let message = Message::new(vec![b'x'; 256]).with_id(format!("bench-{number:012}"));
@@ -98,13 +119,16 @@ fn consumer(end: End, messages: u64) -> Runner<Memory> {
     let left = Arc::new(AtomicU64::new(messages));
     let stop = Arc::new(std::sync::OnceLock::<redrive::ConsumerHandle>::new());
     let stopping = Arc::clone(&stop);
-    let consumer =
-        Consumer::new(transport).with_dead_letter_backoff([mins(60)]).handler(move |_body: Bytes| {
-            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                stopping.get().expect("it is set before the start").stop();
-            }
-            std::future::ready(answer(end))
-        });
+    let mut consumer = Consumer::new(transport);
+    if case.metrics {
+        consumer = consumer.observer(Metrics::with_recorder(PrometheusBuilder::new().build_recorder()));
+    }
+    let consumer = consumer.with_dead_letter_backoff([mins(60)]).handler(move |_body: Bytes| {
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            stopping.get().expect("it is set before the start").stop();
+        }
+        std::future::ready(answer(case.end))
+    });
     stop.set(consumer.handle()).expect("it is set once");
     consumer
 }
