@@ -10,12 +10,12 @@ use crate::stage::Stage;
 #[derive(Clone)]
 pub struct Stages {
     /// Never empty.
-    ways: Vec<Way>,
+    routes: Vec<Route>,
 }
 
 /// The stages that some of the messages pass.
 #[derive(Clone, Default)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     /// Which messages; empty: all.
     pub(crate) name: String,
     pub(crate) stages: Vec<Arc<dyn Stage>>,
@@ -25,49 +25,49 @@ impl Stages {
     /// Creates the list of a handler without stages of its own.
     #[must_use]
     pub fn none() -> Self {
-        Self { ways: vec![Way::default()] }
+        Self { routes: vec![Route::default()] }
     }
 
     /// Adds this stage around all others.
     #[must_use]
     pub fn inside(mut self, stage: &Arc<dyn Stage>) -> Self {
-        for way in &mut self.ways {
-            way.stages.insert(0, Arc::clone(stage));
+        for route in &mut self.routes {
+            route.stages.insert(0, Arc::clone(stage));
         }
         self
     }
 
     /// Combines alternatives: each message takes one of these named routes. Routes without stages are merged.
-    pub(crate) fn one_of(routes: impl IntoIterator<Item = (String, Self)>) -> Self {
-        let (mut plain, mut ways) = (Vec::new(), Vec::new());
-        for (name, way) in routes
+    pub(crate) fn one_of(alternatives: impl IntoIterator<Item = (String, Self)>) -> Self {
+        let (mut plain, mut routes) = (Vec::new(), Vec::new());
+        for (name, route) in alternatives
             .into_iter()
-            .flat_map(|(name, own)| own.ways.into_iter().map(move |way| (name.clone(), way)))
+            .flat_map(|(name, own)| own.routes.into_iter().map(move |route| (name.clone(), route)))
         {
-            let name = if way.name.is_empty() { name } else { format!("{name}, {}", way.name) };
-            if way.stages.is_empty() {
+            let name = if route.name.is_empty() { name } else { format!("{name}, {}", route.name) };
+            if route.stages.is_empty() {
                 plain.push(name);
             } else {
-                ways.push(Way { name, ..way });
+                routes.push(Route { name, ..route });
             }
         }
-        if ways.is_empty() {
+        if routes.is_empty() {
             return Self::none();
         }
         if !plain.is_empty() {
-            ways.push(Way { name: plain.join("; "), stages: Vec::new() });
+            routes.push(Route { name: plain.join("; "), stages: Vec::new() });
         }
-        Self { ways }
+        Self { routes }
     }
 
-    pub(crate) fn ways(&self) -> &[Way] {
-        &self.ways
+    pub(crate) fn routes(&self) -> &[Route] {
+        &self.routes
     }
 }
 
 impl fmt::Debug for Stages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.ways.iter().map(|way| (&way.name, way.stages.len()))).finish()
+        f.debug_map().entries(self.routes.iter().map(|route| (&route.name, route.stages.len()))).finish()
     }
 }
 
@@ -77,11 +77,11 @@ mod tests {
     use crate::{Backoff, secs};
 
     fn names(stages: &Stages) -> Vec<(&str, usize)> {
-        stages.ways().iter().map(|way| (way.name.as_str(), way.stages.len())).collect()
+        stages.routes().iter().map(|route| (route.name.as_str(), route.stages.len())).collect()
     }
 
     #[test]
-    fn routes_without_stages_are_one_way_and_nested_ones_are_named_by_both_keys() {
+    fn routes_without_stages_are_merged_and_nested_ones_are_named_by_both_keys() {
         let stage: Arc<dyn Stage> = Arc::new(Backoff::new([secs(1)]));
         let of = |name: &str, stages: Stages| (name.to_owned(), stages);
         assert_eq!(names(&Stages::one_of([of("a", Stages::none()), of("b", Stages::none())])), [("", 0)]);

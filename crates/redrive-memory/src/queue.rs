@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     waiting: BTreeMap<(Instant, u64), Resting>,
     held: BTreeMap<Tag, Held>,
     /// How many of these each owner holds: counted along, since it is asked for every message.
-    in_hand: HashMap<Owner, usize>,
+    in_flight: HashMap<Owner, usize>,
     dead_letters: Rest,
     parking: Rest,
     next_number: u64,
@@ -105,14 +105,14 @@ impl Queue {
     /// Puts the next message into this owner's hand. An owner holds at most `prefetch`; 0 is any number.
     pub(crate) fn hand_out(&mut self, owner: Owner, prefetch: u32, now: Instant) -> HandOut {
         self.wake_due(now);
-        let in_hand = self.in_hand.entry(owner).or_default();
-        if prefetch != 0 && *in_hand >= prefetch as usize {
+        let in_flight = self.in_flight.entry(owner).or_default();
+        if prefetch != 0 && *in_flight >= prefetch as usize {
             return HandOut::Nothing { next_due: None };
         }
         let Some((place, mut resting)) = self.ready.pop_first() else {
             return HandOut::Nothing { next_due: self.next_due() };
         };
-        *in_hand += 1;
+        *in_flight += 1;
         resting.handed_out = resting.handed_out.saturating_add(1);
         let tag = self.number();
         let (message, handed_out) = (resting.message.clone(), resting.handed_out);
@@ -253,11 +253,11 @@ impl Queue {
     /// Takes a delivery out of its owner's hand.
     fn take(&mut self, tag: Tag) -> Option<Held> {
         let held = self.held.remove(&tag)?;
-        if let Some(in_hand) = self.in_hand.get_mut(&held.owner) {
-            *in_hand -= 1;
-            if *in_hand == 0 && self.in_hand.len() > 1 {
+        if let Some(in_flight) = self.in_flight.get_mut(&held.owner) {
+            *in_flight -= 1;
+            if *in_flight == 0 && self.in_flight.len() > 1 {
                 // Owners come and go.
-                self.in_hand.remove(&held.owner);
+                self.in_flight.remove(&held.owner);
             }
         }
         Some(held)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redrive_core::{SettleError, Settlement};
-use redrive_transport::{GiveBack, InHand};
+use redrive_transport::{GiveBack, InFlight};
 use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;
@@ -14,7 +14,7 @@ use crate::queue::Tag;
 #[derive(Debug)]
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct MemoryReceipt {
-    held: InHand<Held>,
+    held: InFlight<Held>,
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Held {
 
 impl MemoryReceipt {
     pub(crate) fn new(broker: MemoryBroker, queue: Arc<str>, tag: Tag) -> Self {
-        Self { held: InHand::new(Held { broker, queue, tag }) }
+        Self { held: InFlight::new(Held { broker, queue, tag }) }
     }
 
     /// Carries the settlement out, in one go.

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_how_many_it_may_take_in_hand() {
+    fn it_says_how_many_it_may_have_in_flight() {
         let most = |options, prefetch| {
             let mut needs = Needs::none();
             needs.prefetch = prefetch;

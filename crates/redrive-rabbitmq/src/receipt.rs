@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use redrive_core::{Origin, TransportError};
-use redrive_transport::{GiveBack, InHand};
+use redrive_transport::{GiveBack, InFlight};
 
 use crate::settle::channel::{DeliveryChannel, Refusal};
 use crate::version::Version;
@@ -12,7 +12,7 @@ use crate::version::Version;
 /// The right to settle one delivery. Dropping it gives the delivery back.
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct Receipt {
-    hand: InHand<Hand>,
+    held: InFlight<Held>,
     /// False if the message was read without some of its headers: a copy would lose them.
     whole: bool,
     /// Where the delivery came from, as the broker reports it.
@@ -20,12 +20,12 @@ pub struct Receipt {
 }
 
 /// One unsettled delivery.
-struct Hand {
+struct Held {
     tag: u64,
     channel: Arc<DeliveryChannel>,
 }
 
-impl GiveBack for Hand {
+impl GiveBack for Held {
     fn give_back(self) {
         // Passed to the channel, without a runtime. An error means that the broker has taken the delivery back.
         drop(self.channel.refuse(self.tag, Refusal::GiveBack));
@@ -34,7 +34,7 @@ impl GiveBack for Hand {
 
 impl Receipt {
     pub(crate) fn new(tag: u64, channel: Arc<DeliveryChannel>) -> Self {
-        Self { hand: InHand::new(Hand { tag, channel }), whole: true, origin: None }
+        Self { held: InFlight::new(Held { tag, channel }), whole: true, origin: None }
     }
 
     /// Sets the origin of the delivery.
@@ -59,17 +59,17 @@ impl Receipt {
 
     /// Returns the channel of the delivery.
     pub(crate) fn channel(&self) -> &DeliveryChannel {
-        &self.hand.channel
+        &self.held.channel
     }
 
     /// Returns the version of the broker.
     pub(crate) fn version(&self) -> Option<Version> {
-        self.hand.channel.version()
+        self.held.channel.version()
     }
 
     /// Removes the message: the acknowledgement is sent now, or within the time that it may wait for others.
     pub(crate) async fn ack(self) -> Result<(), TransportError> {
-        let Hand { tag, channel } = self.hand.take();
+        let Held { tag, channel } = self.held.take();
         match channel.acknowledge(tag)? {
             None => Ok(()),
             Some(sending) => channel.written(sending).await,
@@ -92,13 +92,13 @@ impl Receipt {
     }
 
     async fn refuse(self, refusal: Refusal) -> Result<(), TransportError> {
-        let Hand { tag, channel } = self.hand.take();
+        let Held { tag, channel } = self.held.take();
         channel.refuse(tag, refusal)?.await
     }
 }
 
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipt").field("channel", &self.hand.channel).finish_non_exhaustive()
+        f.debug_struct("Receipt").field("channel", &self.held.channel).finish_non_exhaustive()
     }
 }

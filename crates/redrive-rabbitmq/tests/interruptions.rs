@@ -1,14 +1,14 @@
 //! What ends in the middle, and goes on.
 
 mod common;
-mod meddler;
+mod fault_proxy;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Scene, message, needs, next, publish, retry, settle, settles};
-use meddler::Meddler;
+use fault_proxy::FaultProxy;
 use redrive_brokers::Proxy;
 use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
 use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
@@ -19,7 +19,7 @@ tests!(
     a_deleted_work_queue_is_declared_again,
     a_deleted_work_queue_that_is_only_verified_ends_the_intake,
     an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume,
-    what_is_in_hand_when_the_subscription_ends_comes_again_at_once,
+    what_is_in_flight_when_the_subscription_ends_comes_again_at_once,
     a_silent_connection_is_given_up_within_the_heartbeats_bounds,
     a_cut_connection_is_an_interruption,
     a_consumer_that_cannot_reach_its_broker_says_so,
@@ -30,22 +30,22 @@ tests!(
 
 async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
     let needs = needs(&[100], 10);
-    let meddler = Meddler::start(common::address(&scene.url)).await;
-    let url = scene.url.replace(&common::address(&scene.url).to_string(), &meddler.addr().to_string());
+    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
+    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
     let transport = scene.options().connect(&url).await.expect("connected");
-    meddler.refuse_declarations(3);
+    fault_proxy.refuse_declarations(3);
     let transport = Started::open(transport, &needs).await.expect("started");
-    assert_eq!(meddler.refusals_left(), 0);
+    assert_eq!(fault_proxy.refusals_left(), 0);
     publish(&transport, message("a")).await;
     transport.settle(next(&transport).await.receipt, Settlement::Complete).await.expect("completed");
     transport.close().await;
 
     // Not for ever.
     let transport = scene.options().connect(&url).await.expect("connected");
-    meddler.refuse_declarations(100);
+    fault_proxy.refuse_declarations(100);
     let error = transport.open(&needs, Signals::ignored()).await.expect_err("given up each time");
     assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
-    assert!(meddler.refusals_left() > 0);
+    assert!(fault_proxy.refusals_left() > 0);
     transport.close().await;
     scene.tidy_up(&needs).await;
 }
@@ -119,10 +119,10 @@ async fn an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume(scene: Scene
 }
 
 /// As when a queue is cancelled by the broker, the channel being open: it still has what it handed out.
-async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: Scene) {
+async fn what_is_in_flight_when_the_subscription_ends_comes_again_at_once(scene: Scene) {
     let needs = needs(&[100], 10);
-    let meddler = Meddler::start(common::address(&scene.url)).await;
-    let url = scene.url.replace(&common::address(&scene.url).to_string(), &meddler.addr().to_string());
+    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
+    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     let mut hands = Vec::new();
@@ -130,7 +130,7 @@ async fn what_is_in_hand_when_the_subscription_ends_comes_again_at_once(scene: S
         publish(&transport, message(format!("m{n}"))).await;
         hands.push(next(&transport).await);
     }
-    meddler.cancel_subscription();
+    fault_proxy.cancel_subscription();
     // The handlers have them still.
     let uncounted = !transport.facts().counting.releases && scene.queue_type == QueueType::Quorum;
     let mut again = BTreeSet::new();
@@ -341,7 +341,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
         hands.push(next(&transport).await);
     }
     // The last ones first, one in the middle is given back, one is still in flight: all ways to tell of them are needed.
-    let in_hand = hands.remove(5);
+    let in_flight = hands.remove(5);
     let given_back = hands.remove(30);
     for hand in hands.into_iter().rev() {
         transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
@@ -349,7 +349,7 @@ async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
     transport.pause().await.expect("paused");
     transport.settle(given_back.receipt, Settlement::Release).await.expect("released");
     transport.close().await;
-    drop(in_hand);
+    drop(in_flight);
     let transport = scene.started(&needs).await;
     let mut again = BTreeSet::new();
     for _ in 0..2 {

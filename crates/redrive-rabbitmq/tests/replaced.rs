@@ -1,15 +1,15 @@
 //! Queues that somebody else replaced: what is relied on is compared before each subscription.
 
 mod common;
-mod meddler;
+mod fault_proxy;
 
 use std::time::Duration;
 
 use common::{ARRIVAL, Scene, complete, message, needs, next, publish, retry, settle, text, with_short_wait};
+use fault_proxy::FaultProxy;
 use lapin::BasicProperties;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
-use meddler::Meddler;
 use redrive_brokers::Proxy;
 use redrive_core::{Transport, TransportError, TransportErrorKind};
 use redrive_rabbitmq::{DeadLetters, QueueType, RabbitMq};
@@ -137,7 +137,7 @@ async fn a_work_queue_that_came_back_as_another_type_ends_the_intake(scene: Scen
 /// The connection stays, and the broker ends the subscription.
 async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene: Scene) {
     let needs = needs(&[100], 10);
-    let (meddler, url) = meddled(&scene).await;
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
@@ -149,7 +149,7 @@ async fn a_work_queue_that_is_replaced_under_its_consumer_ends_the_intake(scene:
         }
     }
     // RabbitMQ 3.10 may not have told.
-    meddler.cancel_subscription();
+    fault_proxy.cancel_subscription();
     let error = ends(&transport).await;
     assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
     assert!(error.to_string().contains(&scene.queue), "{error}");
@@ -223,23 +223,23 @@ async fn a_consumer_that_the_broker_forgot_subscribes_again(scene: Scene) {
     scene.tidy_up(&needs).await;
 }
 
-async fn meddled(scene: &Scene) -> (Meddler, String) {
+async fn through_proxy(scene: &Scene) -> (FaultProxy, String) {
     let address = common::address(&scene.url);
-    let meddler = Meddler::start(address).await;
-    let url = scene.url.replace(&address.to_string(), &meddler.addr().to_string());
-    (meddler, url)
+    let fault_proxy = FaultProxy::start(address).await;
+    let url = scene.url.replace(&address.to_string(), &fault_proxy.addr().to_string());
+    (fault_proxy, url)
 }
 
 /// A copy for it is refused, and the message stays in flight: nothing is lost, and the others need not wait.
 async fn a_delay_queue_out_of_reach_does_not_hold_up_the_work(scene: Scene) {
     let needs = needs(&[100], 10);
-    let (meddler, url) = meddled(&scene).await;
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
-    meddler.take_down(Some(&scene.rung(100)));
-    meddler.cancel_subscription();
-    eventually("asked for", async || meddler.missed() > 0).await;
+    fault_proxy.take_down(Some(&scene.rung(100)));
+    fault_proxy.cancel_subscription();
+    eventually("asked for", async || fault_proxy.missed() > 0).await;
     works(&transport).await;
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -247,14 +247,14 @@ async fn a_delay_queue_out_of_reach_does_not_hold_up_the_work(scene: Scene) {
 
 async fn a_work_queue_out_of_reach_is_waited_for(scene: Scene) {
     let needs = needs(&[100], 10);
-    let (meddler, url) = meddled(&scene).await;
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     works(&transport).await;
-    meddler.take_down(Some(&scene.queue));
-    meddler.cancel_subscription();
-    eventually("asked for again and again", async || meddler.missed() > 4).await;
-    meddler.take_down(None);
+    fault_proxy.take_down(Some(&scene.queue));
+    fault_proxy.cancel_subscription();
+    eventually("asked for again and again", async || fault_proxy.missed() > 4).await;
+    fault_proxy.take_down(None);
     works(&transport).await;
     transport.close().await;
     scene.tidy_up(&needs).await;
@@ -263,16 +263,16 @@ async fn a_work_queue_out_of_reach_is_waited_for(scene: Scene) {
 /// Hundreds of consumers may come back at once.
 async fn a_new_subscription_asks_on_one_channel(scene: Scene) {
     let needs = needs(&[100, 200, 300, 400, 500], 10);
-    let (meddler, url) = meddled(&scene).await;
+    let (fault_proxy, url) = through_proxy(&scene).await;
     let transport = scene.options().connect(&url).await.expect("connected");
     let transport = Started::open(transport, &needs).await.expect("started");
     publish(&transport, message("before")).await;
     let held = next(&transport).await;
-    let before = meddler.opened();
-    meddler.cancel_subscription();
+    let before = fault_proxy.opened();
+    fault_proxy.cancel_subscription();
     let again = next(&transport).await;
     assert_eq!(again.delivery.id(), held.delivery.id());
-    assert_eq!(meddler.opened() - before, 2, "one to ask, and one to take deliveries");
+    assert_eq!(fault_proxy.opened() - before, 2, "one to ask, and one to take deliveries");
     complete(&transport, again.receipt).await;
     transport.close().await;
     scene.tidy_up(&needs).await;

@@ -79,7 +79,7 @@ async fn a_transfer_cut_off_half_way_loses_nothing(scene: Scene) {
     eventually("nothing is left to be moved", async || {
         let transferred = operator.transfer_from(old()).waits([WAIT]).run().await;
         let transferred = transferred.expect("nothing is in its way");
-        assert_eq!(transferred.waiting_anew, 0, "{transferred:?}");
+        assert_eq!(transferred.waiting_again, 0, "{transferred:?}");
         transferred.messages == 0
     })
     .await;
@@ -147,7 +147,7 @@ async fn one_queue_for_all_waits_becomes_a_ladder(scene: Scene) {
     let waits_of_both = [100, MINUTES].map(Duration::from_millis);
     let transferred =
         operator.transfer_from(old()).waits(waits_of_both).per_second(100).run().await.expect("moved");
-    assert_eq!((transferred.messages, transferred.waiting_anew), (2, 1), "{transferred:?}");
+    assert_eq!((transferred.messages, transferred.waiting_again), (2, 1), "{transferred:?}");
     assert_eq!(transferred.queues.get(&waiting), Some(&2));
     assert_eq!(ready(&scene, &waiting).await, 0);
     eventually("both are there", async || ready(&scene, &scene.rung(MINUTES)).await == 2).await;

@@ -240,7 +240,7 @@ impl Transport for ServiceBus {
         self.shared.locks.tell(signals);
         *opened = true;
         self.start_intakes(needs.max_wait_time);
-        let most = self.shared.options.most_in_hand(needs.prefetch);
+        let most = self.shared.options.max_in_flight(needs.prefetch);
         Ok((ServiceBusReceiver::new(self.inbox.clone(), most), self.shared.options.facts()))
     }
 

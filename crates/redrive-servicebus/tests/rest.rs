@@ -182,7 +182,7 @@ async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxErro
 }
 
 #[tokio::test]
-async fn where_the_copy_is_not_stored_the_original_stays_in_hand() -> Result<(), BoxError> {
+async fn where_the_copy_is_not_stored_the_original_stays_in_flight() -> Result<(), BoxError> {
     let emulator = emulator(Settings::default()).await?;
     let transport = started(&emulator).await?;
     transport.publish(Message::new("").with_id("a")).await?;

@@ -38,7 +38,7 @@ impl Bench for Queue {
     }
 
     async fn lose(&self, transport: &Self::Transport, delivery: &Delivery) -> Result<bool, BoxError> {
-        Ok(transport.inner().inner().in_hand().lose(delivery.id()))
+        Ok(transport.inner().inner().in_flight().lose(delivery.id()))
     }
 
     async fn shelf(&self, shelf: Shelf) -> Result<Vec<Message>, BoxError> {

@@ -9,7 +9,7 @@
 //! | [`Reconnecting`] | one connection for all callers, made again when it is lost, by one attempt at a time |
 //! | [`Backoff`] | the waits between attempts |
 //! | [`Batcher`] | requests that come together go together, each with its own answer |
-//! | [`InHand`] | a receipt that gives its delivery back when it is dropped |
+//! | [`InFlight`] | a receipt that gives its delivery back when it is dropped |
 //! | [`LossSignal`] | a delivery that is lost while its connection lives |
 //! | [`header_size`] | a measure for brokers that limit the headers of a message |
 //! | [`text`] | brokers whose headers are text: every header and property comes back with its type |
@@ -19,7 +19,7 @@
 mod backoff;
 mod batcher;
 mod header_size;
-mod in_hand;
+mod in_flight;
 mod inbox;
 mod lanes;
 mod loss;
@@ -29,7 +29,7 @@ pub mod text;
 pub use backoff::Backoff;
 pub use batcher::{BatchWorker, Batcher};
 pub use header_size::header_size;
-pub use in_hand::{GiveBack, InHand};
+pub use in_flight::{GiveBack, InFlight};
 pub use inbox::{Arrival, Inbox, PanicGuard, Source, Wish, Wishes};
 pub use lanes::{BatchLimits, Lanes};
 pub use loss::LossSignal;

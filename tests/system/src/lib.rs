@@ -2,7 +2,6 @@
 
 mod combination;
 pub mod delays;
-pub mod detour;
 pub mod fate;
 pub mod fleet;
 pub mod flow;
@@ -15,6 +14,7 @@ pub mod recorded;
 pub mod service;
 pub mod servicebus;
 pub mod shared;
+pub mod tcp_proxy;
 pub mod verdict;
 pub mod worker_log;
 

@@ -90,8 +90,8 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
             break before;
         }
     };
-    let in_hand = redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
-    assert!(before <= rested + in_hand, "the intake rests: {rested} were handled before, {before} after");
+    let in_flight = redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
+    assert!(before <= rested + in_flight, "the intake rests: {rested} were handled before, {before} after");
     assert!(before < good(&ids), "nothing is left to be handled");
 
     let over = Instant::now();

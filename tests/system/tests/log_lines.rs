@@ -141,7 +141,7 @@ async fn run(faulty: Faulty<Memory>) {
 async fn lost_in_the_handler() {
     let (_broker, memory) = memory_with(numbered(1));
     let transport = LockLossTransport::new(memory);
-    let in_hand = transport.in_hand();
+    let in_flight = transport.in_flight();
     let (began, diary) = (Arc::new(Notify::new()), Diary::new());
     let handler = {
         let began = Arc::clone(&began);
@@ -158,7 +158,7 @@ async fn lost_in_the_handler() {
     let runner = Consumer::new(transport).observer(diary.observer()).handler(handler);
     let losing = async {
         began.notified().await;
-        assert!(in_hand.lose("0"));
+        assert!(in_flight.lose("0"));
         diary.ended(1).await;
     };
     runner.run_until(losing).await.unwrap();

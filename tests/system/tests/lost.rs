@@ -7,10 +7,10 @@ use redrive::memory::Memory;
 use redrive::prelude::*;
 use redrive::{Event, Report};
 use redrive_system_tests::{Diary, QUEUE, memory_with, numbered};
-use redrive_testkit::contract::{InHand, LockLossTransport};
+use redrive_testkit::contract::{InFlight, LockLossTransport};
 use tokio::sync::Notify;
 
-type Hands = InHand<redrive::transport::ReceiptOf<Memory>>;
+type Hands = InFlight<redrive::transport::ReceiptOf<Memory>>;
 
 /// Counts how handlers ended.
 #[derive(Clone, Default)]
@@ -46,13 +46,13 @@ impl Seen {
 fn losing(messages: usize) -> (redrive::memory::MemoryBroker, LockLossTransport<Memory>, Hands) {
     let (broker, transport) = memory_with(numbered(messages));
     let transport = LockLossTransport::new(transport);
-    let in_hand = transport.in_hand();
-    (broker, transport, in_hand)
+    let in_flight = transport.in_flight();
+    (broker, transport, in_flight)
 }
 
 #[tokio::test(start_paused = true)]
 async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
-    let (broker, transport, in_hand) = losing(1);
+    let (broker, transport, in_flight) = losing(1);
     let (seen, diary) = (Seen::default(), Diary::new());
     let lost = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&lost);
@@ -69,7 +69,7 @@ async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
     let began = broker.now();
     let loses = async {
         seen.began.notified().await;
-        assert!(in_hand.lose("0"));
+        assert!(in_flight.lose("0"));
     };
     let (report, ()) = tokio::join!(consumer.run_until(diary.ended(1)), loses);
     let report: Report = report.unwrap();
@@ -85,7 +85,7 @@ async fn its_handler_is_dropped_and_the_message_comes_again_uncharged() {
 async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
     let (broker, transport) = memory_with((0..2).map(|_| Message::new("the same").with_id("order-7")));
     let (transport, seen) = (LockLossTransport::new(transport), Seen::default());
-    let in_hand = transport.in_hand();
+    let in_flight = transport.in_flight();
     let (diary, second) = (Diary::new(), Arc::new(Notify::new()));
     let (counted, begins) = (Arc::clone(&seen.runs), Arc::clone(&second));
     let consumer = Consumer::new(transport)
@@ -101,7 +101,7 @@ async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
         });
     let loses = async {
         second.notified().await;
-        assert!(in_hand.lose("order-7"));
+        assert!(in_flight.lose("order-7"));
     };
     let all_handled = async {
         while seen.runs.load(Ordering::SeqCst) < 3 || broker.depth(QUEUE) > 0 {
@@ -116,7 +116,7 @@ async fn a_second_message_that_is_alike_in_everything_is_handled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn its_neighbours_go_on() {
-    let (broker, transport, in_hand) = losing(5);
+    let (broker, transport, in_flight) = losing(5);
     let diary = Diary::new();
     let began = Arc::new(AtomicUsize::new(0));
     let (told, all_began) = (Arc::clone(&began), Arc::new(Notify::new()));
@@ -130,7 +130,7 @@ async fn its_neighbours_go_on() {
     let consumer = Consumer::new(transport).concurrency(5).observer(diary.observer()).handler(handler);
     let loses = async {
         all_began.notified().await;
-        assert!(in_hand.lose("2"));
+        assert!(in_flight.lose("2"));
     };
     let (report, ()) = tokio::join!(consumer.run_until(diary.ended(5)), loses);
     let report = report.unwrap();
@@ -141,7 +141,7 @@ async fn its_neighbours_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn no_handler_begins_with_what_is_lost_already() {
-    let (_broker, transport, in_hand) = losing(1);
+    let (_broker, transport, in_flight) = losing(1);
     let (seen, diary) = (Seen::default(), Diary::new());
     let received = AtomicUsize::new(0);
     let consumer = Consumer::new(transport)
@@ -151,7 +151,7 @@ async fn no_handler_begins_with_what_is_lost_already() {
             if let Event::Received { delivery } = event
                 && received.fetch_add(1, Ordering::SeqCst) == 0
             {
-                assert!(in_hand.lose(delivery.id()));
+                assert!(in_flight.lose(delivery.id()));
             }
         })
         .handler_with(Arc::clone(&seen.runs), |State(runs): State<Arc<AtomicUsize>>| async move {
@@ -166,7 +166,7 @@ async fn no_handler_begins_with_what_is_lost_already() {
 async fn the_ledger_blames_it_for_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
-    let (_broker, transport, in_hand) = losing(1);
+    let (_broker, transport, in_flight) = losing(1);
     let (seen, diary) = (Seen::default(), Diary::new());
     let consumer = Consumer::new(transport)
         .ledger(&path)
@@ -174,7 +174,7 @@ async fn the_ledger_blames_it_for_nothing() {
         .handler_with(seen.clone(), Seen::handle);
     let loses = async {
         seen.began.notified().await;
-        assert!(in_hand.lose("0"));
+        assert!(in_flight.lose("0"));
     };
     let (report, ()) = tokio::join!(consumer.run_until(diary.ended(1)), loses);
     assert_eq!(report.unwrap().lost, 1);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use redrive::rabbitmq::{Options, RabbitMq};
 use redrive::{millis, secs};
 use redrive_brokers::{Proxy, broker, report};
-use redrive_system_tests::detour::Detour;
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::service::{Service, good, publish};
+use redrive_system_tests::tcp_proxy::TcpProxy;
 use redrive_system_tests::{Combination, fate, on_both_versions};
 
 on_both_versions!(
@@ -53,18 +53,18 @@ async fn silent_connections_when_new_ones_work(on: Combination) {
     let scene = Scene::set(on, "half-open").await;
     let (old_way, new_way) =
         (Proxy::start(scene.broker).await.unwrap(), Proxy::start(scene.broker).await.unwrap());
-    let detour = Detour::start(old_way.addr()).await;
-    let mut service = scene.service(detour.addr()).await;
+    let tcp_proxy = TcpProxy::start(old_way.addr()).await;
+    let mut service = scene.service(tcp_proxy.addr()).await;
     let mut ids = publish(&scene.operator, 0, 100).await;
     service.handled(30).await;
 
-    detour.lead_to(new_way.addr());
+    tcp_proxy.lead_to(new_way.addr());
     old_way.freeze();
     let frozen = Instant::now();
     ids.extend(publish(&scene.operator, 100, 100).await);
     // What was handed out before the silence is in flight still, and handled without the network.
-    let in_hand = service.handled_now() + 2 * redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
-    let resumed = service.handled(in_hand.min(good(&ids))).await - frozen;
+    let in_flight = service.handled_now() + 2 * redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
+    let resumed = service.handled(in_flight.min(good(&ids))).await - frozen;
     assert!(resumed < NOTICED_WITHIN, "resumed {resumed:?} after the connection fell silent");
     scene.end(service, &ids, &format!("half-open for good, on new ones after {resumed:.1?}")).await;
 }
@@ -80,8 +80,8 @@ async fn connections_cut_under_load(on: Combination) {
         service.handled(handled).await;
         proxy.cut();
         let cut = Instant::now();
-        let in_hand = service.handled_now() + 2 * redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
-        slowest = slowest.max(service.handled(in_hand.min(most)).await - cut);
+        let in_flight = service.handled_now() + 2 * redrive::Consumer::<RabbitMq>::DEFAULT_CONCURRENCY;
+        slowest = slowest.max(service.handled(in_flight.min(most)).await - cut);
     }
     assert!(slowest < NOTICED_WITHIN, "resumed {slowest:?} after a cut");
     scene.end(service, &ids, &format!("cut 3 times, resumed {slowest:.1?} after at most")).await;

@@ -92,8 +92,8 @@ struct Scene {
     /// A handler passes for each permit.
     gate: Arc<Semaphore>,
     running: Arc<AtomicUsize>,
-    /// The names of what was told, with the ids.
-    told: Arc<Mutex<Vec<String>>>,
+    /// The names of what was reported, with the ids.
+    reported: Arc<Mutex<Vec<String>>>,
     /// How many the broker was to have handed out at most, one after the other.
     limits: Arc<Mutex<Vec<Option<u32>>>>,
     began: Arc<Notify>,
@@ -110,7 +110,7 @@ impl Scene {
             transport,
             gate: Arc::new(Semaphore::new(0)),
             running: Arc::default(),
-            told: Arc::default(),
+            reported: Arc::default(),
             limits: Arc::default(),
             began: Arc::default(),
             diary: Diary::new(),
@@ -125,8 +125,8 @@ impl Scene {
 
     fn consumer_of(&self, transport: Shared<Memory>, concurrency: usize) -> redrive::Runner<Shared<Memory>> {
         let (gate, running) = (Arc::clone(&self.gate), Arc::clone(&self.running));
-        let (told, began) = (Arc::clone(&self.told), Arc::clone(&self.began));
-        let beside = Arc::clone(&self.told);
+        let (reported, began) = (Arc::clone(&self.reported), Arc::clone(&self.began));
+        let beside = Arc::clone(&self.reported);
         Consumer::new(transport)
             .concurrency(concurrency)
             .grace(secs(60))
@@ -139,7 +139,7 @@ impl Scene {
                     _ => return,
                 };
                 began.notify_one();
-                told.lock().unwrap().push(line);
+                reported.lock().unwrap().push(line);
             })
             .handler(move |delivery: Delivery| {
                 let (gate, running, beside) = (Arc::clone(&gate), Arc::clone(&running), Arc::clone(&beside));
@@ -160,8 +160,8 @@ impl Scene {
         }
     }
 
-    fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap().clone()
+    fn reported(&self) -> Vec<String> {
+        self.reported.lock().unwrap().clone()
     }
 
     fn limits(&self) -> Vec<Option<u32>> {
@@ -196,12 +196,12 @@ async fn a_busy_consumer_finishes_what_runs_and_handles_them_one_at_a_time() {
     dead.0.crash();
     scene.gate.add_permits(1);
     scene.began.notified().await;
-    assert_eq!(scene.told(), ["began with 0"]);
+    assert_eq!(scene.reported(), ["began with 0"]);
     sleep(secs(10)).await;
     assert_eq!(scene.running.load(Ordering::SeqCst), 3, "it waits for those that run");
     scene.gate.add_permits(100);
     let report = consumer.await.unwrap().unwrap();
-    assert_eq!(scene.told(), ["began with 0", "suspect 0", "suspect 1", "suspect 2", "ended after 3"]);
+    assert_eq!(scene.reported(), ["began with 0", "suspect 0", "suspect 1", "suspect 2", "ended after 3"]);
     assert_eq!((report.acknowledged, report.suspects), (23, 3));
     drop(held);
 }
@@ -218,7 +218,7 @@ async fn a_handler_that_takes_hours_does_not_hold_them_up() {
     scene.began.notified().await;
     // One still runs; after the grace period the first suspect runs beside it.
     sleep(secs(61)).await;
-    assert_eq!(scene.told(), ["began with 0", "suspect 0", "0 beside 1"]);
+    assert_eq!(scene.reported(), ["began with 0", "suspect 0", "0 beside 1"]);
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
     drop(held);
@@ -238,14 +238,17 @@ async fn beside_handlers_that_take_hours_suspects_still_go_one_at_a_time() {
     scene.began.notified().await;
     sleep(secs(61)).await;
     let first = ["began with 0", "suspect 0", "0 beside 2"];
-    assert_eq!(scene.told(), first);
+    assert_eq!(scene.reported(), first);
     // One of those that took hours ends: its place is nobody's, as long as the first suspect runs.
     scene.gate.add_permits(1);
     sleep(secs(1)).await;
-    assert_eq!((scene.told(), scene.running.load(Ordering::SeqCst)), (first.map(str::to_owned).to_vec(), 2));
+    assert_eq!(
+        (scene.reported(), scene.running.load(Ordering::SeqCst)),
+        (first.map(str::to_owned).to_vec(), 2)
+    );
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
-    assert_eq!(scene.told().iter().filter(|line| line.starts_with("suspect")).count(), 2);
+    assert_eq!(scene.reported().iter().filter(|line| line.starts_with("suspect")).count(), 2);
     drop(held);
 }
 
@@ -278,7 +281,7 @@ async fn a_pause_and_a_stop_give_back_the_one_that_waits_uncounted() {
             handle.resume();
             scene.gate.add_permits(100);
             consumer.await.unwrap().unwrap();
-            assert_eq!(scene.told(), ["began with 0", "suspect 0", "suspect 1", "ended after 2"]);
+            assert_eq!(scene.reported(), ["began with 0", "suspect 0", "suspect 1", "ended after 2"]);
         }
         drop(held);
     }
@@ -307,7 +310,7 @@ async fn an_isolation_whose_suspect_is_handled_elsewhere_ends_too() {
     handle.resume();
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
-    assert_eq!(scene.told(), ["began with 0", "ended after 0"]);
+    assert_eq!(scene.reported(), ["began with 0", "ended after 0"]);
     drop((held, suspect));
 }
 
@@ -327,7 +330,7 @@ async fn the_broker_is_asked_for_one_at_a_time_until_the_suspects_have_ended() {
     for (suspect, limit) in [("suspect 0", Some(0)), ("suspect 1", Some(1))] {
         limits.push(limit);
         sleep(secs(1)).await;
-        assert_eq!(scene.told().last().map(String::as_str), Some(suspect));
+        assert_eq!(scene.reported().last().map(String::as_str), Some(suspect));
         assert_eq!(scene.limits(), limits);
         scene.gate.add_permits(1);
     }
@@ -359,7 +362,7 @@ async fn who_begins_beside_what_is_doubtful_handles_it_alone_for_a_while() {
     scene.gate.add_permits(100);
     let report = consumer.await.unwrap().unwrap();
     assert_eq!((report.acknowledged, report.suspects), (23, 0));
-    assert!(scene.told().iter().all(|line| line.starts_with("1 beside") || line.starts_with("2 beside")));
+    assert!(scene.reported().iter().all(|line| line.starts_with("1 beside") || line.starts_with("2 beside")));
     drop(held);
 }
 
@@ -375,7 +378,7 @@ async fn what_comes_again_after_a_lost_connection_is_no_suspect() {
     scene.until_running(8).await;
     scene.gate.add_permits(100);
     consumer.await.unwrap().unwrap();
-    assert!(!scene.told().iter().any(|line| line.starts_with("began with")), "{:?}", scene.told());
+    assert!(!scene.reported().iter().any(|line| line.starts_with("began with")), "{:?}", scene.reported());
 }
 
 /// A ledger with these lines, gone with the test.

@@ -98,7 +98,7 @@ async fn both_are_handled_after_a_restart(on: Combination) {
     let second = Handled { second_hangs: false, ..Handled::new(PAIRS * 4) };
     let (stop, stopped) = oneshot::channel();
     let before = tokio::spawn(scene.run(&scene.url, &first, stopped).await);
-    scene.until_in_hand().await;
+    scene.until_in_flight().await;
     stop.send(()).unwrap();
     assert_eq!(before.await.unwrap().acknowledged, 0);
     let (_running, stopped) = oneshot::channel();
@@ -165,7 +165,7 @@ impl Scene {
     }
 
     /// Waits until the broker has handed out everything.
-    async fn until_in_hand(&self) {
+    async fn until_in_flight(&self) {
         eventually("everything is in flight", async || self.rabbit.ready(&self.queue).await == Some(0)).await;
     }
 

@@ -8,8 +8,8 @@ use tracing::Span;
 
 use super::guarded_count::GuardedCount;
 use super::health::{Change, HealthState, note};
+use super::in_flight::InFlight;
 use super::in_flight_log::InFlightLog;
-use super::in_hand::InHand;
 use super::losses::Losses;
 use super::report::Counters;
 use super::settled_cache::SettledCache;
@@ -31,7 +31,7 @@ pub(crate) struct Context<T: Transport> {
     pub(super) transport: Arc<T>,
     pub(crate) receiver: T::Receiver,
     pub(super) publisher: Publisher,
-    pub(crate) told: Arc<SignalState>,
+    pub(crate) signals: Arc<SignalState>,
     /// Name of the broker's system.
     pub(super) system: &'static str,
     pub(crate) settings: Settings,
@@ -62,21 +62,21 @@ pub(crate) struct Context<T: Transport> {
 impl<T: Transport> Context<T> {
     pub(crate) fn new(
         transport: Arc<T>,
-        (receiver, told): (T::Receiver, Arc<SignalState>),
+        (receiver, signals): (T::Receiver, Arc<SignalState>),
         service: ErasedService,
         settings: Settings,
         (rule, narrowed): (Rule, bool),
         ledger: Option<InFlightLog>,
         health: watch::Sender<HealthState>,
     ) -> Self {
-        let facts = told.facts();
-        let most_in_hand = facts.limits.in_flight.unwrap_or(0).max(settings.needs.prefetch) as usize;
+        let facts = signals.facts();
+        let max_in_flight = facts.limits.in_flight.unwrap_or(0).max(settings.needs.prefetch) as usize;
         Self {
             system: facts.system,
             publisher: transport.publisher(),
             transport,
             receiver,
-            told,
+            signals,
             losses: Mutex::default(),
             any_lost: AtomicBool::new(false),
             rule,
@@ -85,7 +85,7 @@ impl<T: Transport> Context<T> {
             counters: Counters::default(),
             settled: settings
                 .remembered()
-                .map(|capacity| Mutex::new(SettledCache::new(capacity, most_in_hand))),
+                .map(|capacity| Mutex::new(SettledCache::new(capacity, max_in_flight))),
             trouble: GuardedCount::new(),
             held: Notify::new(),
             on_hold: GuardedCount::new(),
@@ -153,17 +153,22 @@ impl<T: Transport> Context<T> {
         note(&self.health, change)
     }
 
-    pub(super) fn tell_settled(&self, delivery: &Delivery, in_hand: &mut InHand, disposition: &Disposition) {
+    pub(super) fn tell_settled(
+        &self,
+        delivery: &Delivery,
+        in_flight: &mut InFlight,
+        disposition: &Disposition,
+    ) {
         self.counters.settled(disposition);
         if !self.settings.observers.is_empty() {
-            let handled = std::mem::take(&mut in_hand.handled);
+            let handled = std::mem::take(&mut in_flight.handled);
             self.tell(&Event::Settled { delivery, disposition, at: self.transport.now(), handled });
         }
     }
 
-    pub(super) fn lost(&self, delivery: &Delivery, in_hand: &mut InHand) {
+    pub(super) fn lost(&self, delivery: &Delivery, in_flight: &mut InFlight) {
         self.counters.lost();
-        let handled = std::mem::take(&mut in_hand.handled);
+        let handled = std::mem::take(&mut in_flight.handled);
         self.tell(&Event::Lost { delivery, handled });
     }
 

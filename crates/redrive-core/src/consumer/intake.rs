@@ -13,7 +13,7 @@ use super::context::Context;
 use super::control::{Asked, Control};
 use super::give_back::give_back_unstarted;
 use super::health::Change;
-use super::in_hand::Alone;
+use super::in_flight::Alone;
 use super::isolate::Isolation;
 use super::suspects::Step;
 use super::workers::Workers;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep_until};
 use super::Event;
 use super::context::Context;
 use super::give_back::{BROKER_TIMEOUT, give_back_unstarted};
+use super::in_flight::Alone;
 use super::in_flight_log::InFlightLog;
-use super::in_hand::Alone;
 use super::settled_cache::COMES_AGAIN_WITHIN;
 use super::suspects::{Rule, Step, Suspicion, Watch};
 use crate::delivery::Delivery;
@@ -251,7 +251,7 @@ impl<R: Send + 'static> Isolation<R> {
         if self.narrows {
             self.limit = 1;
             let given_back = give_back_unstarted(context).await;
-            if context.told.facts().counting.releases {
+            if context.signals.facts().counting.releases {
                 self.watch.gave_back_copies(given_back);
             }
             self.stopped = true;
@@ -273,7 +273,7 @@ impl<R: Send + 'static> Isolation<R> {
             return Suspicion::None;
         }
         let interrupted =
-            || context.told.interrupted_at().is_some_and(|at| at.elapsed() < COMES_AGAIN_WITHIN);
+            || context.signals.interrupted_at().is_some_and(|at| at.elapsed() < COMES_AGAIN_WITHIN);
         let pardoned = delivery.redelivered() && interrupted();
         match self.rule.suspicion(delivery, pardoned, deaths) {
             Suspicion::Doubtful if Instant::now() >= self.doubts_until => Suspicion::None,

@@ -6,7 +6,7 @@ use std::sync::{MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 use super::context::Context;
-use super::in_hand::InHand;
+use super::in_flight::InFlight;
 use super::losses::Losses;
 use super::settled_cache::{SettledCache, Ticket};
 use crate::delivery::Delivery;
@@ -26,8 +26,8 @@ impl<T: Transport> Context<T> {
     }
 
     /// Records with `how` what becomes of a delivery, if that was not recorded yet.
-    pub(crate) fn leave(&self, in_hand: &mut InHand, how: fn(&mut SettledCache, &Ticket, Instant)) {
-        if let (Some(ticket), Some(cache)) = (in_hand.ticket.take(), &self.settled) {
+    pub(crate) fn leave(&self, in_flight: &mut InFlight, how: fn(&mut SettledCache, &Ticket, Instant)) {
+        if let (Some(ticket), Some(cache)) = (in_flight.ticket.take(), &self.settled) {
             how(&mut cache.lock().unwrap_or_else(PoisonError::into_inner), &ticket, Instant::now());
         }
     }
@@ -35,7 +35,7 @@ impl<T: Transport> Context<T> {
     fn cache_for(&self, delivery: &Delivery) -> Option<MutexGuard<'_, SettledCache>> {
         let mut cache = self.settled.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.is_first_with(delivery) {
-            let (resumed, unreceived) = self.told.take_interruption();
+            let (resumed, unreceived) = self.signals.take_interruption();
             cache.interrupted(delivery.interruptions(), unreceived.as_deref(), resumed);
         }
         Some(cache)
@@ -72,9 +72,9 @@ impl<T: Transport> Context<T> {
         }
     }
 
-    pub(super) fn settled_at_last(&self, delivery: &Delivery, in_hand: &InHand) {
+    pub(super) fn settled_at_last(&self, delivery: &Delivery, in_flight: &InFlight) {
         if self.any_lost.load(Ordering::Relaxed) {
-            self.losses().forget(in_hand.original.as_ref().unwrap_or(delivery));
+            self.losses().forget(in_flight.original.as_ref().unwrap_or(delivery));
         }
     }
 

@@ -58,15 +58,19 @@ impl Preflight {
 
     /// The longest time from a delivery to its settlement.
     pub(super) fn longest_hold(&self, facts: &Facts) -> Option<Duration> {
-        let in_hand = facts.limits.in_flight.unwrap_or(0).max(self.needs.prefetch);
-        longest_hold(self.longest_handling, self.concurrency, in_hand)
+        let in_flight = facts.limits.in_flight.unwrap_or(0).max(self.needs.prefetch);
+        longest_hold(self.longest_handling, self.concurrency, in_flight)
     }
 }
 
 /// Returns how long a delivery is held at most: the one handed out last waits for all that were handed out before it.
-pub(super) fn longest_hold(handling: Option<Duration>, concurrency: usize, in_hand: u32) -> Option<Duration> {
+pub(super) fn longest_hold(
+    handling: Option<Duration>,
+    concurrency: usize,
+    in_flight: u32,
+) -> Option<Duration> {
     let concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX);
-    Some(handling?.saturating_mul(in_hand.div_ceil(concurrency).max(1)))
+    Some(handling?.saturating_mul(in_flight.div_ceil(concurrency).max(1)))
 }
 
 #[cfg(test)]
@@ -82,8 +86,12 @@ mod tests {
     #[test]
     fn what_waits_in_hand_waits_for_those_before_it() {
         let handling = Some(Duration::from_secs(10));
-        for (in_hand, seconds) in [(0, 10), (5, 10), (20, 20), (21, 30)] {
-            assert_eq!(longest_hold(handling, 10, in_hand), Some(Duration::from_secs(seconds)), "{in_hand}");
+        for (in_flight, seconds) in [(0, 10), (5, 10), (20, 20), (21, 30)] {
+            assert_eq!(
+                longest_hold(handling, 10, in_flight),
+                Some(Duration::from_secs(seconds)),
+                "{in_flight}"
+            );
         }
         assert_eq!(longest_hold(None, 10, 20), None);
         let mut facts = Facts::new("test");

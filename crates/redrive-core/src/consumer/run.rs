@@ -142,7 +142,7 @@ struct EndTold<'a, T: Transport>(Option<&'a Context<T>>);
 impl<T: Transport> EndTold<'_, T> {
     fn tell(&mut self, error: Option<&ConsumerError>) {
         if let Some(context) = self.0.take() {
-            context.told.end();
+            context.signals.end();
             context.tell(&Event::Stopped { queue: context.queue(), error });
         }
     }
@@ -172,14 +172,14 @@ async fn start<T: Transport>(
     let ledger = settings.ledger.as_deref().map(InFlightLog::open).transpose().map_err(refused)?;
     let preflight = Arc::new(Preflight::new(&queue, &settings, ledger.is_some()));
     let changed = Arc::clone(&preflight);
-    let (told, signals) = SignalState::listen(
+    let (state, signals) = SignalState::listen(
         settings.remembered().is_some(),
         move |facts: &Facts| changed.log(facts),
         connection_watch(&queue, &settings.observers, health.clone()),
     );
     let receiver = match transport.open(&settings.needs, signals).await {
         Ok((receiver, facts)) => {
-            told.opened(facts);
+            state.opened(facts);
             receiver
         }
         Err(refused) => {
@@ -190,7 +190,7 @@ async fn start<T: Transport>(
             });
         }
     };
-    let facts = told.facts();
+    let facts = state.facts();
     let rule = Rule::of(settings.suspects, &settings.needs, &facts, ledger.is_some());
     let suspects = (rule, !rule.is_off());
     if let (Some(allowed), Some(limit)) = (settings.needs.deliveries_on(&facts), facts.limits.deliveries)
@@ -211,7 +211,7 @@ async fn start<T: Transport>(
             "according to the ledger, a process died with these messages: each is handled alone"
         );
     }
-    let context = Context::new(transport, (receiver, told), service, settings, suspects, ledger, health);
+    let context = Context::new(transport, (receiver, state), service, settings, suspects, ledger, health);
     if let Err(error) = context.receiver.set_limit(context.limit_at_first()).await {
         context.close().await;
         return Err(ConsumerError::Start { queue, error });

@@ -10,7 +10,7 @@ use tracing::Instrument;
 
 use super::context::Context;
 use super::guarded_count::Guard;
-use super::in_hand::InHand;
+use super::in_flight::InFlight;
 use super::settled_cache::SettledCache;
 use super::{Event, backoff, telemetry};
 use crate::delivery::Delivery;
@@ -38,18 +38,18 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn settle(
         &self,
         delivery: &Delivery,
-        in_hand: &mut InHand,
+        in_flight: &mut InFlight,
         receipt: ReceiptOf<T>,
         settlement: Settlement,
     ) -> Ended<ReceiptOf<T>> {
-        self.before(in_hand, &settlement);
+        self.before(in_flight, &settlement);
         match self.send(delivery, receipt, &settlement).await {
             Ok(()) => {
-                self.after(in_hand, &settlement);
+                self.after(in_flight, &settlement);
                 Ended::Settled
             }
             // Boxed: most settlements succeed at once, and their futures should not reserve room for this.
-            Err(failed) => Box::pin(self.settle_after(failed, delivery, in_hand, settlement)).await,
+            Err(failed) => Box::pin(self.settle_after(failed, delivery, in_flight, settlement)).await,
         }
     }
 
@@ -57,7 +57,7 @@ impl<T: Transport> Context<T> {
         &self,
         mut failed: SettleError<ReceiptOf<T>>,
         delivery: &Delivery,
-        in_hand: &mut InHand,
+        in_flight: &mut InFlight,
         mut settlement: Settlement,
     ) -> Ended<ReceiptOf<T>> {
         let since = Instant::now();
@@ -70,12 +70,12 @@ impl<T: Transport> Context<T> {
                 tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "not settled: the message comes again");
                 // An acknowledged message, and one whose copy is stored, is done: only the broker does not know it yet.
                 if copy_stored || settlement == Settlement::Complete {
-                    self.after(in_hand, &settlement);
+                    self.after(in_flight, &settlement);
                 }
                 return Ended::Lost;
             };
             if let Some(instead) = self.instead(&error, &settlement) {
-                self.cannot_copy(delivery, in_hand, &error);
+                self.cannot_copy(delivery, in_flight, &error);
                 settlement = instead;
             } else {
                 let mut wait = backoff::wait(tries, fastrand::u64(..));
@@ -83,7 +83,7 @@ impl<T: Transport> Context<T> {
                     && let Settlement::Reschedule { wait: asked, copy } = settlement
                 {
                     trouble = None;
-                    on_hold.get_or_insert_with(|| self.hold(in_hand));
+                    on_hold.get_or_insert_with(|| self.hold(in_flight));
                     let left = asked.saturating_sub(since.elapsed());
                     if left.is_zero() {
                         tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "no room for the copy: the handler runs again without a stored copy");
@@ -97,7 +97,7 @@ impl<T: Transport> Context<T> {
                 } else if error.kind() == TransportErrorKind::TooLarge {
                     // This message itself is the cause, and waiting does not cure it: other messages must not wait for it, even
                     // if it was handled alone. Its handler is done.
-                    on_hold.get_or_insert_with(|| self.hold(in_hand));
+                    on_hold.get_or_insert_with(|| self.hold(in_flight));
                     if tries == 1 {
                         tracing::error!(%error, message_id = delivery.id(), queue = self.queue(), settlement = settlement.name(), "too large to be copied: the message stays in flight, and takes one place of the concurrency");
                     }
@@ -108,13 +108,13 @@ impl<T: Transport> Context<T> {
                 // The signal may arrive during the next try: subscribe before it.
                 let word = recovered.take().unwrap_or_else(|| self.recovered());
                 if !self.wait_unless_over(wait, word).await {
-                    return self.give_back(delivery, in_hand, receipt).await;
+                    return self.give_back(delivery, in_flight, receipt).await;
                 }
                 recovered = Some(self.recovered());
             }
             failed = match self.send(delivery, receipt, &settlement).await {
                 Ok(()) => {
-                    self.after(in_hand, &settlement);
+                    self.after(in_flight, &settlement);
                     return Ended::Settled;
                 }
                 Err(failed) => failed,
@@ -127,15 +127,15 @@ impl<T: Transport> Context<T> {
     pub(crate) async fn release_by(
         &self,
         delivery: &Delivery,
-        in_hand: &mut InHand,
+        in_flight: &mut InFlight,
         receipt: ReceiptOf<T>,
         settlement: Settlement,
     ) -> Ended<ReceiptOf<T>> {
-        self.before(in_hand, &settlement);
+        self.before(in_flight, &settlement);
         let SettleError { error, receipt: held, copy_stored } =
             match self.send(delivery, receipt, &settlement).await {
                 Ok(()) => {
-                    self.after(in_hand, &settlement);
+                    self.after(in_flight, &settlement);
                     return Ended::Settled;
                 }
                 Err(error) => error,
@@ -144,12 +144,12 @@ impl<T: Transport> Context<T> {
         match held {
             Some(receipt) => {
                 tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "the copy could not be given back: giving back the original, which counts as a delivery");
-                self.give_back(delivery, in_hand, receipt).await
+                self.give_back(delivery, in_flight, receipt).await
             }
             None => {
                 tracing::warn!(%error, message_id = delivery.id(), queue = self.queue(), "not given back: the message comes again by itself");
                 if copy_stored {
-                    self.after(in_hand, &settlement);
+                    self.after(in_flight, &settlement);
                 }
                 Ended::Lost
             }
@@ -160,10 +160,10 @@ impl<T: Transport> Context<T> {
     async fn give_back(
         &self,
         delivery: &Delivery,
-        in_hand: &mut InHand,
+        in_flight: &mut InFlight,
         receipt: ReceiptOf<T>,
     ) -> Ended<ReceiptOf<T>> {
-        self.before(in_hand, &Settlement::Release);
+        self.before(in_flight, &Settlement::Release);
         match self.send(delivery, receipt, &Settlement::Release).await {
             Ok(()) => Ended::GivenBack,
             Err(_) => Ended::Lost,
@@ -192,16 +192,16 @@ impl<T: Transport> Context<T> {
     /// Returns the settlement for a message that can never be copied: the broker itself can still move it.
     fn instead(&self, error: &TransportError, settlement: &Settlement) -> Option<Settlement> {
         let hopeless = error.kind() == TransportErrorKind::TooLarge && settlement.stores_copy();
-        (hopeless && self.told.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
+        (hopeless && self.signals.facts().dead_letter.is_possible()).then_some(Settlement::NativeDeadLetter)
     }
 
-    pub(super) fn cannot_copy(&self, delivery: &Delivery, in_hand: &mut InHand, why: &dyn Display) {
+    pub(super) fn cannot_copy(&self, delivery: &Delivery, in_flight: &mut InFlight, why: &dyn Display) {
         tracing::error!(%why, message_id = delivery.id(), queue = self.queue(), "the message cannot be copied: it goes to the dead-letter shelf without its history");
-        in_hand.uncopied = true;
+        in_flight.uncopied = true;
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.told.recovered())
+        Box::pin(self.signals.recovered())
     }
 
     /// Waits for `wait`, or until the transport signals recovery. Returns false if the grace period ends first.
@@ -215,26 +215,28 @@ impl<T: Transport> Context<T> {
 
     /// Notes that a message is expected again, before telling the broker: a message that stays with the broker may come back at
     /// once.
-    fn before(&self, in_hand: &mut InHand, settlement: &Settlement) {
+    fn before(&self, in_flight: &mut InFlight, settlement: &Settlement) {
         if matches!(settlement, Settlement::Release | Settlement::RetryInPlace { .. }) {
-            self.leave(in_hand, SettledCache::comes_again);
+            self.leave(in_flight, SettledCache::comes_again);
         }
     }
 
-    fn after(&self, in_hand: &mut InHand, settlement: &Settlement) {
+    fn after(&self, in_flight: &mut InFlight, settlement: &Settlement) {
         let done = match settlement {
             Settlement::Complete | Settlement::Shelve { .. } => true,
             // If a crash of the broker can lose the copy, the redelivered original is the only one left.
-            Settlement::Reschedule { wait, .. } => wait.is_zero() || self.told.facts().delays.survive_crashes,
+            Settlement::Reschedule { wait, .. } => {
+                wait.is_zero() || self.signals.facts().delays.survive_crashes
+            }
             // The message stays with the broker: when it comes again, it is not done.
             Settlement::Release | Settlement::RetryInPlace { .. } | Settlement::NativeDeadLetter => false,
         };
-        self.leave(in_hand, if done { SettledCache::done } else { SettledCache::settled });
+        self.leave(in_flight, if done { SettledCache::done } else { SettledCache::settled });
     }
 
     /// Marks a delivery whose handler is done: other deliveries need not wait for its settlement, which may never succeed.
-    fn hold(&self, in_hand: &mut InHand) -> Guard {
-        if in_hand.alone.take().is_some() {
+    fn hold(&self, in_flight: &mut InFlight) -> Guard {
+        if in_flight.alone.take().is_some() {
             self.held.notify_one();
         }
         self.on_hold.begin()

@@ -38,13 +38,13 @@ pub(crate) struct SettledCache {
     /// Number of interruptions before the newest delivery.
     interruptions: u64,
     /// Number of deliveries in flight for each message, among those that arrived after the last interruption.
-    in_hand: HashMap<u64, u32, RandomState>,
+    in_flight: HashMap<u64, u32, RandomState>,
     /// End of the last interruption.
     resumed: Option<Instant>,
     /// The latest settlements among those deliveries.
     settled: VecDeque<Settled>,
     /// Maximum number of deliveries in flight, and so of settlements in doubt.
-    most_in_hand: usize,
+    max_in_flight: usize,
     doubts: Doubts,
     /// Settled messages that the broker numbers.
     numbered: Numbered,
@@ -63,12 +63,12 @@ pub(crate) enum Ticket {
 }
 
 impl SettledCache {
-    pub(crate) fn new(capacity: NonZeroUsize, most_in_hand: usize) -> Self {
+    pub(crate) fn new(capacity: NonZeroUsize, max_in_flight: usize) -> Self {
         Self {
             interruptions: 0,
-            in_hand: HashMap::default(),
+            in_flight: HashMap::default(),
             settled: VecDeque::new(),
-            most_in_hand: most_in_hand.clamp(1, capacity.get()),
+            max_in_flight: max_in_flight.clamp(1, capacity.get()),
             resumed: None,
             doubts: Doubts {
                 of: HashMap::default(),
@@ -111,7 +111,7 @@ impl SettledCache {
                 self.doubts.of(key, resumed).done += 1;
             }
         }
-        for (key, times) in self.in_hand.drain() {
+        for (key, times) in self.in_flight.drain() {
             self.doubts.of(key, resumed).open += times;
         }
         for key in unreceived.unwrap_or_default().iter().filter_map(|delivery| key(&self.hasher, delivery)) {
@@ -149,7 +149,7 @@ impl SettledCache {
             let believes = self.believes(delivery, now);
             self.doubts.take(key, believes)
         };
-        *self.in_hand.entry(key).or_default() += 1;
+        *self.in_flight.entry(key).or_default() += 1;
         (known, Some(Ticket::Alike { key, interruptions }))
     }
 
@@ -187,7 +187,7 @@ impl SettledCache {
 
     fn settle(&mut self, key: u64, at: Instant, done: bool) {
         self.leave_hand(key);
-        if self.settled.len() == self.most_in_hand {
+        if self.settled.len() == self.max_in_flight {
             self.settled.pop_front();
         }
         self.settled.push_back(Settled { key, at, done });
@@ -201,10 +201,10 @@ impl SettledCache {
     }
 
     fn leave_hand(&mut self, key: u64) {
-        if let Some(times) = self.in_hand.get_mut(&key) {
+        if let Some(times) = self.in_flight.get_mut(&key) {
             *times -= 1;
             if *times == 0 {
-                self.in_hand.remove(&key);
+                self.in_flight.remove(&key);
             }
         }
     }

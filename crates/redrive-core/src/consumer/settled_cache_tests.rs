@@ -10,8 +10,8 @@ struct Cache {
 }
 
 impl Cache {
-    fn new(capacity: usize, most_in_hand: usize) -> Self {
-        let cache = SettledCache::new(NonZeroUsize::new(capacity).unwrap(), most_in_hand);
+    fn new(capacity: usize, max_in_flight: usize) -> Self {
+        let cache = SettledCache::new(NonZeroUsize::new(capacity).unwrap(), max_in_flight);
         let mut cache = Self { cache, now: Instant::now() };
         cache.interrupted(1, Some(&[]));
         cache
@@ -350,7 +350,7 @@ proptest! {
         // `queue`: at the broker, whether each is marked as redelivered. Then: in the transport; in flight; told to be removed.
         let mut queue: VecDeque<bool> = (0..messages).map(|_| false).collect();
         let mut inbox: VecDeque<bool> = VecDeque::new();
-        let mut in_hand: VecDeque<(bool, Ticket)> = VecDeque::new();
+        let mut in_flight: VecDeque<(bool, Ticket)> = VecDeque::new();
         let mut untold = 0;
         let to_the_end = (0..20 * messages).flat_map(|_| [Act::HandOut, Act::Receive, Act::Settle]);
         for act in acts.into_iter().chain(to_the_end) {
@@ -361,18 +361,18 @@ proptest! {
                         let delivery = delivery("a", 0).after_interruptions(interruptions).marked_redelivered(redelivered);
                         let (known, ticket) = cache.arrived(&delivery);
                         handled += usize::from(!known);
-                        in_hand.push_back((known, ticket.unwrap()));
+                        in_flight.push_back((known, ticket.unwrap()));
                     }
                 }
                 Act::Settle => {
-                    if let Some((_, ticket)) = in_hand.pop_front() {
+                    if let Some((_, ticket)) = in_flight.pop_front() {
                         cache.done(&ticket);
                         untold += 1;
                     }
                 }
                 // A known message is removed, not given back.
                 Act::GiveBack => {
-                    if let Some((_, ticket)) = in_hand.pop_front_if(|(known, _)| !*known) {
+                    if let Some((_, ticket)) = in_flight.pop_front_if(|(known, _)| !*known) {
                         cache.comes_again(&ticket);
                         handled -= 1;
                         queue.push_front(true);
@@ -383,10 +383,10 @@ proptest! {
                     interruptions += 1;
                     let unreceived: Vec<_> = inbox.drain(..).map(|_| delivery("a", 0)).collect();
                     cache.interrupted(interruptions, Some(&unreceived));
-                    for _ in 0..unreceived.len() + in_hand.len() + untold {
+                    for _ in 0..unreceived.len() + in_flight.len() + untold {
                         queue.push_front(true);
                     }
-                    for (known, ticket) in in_hand.drain(..) {
+                    for (known, ticket) in in_flight.drain(..) {
                         if known {
                             cache.done(&ticket);
                         } else {
@@ -398,7 +398,7 @@ proptest! {
                 }
             }
         }
-        prop_assert!(queue.is_empty() && inbox.is_empty() && in_hand.is_empty());
+        prop_assert!(queue.is_empty() && inbox.is_empty() && in_flight.is_empty());
         prop_assert!(handled >= messages, "{handled} of {messages}");
     }
 }

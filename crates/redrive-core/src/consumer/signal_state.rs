@@ -43,13 +43,13 @@ impl SignalState {
         changed: impl Fn(&Facts) + Send + Sync + 'static,
         connection: impl Fn(Result<(), TransportError>) + Send + Sync + 'static,
     ) -> (Arc<Self>, Signals) {
-        let told = Arc::new(Self {
+        let state = Arc::new(Self {
             facts: RwLock::default(),
             interruption: Mutex::default(),
             recoveries: watch::Sender::new(0),
             connection: RwLock::new(Some(Box::new(connection))),
         });
-        let listener = Arc::clone(&told);
+        let listener = Arc::clone(&state);
         let signals = Signals::to(move |signal| match signal {
             Signal::Interrupted { unreceived } => {
                 let mut interruption = listener.interruption();
@@ -71,10 +71,10 @@ impl SignalState {
                 }
             }
         });
-        (told, signals)
+        (state, signals)
     }
 
-    /// Drops what is called for the connection: the transport may still signal how it parts from the broker, and nothing is told
+    /// Drops what is called for the connection: the transport may still signal how it parts from the broker, and nothing is reported
     /// after the end of the consumer.
     pub(crate) fn end(&self) {
         let connection = self.connection.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -82,9 +82,9 @@ impl SignalState {
     }
 
     fn connection_changed(&self, connection: Result<(), TransportError>) {
-        let told = self.connection.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(told) = &*told {
-            told(connection);
+        let changed = self.connection.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(changed) = &*changed {
+            changed(connection);
         }
     }
 
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn what_was_never_received_is_kept_until_it_is_too_much() {
-        let (told, signals) = SignalState::listen(true, |_| {}, drop);
-        let unreceived = || told.take_interruption().1.map(|deliveries| deliveries.len());
+        let (state, signals) = SignalState::listen(true, |_| {}, drop);
+        let unreceived = || state.take_interruption().1.map(|deliveries| deliveries.len());
         signals.send(Signal::Interrupted { unreceived: deliveries(MOST_UNRECEIVED - 1) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(unreceived(), Some(MOST_UNRECEIVED));
@@ -175,26 +175,26 @@ mod tests {
         signals.send(Signal::Interrupted { unreceived: deliveries(5 * MOST_UNRECEIVED) });
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
         assert_eq!(unreceived(), None);
-        let (told, signals) = SignalState::listen(false, |_| {}, drop);
+        let (state, signals) = SignalState::listen(false, |_| {}, drop);
         signals.send(Signal::Interrupted { unreceived: deliveries(1) });
-        assert_eq!(told.take_interruption().1.map(|deliveries| deliveries.len()), Some(0), "nobody asks");
+        assert_eq!(state.take_interruption().1.map(|deliveries| deliveries.len()), Some(0), "nobody asks");
     }
 
     #[test]
     fn a_change_that_was_told_before_is_newer_than_what_opening_answers() {
-        let (told, signals) = SignalState::listen(true, |_| {}, drop);
+        let (state, signals) = SignalState::listen(true, |_| {}, drop);
         signals.send(Signal::FactsChanged(Facts::new("newer")));
-        told.opened(Facts::new("older"));
-        assert_eq!(told.facts().system, "newer");
+        state.opened(Facts::new("older"));
+        assert_eq!(state.facts().system, "newer");
     }
 
     #[test]
     fn each_change_after_the_opening_is_told_once() {
         let changes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&changes);
-        let (told, signals) =
+        let (state, signals) =
             SignalState::listen(true, move |facts| seen.lock().unwrap().push(facts.system), drop);
-        told.opened(Facts::new("old"));
+        state.opened(Facts::new("old"));
         for system in ["old", "new", "new", "newer"] {
             signals.send(Signal::FactsChanged(Facts::new(system)));
         }
@@ -203,9 +203,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_recovery_is_heard_from_the_call_on() {
-        let (told, signals) = SignalState::listen(true, |_| {}, drop);
+        let (state, signals) = SignalState::listen(true, |_| {}, drop);
         signals.send(Signal::Recovered);
-        let mut recovered = Box::pin(told.recovered());
+        let mut recovered = Box::pin(state.recovered());
         assert!((&mut recovered).now_or_never().is_none(), "that was before");
         signals.send(Signal::Recovered);
         recovered.await;

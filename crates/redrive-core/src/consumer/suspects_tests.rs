@@ -267,8 +267,8 @@ impl World {
     fn die(&mut self, process: &mut Process, killer: (u32, u32)) {
         self.deaths += 1;
         let dead = std::mem::replace(process, Process::new(self.rule));
-        let in_hand = dead.running.into_iter().chain(dead.kept).chain(dead.inbox);
-        for charged in in_hand.chain([killer]) {
+        let in_flight = dead.running.into_iter().chain(dead.kept).chain(dead.inbox);
+        for charged in in_flight.chain([killer]) {
             self.queue.push_front(charged);
         }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use super::context::Context;
-use super::in_hand::{Alone, InHand};
+use super::in_flight::{Alone, InFlight};
 use super::settle::Ended;
 use super::settled_cache::SettledCache;
 use super::{Event, telemetry};
@@ -26,19 +26,19 @@ use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transpor
 const NO_ROOM: &str = "its headers leave no room for a copy";
 
 /// A copy that could not be stored and is due now, with the original delivery's receipt and bookkeeping.
-type Due<R> = (Delivery, R, InHand);
+type Due<R> = (Delivery, R, InFlight);
 
 impl<T: Transport> Context<T> {
     /// Handles a delivery and settles it.
     pub(crate) async fn work(&self, service: ErasedService, received: Received<ReceiptOf<T>>, alone: Alone) {
         fail_point(FailPoint::Received);
         let Received { delivery, receipt } = received;
-        let delivery = delivery.with_delivery_limit(self.told.delivery_limit());
+        let delivery = delivery.with_delivery_limit(self.signals.delivery_limit());
         let delivery = delivery.with_publisher(self.publisher.clone());
         let delivery = self.with_losses(delivery);
         let (known, ticket) = self.arrived(&delivery);
-        let in_hand = InHand { ticket, known, alone, ..InHand::default() };
-        if let Some(due) = self.work_once(service, delivery, receipt, in_hand).await {
+        let in_flight = InFlight { ticket, known, alone, ..InFlight::default() };
+        if let Some(due) = self.work_once(service, delivery, receipt, in_flight).await {
             Box::pin(self.work_on(due)).await;
         }
     }
@@ -46,7 +46,7 @@ impl<T: Transport> Context<T> {
     /// Handles the unstored copy directly, again and again, until there is room for a copy or none is needed.
     async fn work_on(&self, due: Due<ReceiptOf<T>>) {
         let mut next = Some(due);
-        while let Some((delivery, receipt, in_hand)) = next {
+        while let Some((delivery, receipt, in_flight)) = next {
             let mut service = self.stack();
             self.stack_wanted.notify_one();
             let ready = tokio::select! {
@@ -55,10 +55,10 @@ impl<T: Transport> Context<T> {
             };
             if !ready {
                 // The main loop uses the same stack, and ends with its error.
-                self.carry_out(&Span::none(), &delivery, in_hand, receipt, Disposition::Release).await;
+                self.carry_out(&Span::none(), &delivery, in_flight, receipt, Disposition::Release).await;
                 return;
             }
-            next = self.work_once(service, delivery, receipt, in_hand).await;
+            next = self.work_once(service, delivery, receipt, in_flight).await;
         }
     }
 
@@ -67,14 +67,14 @@ impl<T: Transport> Context<T> {
         service: ErasedService,
         delivery: Delivery,
         receipt: ReceiptOf<T>,
-        in_hand: InHand,
+        in_flight: InFlight,
     ) -> Option<Due<ReceiptOf<T>>> {
         let span = telemetry::process_span(&delivery, self.system);
         self.join(&span, &delivery);
         if span.is_disabled() {
-            self.work_within(&span, service, delivery, receipt, in_hand).await
+            self.work_within(&span, service, delivery, receipt, in_flight).await
         } else {
-            let within = self.work_within(&span, service, delivery, receipt, in_hand);
+            let within = self.work_within(&span, service, delivery, receipt, in_flight);
             Box::pin(within).instrument(span.clone()).await
         }
     }
@@ -85,28 +85,28 @@ impl<T: Transport> Context<T> {
         service: ErasedService,
         delivery: Delivery,
         receipt: ReceiptOf<T>,
-        mut in_hand: InHand,
+        mut in_flight: InFlight,
     ) -> Option<Due<ReceiptOf<T>>> {
-        if in_hand.known {
-            self.settle_duplicate(&delivery, &mut in_hand, receipt).await;
+        if in_flight.known {
+            self.settle_duplicate(&delivery, &mut in_flight, receipt).await;
             return None;
         }
         if delivery.history().not_before.is_some()
-            && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.told.facts()))
+            && let Some(wait_on) = Settlement::wait_on(&delivery, &self.planning(&self.signals.facts()))
         {
             tracing::debug!("not due yet: continues to wait");
             if wait_on == Settlement::NativeDeadLetter {
-                self.cannot_copy(&delivery, &mut in_hand, &NO_ROOM);
+                self.cannot_copy(&delivery, &mut in_flight, &NO_ROOM);
             }
-            let ended = self.settle(&delivery, &mut in_hand, receipt, wait_on).await;
-            if in_hand.uncopied && matches!(ended, Ended::Settled) {
+            let ended = self.settle(&delivery, &mut in_flight, receipt, wait_on).await;
+            if in_flight.uncopied && matches!(ended, Ended::Settled) {
                 let disposition = Disposition::Snooze(Duration::ZERO).without_copy();
-                self.tell_settled(&delivery, &mut in_hand, &disposition);
+                self.tell_settled(&delivery, &mut in_flight, &disposition);
             }
-            return self.go_on(&delivery, in_hand, ended);
+            return self.go_on(&delivery, in_flight, ended);
         }
         self.tell(&Event::Received { delivery: &delivery });
-        in_hand.handled = true;
+        in_flight.handled = true;
         let mut begun = self.ledger.as_ref().map(|ledger| ledger.begin(&delivery));
         let began = (!self.settings.observers.is_empty()).then(Instant::now);
         let lost = self.receiver.lost(&receipt);
@@ -119,9 +119,9 @@ impl<T: Transport> Context<T> {
                 queue = self.queue(),
                 "lost while it was handled: the handler was dropped, and the message comes again, uncharged"
             );
-            self.leave(&mut in_hand, SettledCache::comes_again);
+            self.leave(&mut in_flight, SettledCache::comes_again);
             drop(receipt);
-            self.lost(&delivery, &mut in_hand);
+            self.lost(&delivery, &mut in_flight);
             return None;
         };
         let disposition = self.redacted(disposition);
@@ -136,19 +136,19 @@ impl<T: Transport> Context<T> {
         }
         // A poison message stays counted in the ledger until it is on its shelf.
         let begun = begun.filter(|_| is_poison(&disposition));
-        let due = self.carry_out(span, &delivery, in_hand, receipt, disposition).await;
+        let due = self.carry_out(span, &delivery, in_flight, receipt, disposition).await;
         drop(begun);
         due
     }
 
-    async fn settle_duplicate(&self, delivery: &Delivery, in_hand: &mut InHand, receipt: ReceiptOf<T>) {
+    async fn settle_duplicate(&self, delivery: &Delivery, in_flight: &mut InFlight, receipt: ReceiptOf<T>) {
         tracing::info!(
             message_id = delivery.id(),
             queue = self.queue(),
             "deduplicated: it was settled before, and only its acknowledgement was lost"
         );
-        if let Ended::Settled = self.settle(delivery, in_hand, receipt, Settlement::Complete).await {
-            self.settled_at_last(delivery, in_hand);
+        if let Ended::Settled = self.settle(delivery, in_flight, receipt, Settlement::Complete).await {
+            self.settled_at_last(delivery, in_flight);
             self.counters.deduplicated();
             self.tell(&Event::Deduplicated { delivery });
         }
@@ -159,11 +159,11 @@ impl<T: Transport> Context<T> {
         let Received { delivery, receipt } = received;
         // A release may store a copy with another copy number, which the cache would not recognize.
         let (known, ticket) = self.arrived(&delivery);
-        let mut in_hand = InHand { ticket, known, ..InHand::default() };
+        let mut in_flight = InFlight { ticket, known, ..InFlight::default() };
         if known {
-            return self.settle_duplicate(&delivery, &mut in_hand, receipt).await;
+            return self.settle_duplicate(&delivery, &mut in_flight, receipt).await;
         }
-        self.carry_out(&Span::none(), &delivery, in_hand, receipt, Disposition::Release).await;
+        self.carry_out(&Span::none(), &delivery, in_flight, receipt, Disposition::Release).await;
     }
 
     /// Decides what happens to the delivery. Returns `None` if the delivery is lost first; its handler is then dropped.
@@ -213,7 +213,7 @@ impl<T: Transport> Context<T> {
         &self,
         span: &Span,
         delivery: &Delivery,
-        mut in_hand: InHand,
+        mut in_flight: InFlight,
         receipt: ReceiptOf<T>,
         disposition: Disposition,
     ) -> Option<Due<ReceiptOf<T>>> {
@@ -221,41 +221,41 @@ impl<T: Transport> Context<T> {
             // An acknowledgement needs no plan: this keeps the most frequent path short.
             Disposition::Ack => Settlement::Complete,
             _ => {
-                let facts = self.told.facts();
+                let facts = self.signals.facts();
                 let mut planning = self.planning(&facts);
                 planning.trace = self.trace_of(span);
                 Settlement::planned(delivery, &disposition, &planning)
             }
         };
         if settlement == Settlement::NativeDeadLetter && !self.is_asked_to_reject(&disposition) {
-            self.cannot_copy(delivery, &mut in_hand, &NO_ROOM);
+            self.cannot_copy(delivery, &mut in_flight, &NO_ROOM);
         }
         let ended = match disposition {
-            Disposition::Release => self.release_by(delivery, &mut in_hand, receipt, settlement).await,
-            _ => self.settle(delivery, &mut in_hand, receipt, settlement).await,
+            Disposition::Release => self.release_by(delivery, &mut in_flight, receipt, settlement).await,
+            _ => self.settle(delivery, &mut in_flight, receipt, settlement).await,
         };
         match &ended {
             Ended::Settled | Ended::Due { .. } => {
                 if let Ended::Settled = ended {
-                    self.settled_at_last(delivery, &in_hand);
+                    self.settled_at_last(delivery, &in_flight);
                 }
-                let disposition = if in_hand.uncopied { disposition.without_copy() } else { disposition };
-                self.tell_settled(delivery, &mut in_hand, &disposition);
+                let disposition = if in_flight.uncopied { disposition.without_copy() } else { disposition };
+                self.tell_settled(delivery, &mut in_flight, &disposition);
             }
-            Ended::GivenBack => self.tell_settled(delivery, &mut in_hand, &Disposition::Release),
+            Ended::GivenBack => self.tell_settled(delivery, &mut in_flight, &Disposition::Release),
             Ended::Lost => {
                 if disposition != Disposition::Release {
-                    self.handled_and_lost(in_hand.original.as_ref().unwrap_or(delivery));
+                    self.handled_and_lost(in_flight.original.as_ref().unwrap_or(delivery));
                 }
-                self.lost(delivery, &mut in_hand);
+                self.lost(delivery, &mut in_flight);
             }
         }
-        self.go_on(delivery, in_hand, ended)
+        self.go_on(delivery, in_flight, ended)
     }
 
     fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {
         matches!(disposition, Disposition::DeadLetter(_))
-            && self.told.facts().dead_letter == NativeDeadLetter::Preferred
+            && self.signals.facts().dead_letter == NativeDeadLetter::Preferred
     }
 
     /// Returns the copy that is due, if there is one. Otherwise the delivery is no longer held: if it is not done, the cache must
@@ -263,14 +263,14 @@ impl<T: Transport> Context<T> {
     fn go_on(
         &self,
         delivery: &Delivery,
-        mut in_hand: InHand,
+        mut in_flight: InFlight,
         ended: Ended<ReceiptOf<T>>,
     ) -> Option<Due<ReceiptOf<T>>> {
         if let Ended::Due { copy, receipt } = ended {
-            in_hand.original.get_or_insert_with(|| delivery.clone());
-            return Some((delivery.clone().replaced_by(copy, self.transport.now()), receipt, in_hand));
+            in_flight.original.get_or_insert_with(|| delivery.clone());
+            return Some((delivery.clone().replaced_by(copy, self.transport.now()), receipt, in_flight));
         }
-        self.leave(&mut in_hand, SettledCache::comes_again);
+        self.leave(&mut in_flight, SettledCache::comes_again);
         None
     }
 }

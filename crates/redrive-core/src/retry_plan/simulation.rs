@@ -13,7 +13,7 @@ use crate::message::Message;
 use crate::retry::Chance;
 use crate::settlement::{Planning, Settlement, own_bytes};
 use crate::stage::{Stage, admit_in_turn, resolve_in_turn};
-use crate::stages::{Stages, Way};
+use crate::stages::{Route, Stages};
 use crate::transport::{Outline, Rest};
 
 /// Maximum number of hops of one wait to compute; the rest of the wait is then one more hop.
@@ -61,17 +61,19 @@ const BEGIN: SystemTime = SystemTime::UNIX_EPOCH;
 impl Simulation<'_> {
     /// Returns the courses of all kinds of failure, for each route.
     pub(super) fn routes(&self) -> Vec<RouteCourses> {
-        let courses =
-            |way: &Way| RouteCourses { route: way.name.clone(), courses: self.courses(&way.stages()) };
-        self.stages.ways().iter().map(courses).collect()
+        let courses = |route: &Route| RouteCourses {
+            route: route.name.clone(),
+            courses: self.courses(&route.stages()),
+        };
+        self.stages.routes().iter().map(courses).collect()
     }
 
     /// Returns the maximum number of bytes of redrive's own headers on a copy; `None` if nothing is copied.
     pub(crate) fn largest_headers(&self) -> Option<usize> {
         let mut largest = None;
-        for way in self.stages.ways() {
+        for route in self.stages.routes() {
             let longest = || Simulated::of_the_longest(ErrorClass::Transient).into();
-            let run = self.run(&way.stages(), (Case::Transient, Chance::Most), Course::MOST_STEPS, longest);
+            let run = self.run(&route.stages(), (Case::Transient, Chance::Most), Course::MOST_STEPS, longest);
             largest = run.steps.iter().map(|step| step.header_bytes).fold(largest, Option::max);
         }
         largest
@@ -285,7 +287,7 @@ fn error(case: Case) -> BoxError {
     Box::new(Simulated::new(class))
 }
 
-impl Way {
+impl Route {
     fn stages(&self) -> Vec<&dyn Stage> {
         self.stages.iter().map(|stage| &**stage).collect()
     }

@@ -124,7 +124,7 @@ fn a_full_queue_refuses_publishers_and_never_retries() {
 }
 
 #[test]
-fn a_full_shelf_refuses_and_the_delivery_stays_in_hand() {
+fn a_full_shelf_refuses_and_the_delivery_stays_in_flight() {
     let now = Instant::now();
     let mut queue = filled(MemoryOptions::new().shelf_capacity(1), &["a", "b"]);
     let (a, ..) = next(&mut queue, ME, now);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_or_is_in_hand_is_no_silence() {
+    fn what_came_or_is_in_flight_is_no_silence() {
         let mut watch = IdleWatch::every(2 * SECOND);
         assert!(!watch.passed(SECOND));
         watch.arrived();

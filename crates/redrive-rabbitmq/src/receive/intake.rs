@@ -203,7 +203,7 @@ impl Intake<'_> {
 
     /// Returns why the subscription should be renewed, if it should: no delivery came for long, although messages wait.
     async fn is_blind(&mut self, subscription: &Subscription, last_tag: u64) -> Option<String> {
-        if subscription.channel.has_in_hand(last_tag) {
+        if subscription.channel.has_in_flight(last_tag) {
             self.idle.unknown();
             return None;
         }

@@ -108,7 +108,7 @@ impl AckWindow {
     }
 
     /// Returns true if a delivery with a tag up to `last` is unsettled.
-    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
+    pub(crate) fn has_in_flight(&self, last: u64) -> bool {
         let count = usize::try_from((last + 1).saturating_sub(self.first)).unwrap_or(usize::MAX);
         // A number that was never settled may not have its state yet.
         !self.slow.is_empty()

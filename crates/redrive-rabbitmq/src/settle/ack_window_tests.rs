@@ -7,7 +7,7 @@ use super::*;
 /// The broker's side of a channel, with RabbitMQ's rules.
 #[derive(Default)]
 struct Channel {
-    in_hand: BTreeSet<u64>,
+    in_flight: BTreeSet<u64>,
     handed_out: u64,
     acknowledged: Vec<u64>,
 }
@@ -15,20 +15,20 @@ struct Channel {
 impl Channel {
     fn hand_out(&mut self) {
         self.handed_out += 1;
-        self.in_hand.insert(self.handed_out);
+        self.in_flight.insert(self.handed_out);
     }
 
     fn take(&mut self, ack: Ack) {
         assert!(
-            self.in_hand.contains(&ack.tag),
+            self.in_flight.contains(&ack.tag),
             "{ack:?} is of no delivery in flight: the broker closes the channel"
         );
         let settled: Vec<_> = match ack.multiple {
-            true => self.in_hand.range(..=ack.tag).copied().collect(),
+            true => self.in_flight.range(..=ack.tag).copied().collect(),
             false => vec![ack.tag],
         };
         for tag in settled {
-            self.in_hand.remove(&tag);
+            self.in_flight.remove(&tag);
             self.acknowledged.push(tag);
         }
     }
@@ -67,7 +67,7 @@ fn what_is_settled_in_order_is_told_immediate() {
 }
 
 #[test]
-fn nothing_passes_one_that_is_in_hand() {
+fn nothing_passes_one_that_is_in_flight() {
     let mut window = AckWindow::new(200);
     for tag in [1, 2, 4, 5] {
         window.settle(tag);
@@ -125,7 +125,7 @@ fn a_very_slow_one_does_not_make_the_window_grow() {
         }
         assert!(window.states.len() <= window.span + 1);
     }
-    assert_eq!(channel.in_hand, BTreeSet::from([1]));
+    assert_eq!(channel.in_flight, BTreeSet::from([1]));
     window.settle(1);
     window.flush(|ack| channel.take(ack));
     for tag in 10_001..=10_003 {
@@ -167,7 +167,7 @@ proptest! {
         let mut settled = BTreeSet::new();
         for step in steps {
             match step {
-                Step::HandOut => if channel.in_hand.len() < usize::from(prefetch) {
+                Step::HandOut => if channel.in_flight.len() < usize::from(prefetch) {
                     channel.hand_out();
                     running.push(channel.handed_out);
                 },
@@ -181,16 +181,16 @@ proptest! {
                 Step::GiveBack(index) => if !running.is_empty() {
                     let tag = running.swap_remove(index.index(running.len()));
                     // Sent first, as the channel does.
-                    prop_assert!(channel.in_hand.remove(&tag));
+                    prop_assert!(channel.in_flight.remove(&tag));
                     window.settled_otherwise(tag);
                 },
                 Step::Timer => {
                     window.flush(|ack| channel.take(ack));
-                    prop_assert!(channel.in_hand.iter().all(|tag| running.contains(tag)), "something waits on");
+                    prop_assert!(channel.in_flight.iter().all(|tag| running.contains(tag)), "something waits on");
                 }
             }
             prop_assert!(channel.acknowledged.iter().all(|tag| settled.contains(tag)));
-            let waiting = settled.iter().filter(|tag| channel.in_hand.contains(tag)).count();
+            let waiting = settled.iter().filter(|tag| channel.in_flight.contains(tag)).count();
             prop_assert!(waiting <= usize::from(prefetch / 2).max(1), "the broker is starved");
         }
         window.flush(|ack| channel.take(ack));
@@ -200,15 +200,15 @@ proptest! {
 }
 
 #[test]
-fn it_knows_whether_something_is_in_hand() {
+fn it_knows_whether_something_is_in_flight() {
     let mut window = AckWindow::new(10);
-    assert!(!window.has_in_hand(0), "nothing was handed out");
-    assert!(window.has_in_hand(3), "three were, and none is settled");
+    assert!(!window.has_in_flight(0), "nothing was handed out");
+    assert!(window.has_in_flight(3), "three were, and none is settled");
     window.settle(1);
     window.settled_otherwise(3);
-    assert!(window.has_in_hand(3));
+    assert!(window.has_in_flight(3));
     window.settle(2);
-    assert!(!window.has_in_hand(3));
+    assert!(!window.has_in_flight(3));
     window.flush(|_| {});
-    assert!(!window.has_in_hand(3) && window.has_in_hand(4));
+    assert!(!window.has_in_flight(3) && window.has_in_flight(4));
 }

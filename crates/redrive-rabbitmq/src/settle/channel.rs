@@ -130,8 +130,8 @@ impl DeliveryChannel {
     }
 
     /// Returns true while a delivery with a tag up to `last` is unsettled.
-    pub(crate) fn has_in_hand(&self, last: u64) -> bool {
-        self.window().has_in_hand(last)
+    pub(crate) fn has_in_flight(&self, last: u64) -> bool {
+        self.window().has_in_flight(last)
     }
 
     /// Sends the waiting acknowledgements.

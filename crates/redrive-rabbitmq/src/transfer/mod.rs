@@ -72,7 +72,7 @@ pub struct Transferred {
     /// Number of messages that were moved.
     pub messages: u64,
     /// Number of those that wait their whole wait again, because the rest is not known.
-    pub waiting_anew: u64,
+    pub waiting_again: u64,
     /// Number of messages that were moved out of each queue.
     pub queues: BTreeMap<String, u64>,
 }
@@ -199,7 +199,7 @@ impl Transfer {
                 match moved {
                     Ok(remaining) => {
                         transferred.messages += 1;
-                        transferred.waiting_anew += u64::from(matches!(remaining, Remaining::AllOfIt(_)));
+                        transferred.waiting_again += u64::from(matches!(remaining, Remaining::AllOfIt(_)));
                         *transferred.queues.entry(source.name.clone()).or_default() += 1;
                     }
                     Err(NotMoved { error, message, receipt }) if error::is_about_one_message(&error) => {

@@ -229,7 +229,7 @@ impl Options {
     }
 
     /// How many deliveries each source may have in flight at most, for a consumer that asks for this many; 0: any number.
-    pub(crate) fn most_in_hand(&self, prefetch: u32) -> u32 {
+    pub(crate) fn max_in_flight(&self, prefetch: u32) -> u32 {
         let asked = if prefetch == 0 { u32::MAX } else { prefetch };
         asked.min(self.prefetch_count.unwrap_or(1000))
     }

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_has_a_message_in_hand() {
+    fn each_session_has_a_message_in_flight() {
         let options = Options::new("orders").sessions(Sessions::concurrent(8));
         assert!(options.clone().prefetch_count(8).check(None).is_ok());
         let error = options.prefetch_count(7).check(None).expect_err("too few").to_string();

@@ -12,7 +12,7 @@ use crate::steps::{
 };
 
 #[tokio::test]
-async fn a_lost_session_takes_along_what_is_in_hand_of_it() -> Result<(), BoxError> {
+async fn a_lost_session_takes_along_what_is_in_flight_of_it() -> Result<(), BoxError> {
     let emulator = emulator(sessions()).await?;
     let transport = started(&emulator, concurrent(1)).await?;
     for way in ["complete", "retry", "dead-letter"] {

@@ -20,10 +20,10 @@ use crate::contract::wrapper::{forward_transport, receive_wrapped};
 /// use redrive_testkit::contract::{LockLossTransport, Started};
 ///
 /// let transport = Started::open(LockLossTransport::new(Memory::new("orders")), &Needs::none()).await?;
-/// let in_hand = transport.in_hand();
+/// let in_flight = transport.in_flight();
 /// transport.inner().publish(Message::new("one").with_id("order-1")).await?;
 /// let received = transport.receive().await?.unwrap();
-/// assert!(in_hand.lose("order-1"));
+/// assert!(in_flight.lose("order-1"));
 /// transport.lost(&received.receipt).await;
 /// # Ok(())
 /// # }
@@ -31,17 +31,17 @@ use crate::contract::wrapper::{forward_transport, receive_wrapped};
 /// ```
 pub struct LockLossTransport<T: Transport> {
     inner: T,
-    in_hand: InHand<ReceiptOf<T>>,
+    in_flight: InFlight<ReceiptOf<T>>,
 }
 
 /// The receiver of a [`LockLossTransport`] transport.
 pub struct LockLossReceiver<R: Receiver> {
     inner: R,
-    in_hand: InHand<R::Receipt>,
+    in_flight: InFlight<R::Receipt>,
 }
 
 /// The deliveries in flight of a [`LockLossTransport`]. Clones share them: keep one when the transport goes to a consumer.
-pub struct InHand<R> {
+pub struct InFlight<R> {
     holds: Arc<Mutex<Vec<Weak<Hold<R>>>>>,
 }
 
@@ -61,7 +61,7 @@ impl<T: Transport> LockLossTransport<T> {
     /// Wraps a transport. Nothing is lost yet.
     #[must_use]
     pub fn new(inner: T) -> Self {
-        Self { inner, in_hand: InHand { holds: Arc::default() } }
+        Self { inner, in_flight: InFlight { holds: Arc::default() } }
     }
 
     /// Returns the wrapped transport.
@@ -72,12 +72,12 @@ impl<T: Transport> LockLossTransport<T> {
 
     /// Returns the deliveries in flight.
     #[must_use]
-    pub fn in_hand(&self) -> InHand<ReceiptOf<T>> {
-        self.in_hand.clone()
+    pub fn in_flight(&self) -> InFlight<ReceiptOf<T>> {
+        self.in_flight.clone()
     }
 }
 
-impl<R> InHand<R> {
+impl<R> InFlight<R> {
     /// Loses the delivery with this id: it goes back to the broker as with a dropped receipt, and the transport reports it as
     /// lost. Returns false if it is not in flight, or is being settled.
     #[must_use]
@@ -118,7 +118,7 @@ impl<R> Hold<R> {
 
 forward_transport!(LockLossTransport, LockLossReceiver, |this, inner| LockLossReceiver {
     inner,
-    in_hand: this.in_hand()
+    in_flight: this.in_flight()
 });
 
 impl<R: Receiver> Receiver for LockLossReceiver<R> {
@@ -130,7 +130,7 @@ impl<R: Receiver> Receiver for LockLossReceiver<R> {
         most: usize,
     ) -> Result<usize, TransportError> {
         let wrap = |Received { delivery, receipt }: Received<R::Receipt>| Received {
-            receipt: self.in_hand.enter(delivery.id(), receipt),
+            receipt: self.in_flight.enter(delivery.id(), receipt),
             delivery,
         };
         receive_wrapped(&self.inner, batch, most, wrap).await
@@ -147,7 +147,7 @@ impl<R: Receiver> Receiver for LockLossReceiver<R> {
             return Err(SettleError::lost(TransportError::new(TransportErrorKind::Lost, message)));
         };
         let settled = self.inner.settle(inner, settlement).await;
-        settled.map_err(|failed| failed.map_receipt(|inner| self.in_hand.enter(&hold.id, inner)))
+        settled.map_err(|failed| failed.map_receipt(|inner| self.in_flight.enter(&hold.id, inner)))
     }
 
     async fn set_limit(&self, limit: u32) -> Result<(), TransportError> {
@@ -165,7 +165,7 @@ impl<R: Receiver> Receiver for LockLossReceiver<R> {
     }
 }
 
-impl<R> Clone for InHand<R> {
+impl<R> Clone for InFlight<R> {
     fn clone(&self) -> Self {
         Self { holds: Arc::clone(&self.holds) }
     }
@@ -183,9 +183,9 @@ impl<R: Receiver> fmt::Debug for LockLossReceiver<R> {
     }
 }
 
-impl<R> fmt::Debug for InHand<R> {
+impl<R> fmt::Debug for InFlight<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InHand").finish_non_exhaustive()
+        f.debug_struct("InFlight").finish_non_exhaustive()
     }
 }
 

@@ -29,7 +29,7 @@ pub use case::Case;
 pub use eventually::{eventually, found};
 pub use faulty::{Attempted, Fault, Faulty, FaultyReceipt, FaultyReceiver};
 pub use harness::{Bench, Harness, ReceiptOf, StartedOf, TransportOf};
-pub use lock_loss::{InHand, LockLossReceipt, LockLossReceiver, LockLossTransport};
+pub use lock_loss::{InFlight, LockLossReceipt, LockLossReceiver, LockLossTransport};
 pub use recording::{Log, Recorded, Recording, RecordingReceipt, RecordingReceiver};
 pub use run::{Clock, Verdict, run};
 pub use started::Started;

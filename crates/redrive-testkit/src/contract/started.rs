@@ -33,11 +33,11 @@ pub struct Started<T: Transport> {
     receiver: T::Receiver,
     /// Maximum limit that may be set.
     limit: u32,
-    told: watch::Sender<Told>,
+    signalled: watch::Sender<Signalled>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Signalled {
     facts: Option<Facts>,
     interruptions: usize,
     disconnected: bool,
@@ -61,41 +61,41 @@ impl<T: Transport> Started<T> {
     ///
     /// The same as [`Transport::open`].
     pub async fn open_only(transport: T, needs: &Needs) -> Result<Self, OpenError> {
-        let told = watch::Sender::new(Told::default());
-        let listener = told.clone();
+        let signalled = watch::Sender::new(Signalled::default());
+        let listener = signalled.clone();
         let signals = Signals::to(move |signal| {
-            listener.send_modify(|told| match signal {
-                Signal::FactsChanged(facts) => told.facts = Some(facts),
-                Signal::Interrupted { .. } => told.interruptions += 1,
-                Signal::Disconnected(_) => told.disconnected = true,
-                Signal::Connected => told.disconnected = false,
+            listener.send_modify(|signalled| match signal {
+                Signal::FactsChanged(facts) => signalled.facts = Some(facts),
+                Signal::Interrupted { .. } => signalled.interruptions += 1,
+                Signal::Disconnected(_) => signalled.disconnected = true,
+                Signal::Connected => signalled.disconnected = false,
                 _ => {}
             });
         });
         let (receiver, facts) = transport.open(needs, signals).await?;
-        told.send_modify(|told| {
-            told.facts.get_or_insert(facts);
+        signalled.send_modify(|signalled| {
+            signalled.facts.get_or_insert(facts);
         });
         let limit = if needs.prefetch == 0 { u32::MAX } else { needs.prefetch };
-        Ok(Self { transport, receiver, limit, told })
+        Ok(Self { transport, receiver, limit, signalled })
     }
 
     /// Returns the current facts of the broker.
     #[must_use]
     pub fn facts(&self) -> Facts {
-        self.told.borrow().facts.clone().unwrap_or_else(|| Facts::new("unknown"))
+        self.signalled.borrow().facts.clone().unwrap_or_else(|| Facts::new("unknown"))
     }
 
     /// Returns how often the transport signalled that deliveries in flight were lost.
     #[must_use]
     pub fn interruptions(&self) -> usize {
-        self.told.borrow().interruptions
+        self.signalled.borrow().interruptions
     }
 
-    /// Resolves unless the transport told last that it is [disconnected](Signal::Disconnected). Cancel safe.
+    /// Resolves unless the transport signalled last that it is [disconnected](Signal::Disconnected). Cancel safe.
     pub async fn connected(&self) {
         // The sender is our own.
-        let _ = self.told.subscribe().wait_for(|told| !told.disconnected).await;
+        let _ = self.signalled.subscribe().wait_for(|signalled| !signalled.disconnected).await;
     }
 
     /// Returns the receiver.

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use crate::contract::case::{ARRIVAL, Case};
 use crate::contract::harness::{Harness, ReceiptOf, StartedOf};
-use crate::contract::transcript::told;
+use crate::contract::transcript::describe;
 
 impl<H: Harness> Case<H> {
     /// Returns the next delivery. Fails if none comes in time.
@@ -45,7 +45,7 @@ impl<H: Harness> Case<H> {
     }
 
     fn note_received(&self, transport: &StartedOf<H>, delivery: &Delivery) {
-        self.transcript.note(format_args!("{}: received {}", self.name(transport), told(delivery)));
+        self.transcript.note(format_args!("{}: received {}", self.name(transport), describe(delivery)));
     }
 
     /// Settles. Fails if the settlement fails.

@@ -64,7 +64,7 @@ macro_rules! __with_clauses {
             receive_waits_for_a_message
             receive_is_cancel_safe
             receive_may_be_called_concurrently
-            prefetch_bounds_what_is_in_hand
+            prefetch_bounds_what_is_in_flight
             pause_lets_finish_what_was_handed_out
             pause_takes_nothing_new
             pause_ends_a_waiting_receive
@@ -74,7 +74,7 @@ macro_rules! __with_clauses {
             of_two_limits_at_once_the_later_holds
             a_higher_limit_holds_more
             a_limit_after_close_is_refused
-            close_gives_back_what_is_in_hand
+            close_gives_back_what_is_in_flight
             close_gives_back_what_was_not_received
             close_costs_no_attempt
             receive_after_close_answers_none
@@ -120,7 +120,7 @@ macro_rules! __with_clauses {
             redrive_brings_everything_back
             redrive_by_handle_leaves_the_others
             redrive_by_reason_leaves_the_others
-            redrive_starts_the_attempts_anew
+            redrive_starts_again_at_the_first_attempt
             redrive_keeps_the_whole_message
             redrive_reaches_nobody_else
             redrive_of_nothing_answers_zero

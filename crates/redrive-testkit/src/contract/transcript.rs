@@ -7,7 +7,7 @@ use redrive_core::Delivery;
 use tokio::time::Instant;
 
 /// Number of the last steps that are shown.
-const TOLD: usize = 100;
+const MAX_STEPS_SHOWN: usize = 100;
 
 /// Steps of one clause, for the reader of a failed test: an assertion names only the last one.
 pub(crate) struct Transcript {
@@ -29,7 +29,7 @@ impl Transcript {
 impl fmt::Display for Transcript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        let left_out = steps.len().saturating_sub(TOLD);
+        let left_out = steps.len().saturating_sub(MAX_STEPS_SHOWN);
         if left_out > 0 {
             writeln!(f, "   ({left_out} earlier steps)")?;
         }
@@ -38,7 +38,7 @@ impl fmt::Display for Transcript {
 }
 
 /// Describes a delivery in a step.
-pub(crate) fn told(delivery: &Delivery) -> String {
+pub(crate) fn describe(delivery: &Delivery) -> String {
     let redelivered = if delivery.redelivered() { ", redelivered" } else { "" };
     format!(
         "`{}` (attempt {}, handed out {}{redelivered})",
@@ -57,11 +57,11 @@ mod tests {
         let transcript = Transcript::new();
         transcript.note("too early to be told");
         tokio::time::advance(std::time::Duration::from_millis(1500)).await;
-        for step in 1..=TOLD {
+        for step in 1..=MAX_STEPS_SHOWN {
             transcript.note(format_args!("step {step}"));
         }
-        let told = transcript.to_string();
-        assert!(told.starts_with("   (1 earlier steps)\n    1.500 s  step 1\n"), "{told}");
-        assert!(told.ends_with("    1.500 s  step 100\n"), "{told}");
+        let text = transcript.to_string();
+        assert!(text.starts_with("   (1 earlier steps)\n    1.500 s  step 1\n"), "{text}");
+        assert!(text.ends_with("    1.500 s  step 100\n"), "{text}");
     }
 }

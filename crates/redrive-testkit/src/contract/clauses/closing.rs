@@ -10,7 +10,7 @@ use crate::contract::harness::Harness;
 use crate::contract::planning::{LONG, SHORT, retry};
 
 /// Closing the transport gives deliveries in flight back to the broker.
-pub async fn close_gives_back_what_is_in_hand<H: Harness>(case: &Case<H>) {
+pub async fn close_gives_back_what_is_in_flight<H: Harness>(case: &Case<H>) {
     let first = case.started().await;
     let ids = case.publish_many(3).await;
     let mut held = Vec::new();

@@ -110,7 +110,7 @@ pub async fn redrive_by_reason_leaves_the_others<H: Harness>(case: &Case<H>) {
 }
 
 /// A redriven message is a first attempt again; it carries how often it was redriven and its earlier history.
-pub async fn redrive_starts_the_attempts_anew<H: Harness>(case: &Case<H>) {
+pub async fn redrive_starts_again_at_the_first_attempt<H: Harness>(case: &Case<H>) {
     let Some((shelves, transport)) = with_shelves(case).await else { return };
     set_aside(case, &transport, &["a"], Shelf::DeadLetter, "Broken").await;
     for redrives in 1..=2 {

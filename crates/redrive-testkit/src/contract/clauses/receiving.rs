@@ -122,7 +122,7 @@ pub async fn receive_may_be_called_concurrently<H: Harness>(case: &Case<H>) {
 }
 
 /// A transport has no more deliveries in flight than `Needs::prefetch` says; the others are free for other consumers.
-pub async fn prefetch_bounds_what_is_in_hand<H: Harness>(case: &Case<H>) {
+pub async fn prefetch_bounds_what_is_in_flight<H: Harness>(case: &Case<H>) {
     let mut few = needs();
     few.prefetch = 2;
     let modest = case.started_with(few).await;

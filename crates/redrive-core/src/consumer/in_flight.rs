@@ -10,7 +10,7 @@ pub(crate) type Alone = Option<Arc<()>>;
 
 /// Bookkeeping of a delivery until it is settled.
 #[derive(Default)]
-pub(crate) struct InHand {
+pub(crate) struct InFlight {
     /// Present until the outcome of the delivery is known.
     pub(crate) ticket: Option<Ticket>,
     /// True if the delivery is done, and only its acknowledgement was lost.

@@ -15,7 +15,7 @@ pub trait GiveBack {
 /// delivery goes back.
 ///
 /// ```
-/// use redrive_transport::{GiveBack, InHand};
+/// use redrive_transport::{GiveBack, InFlight};
 /// use std::sync::mpsc::{Sender, channel};
 ///
 /// struct Delivery { tag: u64, returns: Sender<u64> }
@@ -27,7 +27,7 @@ pub trait GiveBack {
 /// }
 ///
 /// let (returns, returned) = channel();
-/// let hand = |tag| InHand::new(Delivery { tag, returns: returns.clone() });
+/// let hand = |tag| InFlight::new(Delivery { tag, returns: returns.clone() });
 /// drop(hand(1));
 /// let settled = hand(2).take();
 /// drop(settled);
@@ -35,9 +35,9 @@ pub trait GiveBack {
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping it gives the delivery back"]
-pub struct InHand<T: GiveBack>(Option<T>);
+pub struct InFlight<T: GiveBack>(Option<T>);
 
-impl<T: GiveBack> InHand<T> {
+impl<T: GiveBack> InFlight<T> {
     /// From now on, dropping it gives it back.
     pub fn new(delivery: T) -> Self {
         Self(Some(delivery))
@@ -50,7 +50,7 @@ impl<T: GiveBack> InHand<T> {
     }
 }
 
-impl<T: GiveBack> Deref for InHand<T> {
+impl<T: GiveBack> Deref for InFlight<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -58,7 +58,7 @@ impl<T: GiveBack> Deref for InHand<T> {
     }
 }
 
-impl<T: GiveBack> Drop for InHand<T> {
+impl<T: GiveBack> Drop for InFlight<T> {
     fn drop(&mut self) {
         if let Some(delivery) = self.0.take() {
             delivery.give_back();

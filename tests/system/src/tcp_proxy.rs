@@ -8,14 +8,14 @@ use tokio::task::JoinHandle;
 
 /// Forwards each new connection to where it leads at that moment.
 #[derive(Debug)]
-pub struct Detour {
+pub struct TcpProxy {
     address: SocketAddr,
     leads_to: watch::Sender<SocketAddr>,
     accepting: JoinHandle<()>,
 }
 
-impl Detour {
-    /// A detour to `upstream`, on a free port.
+impl TcpProxy {
+    /// A tcp_proxy to `upstream`, on a free port.
     ///
     /// # Panics
     /// When there is none.
@@ -48,7 +48,7 @@ impl Detour {
     }
 }
 
-impl Drop for Detour {
+impl Drop for TcpProxy {
     fn drop(&mut self) {
         self.accepting.abort();
     }

@@ -30,7 +30,7 @@ const GIVEN_UP: [u8; 23] = *b"\x01\0\0\0\0\0\x0f\0\x0a\0\x32\x02\x1d\x04busy\0\x
 const DOWN: &str = "NOT_FOUND - home node 'rabbit@b' of durable queue is down or inaccessible";
 
 /// Passes everything on, and says one thing that nobody said.
-pub(crate) struct Meddler {
+pub(crate) struct FaultProxy {
     address: SocketAddr,
     cancels: watch::Sender<u32>,
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Shared {
     opened: AtomicU32,
 }
 
-impl Meddler {
+impl FaultProxy {
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it has an address");
@@ -97,7 +97,7 @@ impl Meddler {
     }
 }
 
-impl Drop for Meddler {
+impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.accepting.abort();
     }
