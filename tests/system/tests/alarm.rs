@@ -27,10 +27,10 @@ on_both_versions!(1200;
 
 const QUEUE: &str = "alarm";
 const MESSAGES: usize = 3000;
-/// How long the alarm lasts after the intake paused.
+/// How long the alarm lasts after the intake has paused.
 const ALARM: Duration = Duration::from_secs(4);
-/// How long it is waited before the next message may need a copy; longer from turn to turn, as a broker that is slow to say
-/// that it takes nothing must have said so before all that is in flight waits for it.
+/// How long the test waits before the next message that may need a copy. It grows each turn: a slow broker must have announced the
+/// alarm before everything in flight waits for it.
 const TURN: Duration = Duration::from_millis(200);
 
 /// The resource that a node lacks.
@@ -64,16 +64,16 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let operator = on.options(QUEUE).connect(&node.url()).await.unwrap();
     let ids = publish(&operator, 0, MESSAGES).await;
-    // However long it takes to set the alarm, and however fast the service is, there is something left to be handled.
+    // Setting the alarm may take long and the service may be fast: some messages must be left.
     let mut service = Service::run_held(on.options(QUEUE).connect(&node.url()).await.unwrap());
     service.let_end(MESSAGES / 10);
-    // Until the last one has ended: copies for new delay queues wait, and if all that is in flight were such copies, all would
-    // go out before the alarm is heard, and none be refused.
+    // Waits for the last one: copies for new delay queues wait, and if all deliveries in flight were such copies, all would be sent
+    // before the alarm is known, and none would be refused.
     service.held().await;
 
     alarm.set(&node, true).await;
-    // One at a time: the broker announces the alarm with the first copy, and others may follow that one until it is heard.
-    // With as many on their way as may be in flight nothing more would be taken, but none was refused.
+    // One at a time: the broker announces the alarm with the first copy, and further copies may be sent until the client knows.
+    // If all deliveries in flight were sent like that, the intake would stop without a refusal.
     let mut turn = TURN;
     while timeout(turn, service.rests(true)).await.is_err() {
         service.let_end(1);
@@ -81,7 +81,7 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     }
     let rested = service.handled_now();
     service.let_all_end();
-    // What is in flight is handled to its end, and no handler may have begun with some of it.
+    // Deliveries in flight are handled to their end; no handler may have begun with some of them.
     let before = loop {
         service.idle().await;
         let before = service.handled_now();
@@ -105,12 +105,12 @@ async fn the_intake_rests(alarm: Alarm, on: Combination) {
     ));
 }
 
-/// Messages that need no copy: the broker must take their acknowledgements although it takes no messages.
+/// Messages that need no copy: the broker must accept their acknowledgements although it accepts no messages.
 async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let operator = on.options(QUEUE).connect(&node.url()).await.unwrap();
     let id = |number: i32| format!("m-{number}");
-    // One copy before the alarm: the connection that publishes is the one that the broker blocks.
+    // One copy before the alarm: the broker blocks the connection that publishes.
     let mended = |id: &String| Fate::of(id, 1) == Fate::Transient && Fate::of(id, 2) == Fate::Done;
     let first = (0..).map(id).find(mended).expect("some are mended");
     let good: Vec<String> = (0..).map(id).filter(|id| Fate::of(id, 1) == Fate::Done).take(MESSAGES).collect();
@@ -118,7 +118,7 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     publish_all(&operator, [message(&first)]).await;
     let mut service = Service::run(on.options(QUEUE).connect(&node.url()).await.unwrap());
     service.handled(1).await;
-    // However long that takes, they are not handled before the alarm.
+    // Not handled before the alarm, however long setting it takes.
     service.hold();
     publish_all(&operator, good.iter().map(message)).await;
     let others = on.options("others").connect(&node.url()).await.unwrap();
@@ -143,10 +143,11 @@ async fn acknowledgements_go_on_while_the_alarm_lasts(on: Combination) {
     ));
 }
 
-/// What was sent before the broker said that it takes no more is stored after the alarm, however long that lasts: whoever
-/// gives it up before stores it twice.
+/// A copy that was sent before the broker announced the alarm is stored after it, however long the alarm lasts. Giving it up
+/// earlier
+/// would store it twice.
 async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination) {
-    // A machine that stands still for seconds confirms within it.
+    // Long enough for a confirm on a machine that stalls for seconds.
     const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
     const IN_HAND: u32 = 64;
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
@@ -158,7 +159,7 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
         .await;
     let over = AtomicBool::new(false);
     let [stored, on_their_way, in_doubt] = [const { AtomicU32::new(0) }; 3];
-    // Each message goes round as a copy of itself: one that is stored twice is one more.
+    // Each message is retried as a copy of itself: a copy that is stored twice is one message more.
     let go_round = async || {
         while !over.load(Ordering::SeqCst) {
             let Ok(Some(received)) = worker.receive().await else { panic!("the intake ended") };
@@ -174,7 +175,7 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
                 let error = refused.error;
                 assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
                 assert!(began.elapsed() < CONFIRM_TIMEOUT, "given up on its way: {error}");
-                // An alarm refuses what was not sent. Of a copy on a connection that a busy machine let die nobody knows.
+                // The alarm refuses what was not sent. The fate of a copy is unknown if its connection died on a busy machine.
                 in_doubt.fetch_add(
                     u32::from(!error.to_string().contains("memory or disk is full")),
                     Ordering::SeqCst,
@@ -185,17 +186,17 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
         }
     };
     let alarms = async {
-        // Until one begins just then; the limit of the test ends it otherwise.
+        // Ends when a retry begins at that moment, otherwise at the test's limit.
         while on_their_way.load(Ordering::SeqCst) == 0 {
             Alarm::Memory.set(&node, true).await;
-            // Whether any is refused then depends on how many were on their way: perhaps all.
+            // Whether a copy is refused depends on how many were being sent: perhaps all.
             let (mut before, mut now) = (u32::MAX, stored.load(Ordering::SeqCst));
             while now != before {
-                // Nothing tells that the alarm has reached every connection; a second without a copy does.
+                // No event says that the alarm has reached every connection; a second without a copy shows it.
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 (before, now) = (now, stored.load(Ordering::SeqCst));
             }
-            // Longer than a copy on its way is waited for.
+            // Longer than the timeout of a copy that was sent.
             tokio::time::sleep(CONFIRM_TIMEOUT + Duration::from_secs(5)).await;
             Alarm::Memory.set(&node, false).await;
             let stored_before = stored.load(Ordering::SeqCst);
@@ -205,10 +206,10 @@ async fn a_copy_on_its_way_when_the_alarm_begins_is_stored_once(on: Combination)
         over.store(true, Ordering::SeqCst);
     };
     tokio::join!(futures::future::join_all((0..IN_HAND).map(|_| go_round())), alarms);
-    // Before anything ends: an acknowledgement that is still on its way into the queue could be forgotten with the channel, and
-    // the original would lie beside its copy.
+    // Before the consumers end: an acknowledgement that has not reached the queue could be lost with its channel, and the original
+    // would be there beside its copy.
     let twice = in_doubt.into_inner();
-    // One more means that a copy was stored twice.
+    // One message more means that a copy was stored twice.
     let stored_once = async || (IN_HAND..=IN_HAND + twice).contains(&messages(&node).await);
     eventually(&format!("{IN_HAND} messages, and at most {twice} twice"), stored_once).await;
     worker.close().await;
@@ -226,19 +227,20 @@ async fn messages(node: &Node) -> u32 {
     messages.expect("the queue is there").trim().parse().expect("a number")
 }
 
-/// A copy that waits behind copies in flight when the alarm begins is refused: otherwise the intake would not pause, and would take
-/// messages that it cannot copy until it has no room for more.
+/// A copy that waits behind others when the alarm begins is refused: otherwise the intake would not pause, and would take
+/// messages that
+/// it cannot copy until it is full.
 async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination) {
-    /// As many as can be on their way to one queue.
+    /// The maximum number of copies in flight to one queue.
     const ON_THEIR_WAY: usize = 2 * 256;
     const MORE: usize = 100;
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let publisher = on.options(QUEUE).connect(&node.url()).await.unwrap();
-    // Two batches at once: there is a channel for each.
+    // Two batches at once: each has a channel.
     publish_all(&publisher, vec![Message::new("a copy"); ON_THEIR_WAY]).await;
     Alarm::Memory.set(&node, true).await;
     let mut refused = 0;
-    // Until then the broker is only just telling its connections of the alarm. The limit of the test ends this otherwise.
+    // Until then the broker is still announcing the alarm. Ends at the test's limit otherwise.
     while refused == 0 {
         let copies = (0..ON_THEIR_WAY + MORE).map(|_| publisher.publish(Message::new("a copy")));
         let mut answers = copies.collect::<FuturesUnordered<_>>().take(MORE);
@@ -251,9 +253,9 @@ async fn what_is_not_on_its_way_when_the_alarm_begins_is_refused(on: Combination
     }
 }
 
-/// A connection that has not published since the alarm began does not know of it.
+/// A connection that has not published since the alarm began does not know about it.
 async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Combination) {
-    /// It only tells a hang from an answer.
+    /// Only tells a hang from an answer.
     const ANSWER: Duration = Duration::from_secs(120);
     let node = tokio::task::spawn_blocking(move || own_node(on.version)).await.unwrap();
     let connected = async || {
@@ -265,7 +267,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     let shelf = format!("{QUEUE}--dead-letters");
     while producer.publisher().to(&shelf).publish(Message::new("a dead letter")).await.is_err() {}
     Alarm::Memory.set(&node, true).await;
-    // Stored: the broker is only just telling its connections of the alarm.
+    // Stored: the broker is still announcing the alarm.
     let error = found("the alarm refuses an order", async || {
         timeout(ANSWER, producer.publish(Message::new("an order"))).await.expect("an answer").err()
     })
@@ -276,7 +278,7 @@ async fn who_waits_for_an_answer_does_not_wait_for_the_end_of_the_alarm(on: Comb
     let redrive = async { redriving.redrive(Shelf::DeadLetter, &Selection::All).await?.into_result() };
     let error = timeout(ANSWER, redrive).await.expect("an answer").expect_err("not stored");
     assert_eq!(error.kind(), TransportErrorKind::NotStored, "{error}");
-    // What is given back is there a moment later.
+    // A returned message arrives a moment later.
     eventually("it is back", async || redriving.count(Shelf::DeadLetter).await.unwrap() > 0).await;
     Alarm::Memory.set(&node, false).await;
 }
@@ -287,7 +289,7 @@ async fn refused(operator: &RabbitMq) {
     let mut on_their_way = FuturesUnordered::new();
     loop {
         on_their_way.push(operator.publish(Message::new("too much")));
-        // Stored: the broker is only just telling its connections of the alarm.
+        // Stored: the broker is still announcing the alarm.
         if let Ok(Some(Err(error))) = timeout(millis(200), on_their_way.next()).await {
             return assert_eq!(error.kind(), TransportErrorKind::NotStored);
         }

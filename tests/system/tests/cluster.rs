@@ -1,9 +1,10 @@
-//! Three nodes under load lose one: its leader is killed, it is partitioned from the others, all are restarted one by one.
+//! Three nodes under load lose one: the leader is killed, one is partitioned from the others, all are restarted one by one.
 //! Every message ends, and work continues on the other two.
 //!
-//! RabbitMQ 4.3 with the ladder always; 3.10, and the other delay modes on 4.3, only with `REDRIVE_CLUSTER=all`, because they
+//! RabbitMQ 4.3 with the ladder always runs; 3.10, and the other delay modes on 4.3, run with `REDRIVE_CLUSTER=all`, because they
 //! take a minute and a half more each.
-//! `REDRIVE_CLUSTER_MESSAGES` sets the minimum number of messages for each fault, by default 600; more are published until the fault
+//! `REDRIVE_CLUSTER_MESSAGES` sets the minimum number of messages for each fault, by default 600; more are published until the
+//! fault
 //! is over.
 
 use std::collections::HashMap;
@@ -51,13 +52,13 @@ fn all() -> bool {
     std::env::var("REDRIVE_CLUSTER").is_ok_and(|which| which == "all")
 }
 
-/// How often the logs of the workers are read.
+/// Interval at which the logs of the workers are read.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often a node is asked again.
+/// Interval at which a node is asked again.
 const ASK: Duration = Duration::from_millis(200);
-/// How long a node stays partitioned: long enough for the others to give it up, and for it to notice.
+/// How long a node stays partitioned: the others must give it up, and it must notice.
 const DIVIDED: Duration = Duration::from_secs(8);
-/// After this many seconds a start hangs; it takes 5 to 40.
+/// A start that takes this many seconds hangs; a normal one takes 5 to 40.
 const STARTS_WITHIN: &str = "120";
 /// How long the nodes are under load before the fault.
 const HANDLED_BEFORE: usize = 100;
@@ -65,7 +66,7 @@ const HANDLED_BEFORE: usize = 100;
 async fn no_message_is_lost(version: Version, modes: &[Delays]) {
     let limit = Duration::from_secs(3600) * u32::try_from(modes.len()).unwrap();
     let what = format!("the cluster of RabbitMQ {version}");
-    // A laptop without root, a broker in a container: said at the end of the run, and no failure.
+    // A laptop without root, a broker in a container: reported at the end of the run, not a failure.
     if let Err(why) = tokio::task::spawn_blocking(move || Cluster::possible(version)).await.unwrap() {
         return report(&format!("NOT RUN: {what}: {why:#}"));
     }
@@ -93,7 +94,7 @@ async fn leader_killed(cluster: &Cluster, on: Combination) {
     let leader = scene.leader().await;
     let node = cluster.nodes()[leader].clone();
     scene.during("the leader dies", node.aside(Node::kill)).await.unwrap();
-    // The others go on without it.
+    // The others continue without it.
     scene.go_on(HANDLED_BEFORE).await;
     scene.during("it starts again", node.aside(Node::restart)).await.unwrap();
     scene.end("leader of the work queue killed (SIGKILL) and restarted", 1).await;
@@ -120,7 +121,7 @@ async fn restarted_one_by_one(cluster: &Cluster, on: Combination) {
     let mut scene = Scene::set(cluster, on, "restarted").await;
     for node in cluster.nodes() {
         if let Err(error) = scene.during("a node stops", node.aside(Node::stop)).await {
-            // The restart kills it, as a service manager does. Nothing may be lost by that either.
+            // The restart kills it, as a service manager does. That must not lose messages either.
             report(&format!("{on}: a node does not stop in time, and is killed"));
             eprintln!("{error:#}");
         }
@@ -130,7 +131,7 @@ async fn restarted_one_by_one(cluster: &Cluster, on: Combination) {
     scene.end("all three restarted in order, one by one", 3).await;
 }
 
-/// A queue with load: a producer, and a worker on each node that connects to the others if it loses its own.
+/// A queue with load: a producer, and a worker on each node that connects to another node if it loses its own.
 struct Scene<'a> {
     cluster: &'a Cluster,
     on: Combination,
@@ -147,7 +148,7 @@ impl<'a> Scene<'a> {
         let nodes = cluster.nodes();
         let queue = &format!("{what}-{}", on.delays.word());
         on.delays.prepare(&nodes[0].url(), queue).await;
-        // Whoever declares the queues is on the node that will lead them.
+        // The node that declares the queues will lead them.
         let declaring = on.options(queue).connect_any(urls(nodes, 0)).await.unwrap();
         declare_and_wait(&declaring).await;
         let address = |first| urls(nodes, first).join(",");
@@ -172,7 +173,7 @@ impl<'a> Scene<'a> {
             let (cluster, queue) = (self.cluster.clone(), self.queue.clone());
             match tokio::task::spawn_blocking(move || cluster.leader(&queue, 1)).await.unwrap() {
                 Ok(leader) => return leader,
-                // Nodes that stand still for seconds elect another.
+                // Nodes that stall for seconds elect another leader.
                 Err(error) => self.patience(&format!("the queue has a leader: {error:#}")),
             }
         }
@@ -186,7 +187,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Goes on looking while something else is done; `what` is what that waits for.
+    /// Checks the workers while waiting for `what`.
     async fn during<T>(&mut self, what: &str, action: impl Future<Output = T>) -> T {
         let mut action = std::pin::pin!(action);
         loop {
@@ -213,9 +214,9 @@ impl<'a> Scene<'a> {
         assert!(Instant::now() < self.deadline, "not in time: {what}; {}", self.workers[0].state());
     }
 
-    /// Waits until the node that was divided has started again.
+    /// Waits until the partitioned node has started again.
     ///
-    /// RabbitMQ 3.10.8 with Erlang 25.1 or later hangs in that start, now and then, until somebody kills it: `global:sync` never
+    /// RabbitMQ 3.10.8 with Erlang 25.1 or later sometimes hangs in that start until it is killed: `global:sync` never
     /// ends (<https://github.com/rabbitmq/rabbitmq-server/issues/6034>).
     async fn comes_back(&mut self, number: usize) {
         let node = self.cluster.nodes()[number].clone();
@@ -241,7 +242,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits until every message ended, and says what came of it.
+    /// Waits until every message has ended, and reports how.
     async fn end(mut self, what: &str, faults: u32) {
         self.load.stop_at(messages());
         let ids = loop {
@@ -277,14 +278,14 @@ impl<'a> Scene<'a> {
         }
         self.empty(&addresses).await;
         let rests = loop {
-            // Not what was seen before: something may have come again meanwhile.
+            // Read again: something may have been redelivered meanwhile.
             let rests = shelves.browse(Shelf::DeadLetter, None, usize::MAX).await.unwrap_or_default().entries;
             if unended(&ids, &self.workers[0].log, &rests).is_empty() {
                 break rests;
             }
             self.poll_again(ASK, "the shelf is as it was").await;
         };
-        // Every fault takes the connections of one worker, and what the new leader does not know may come again.
+        // Every fault cuts the connections of one worker, and what the new leader does not know may be redelivered.
         let interruptions =
             Interruptions { workers: 0, brokers: 3 * faults, charged: on.delays.charges_interruptions() };
         let verdict = judge(&ids, &self.workers[0].log, &rests, interruptions);
@@ -297,31 +298,31 @@ impl<'a> Scene<'a> {
         ));
     }
 
-    /// Waits until nothing is left in work queue and delay queues, also when the workers have given back what they had.
+    /// Waits until nothing is left in the work queue and the delay queues, also after the workers have returned what they held.
     async fn empty(&mut self, addresses: &[String]) {
         loop {
             for worker in &mut self.workers {
                 worker.stop().await;
             }
             self.workers[0].log.catch_up();
-            // A message that the broker holds back is in no figure of these.
+            // These numbers do not include a message that the broker holds back.
             sleep(self.on.delays.unseen_for()).await;
             let left = self.left(addresses).await;
             if left.is_empty() {
                 return;
             }
             self.workers.iter_mut().for_each(Fleet::start);
-            // What they do with it meanwhile.
+            // The workers may act meanwhile.
             self.poll_again(Duration::from_millis(500), &format!("the queues are empty; {left:?}")).await;
         }
     }
 
-    /// How many messages are ready in work queue and delay queues, of those that have any.
+    /// Number of ready messages in the work queue and the delay queues, without empty ones.
     async fn left(&self, addresses: &[String]) -> HashMap<String, u32> {
         let queues = self.on.delays.queues(&self.queue).into_iter().chain([self.queue.clone()]);
         let queues: Vec<String> = queues.collect();
         for address in addresses.iter().cycle() {
-            // Not every node may be back.
+            // Perhaps not every node is back.
             if let Some(left) = ready(address, &queues).await {
                 return left;
             }
@@ -331,7 +332,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// `None` when this node does not tell.
+/// `None` if this node does not answer.
 async fn ready(address: &str, queues: &[String]) -> Option<HashMap<String, u32>> {
     let rabbit = Rabbit::try_connect(address).await.ok()?;
     let mut left = HashMap::new();

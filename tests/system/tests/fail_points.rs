@@ -1,4 +1,4 @@
-//! The process dies between every two steps from received to settled: the message, or the message and one copy, is left, and then
+//! The process dies between every two steps from received to settled. The message, or the message and one copy, is left, and then
 //! ends.
 
 use std::fmt;
@@ -25,15 +25,15 @@ on_four_combinations!(1500;
     an_edited_message_is_stored_before_its_entry_leaves,
 );
 
-/// What is cut on 4.3 alone.
+/// The ways that are cut on 4.3 only.
 mod v4_3_quorum {
     use super::{Combination, Delays, FailPoint, Flow, QueueType, Version};
 
-    /// `SingleQueue` and `Staged` differ from the ladder only in where the copies wait: by default these are cut.
+    /// `SingleQueue` and `Staged` differ from the ladder only in where the copies wait: by default these steps are cut.
     const COPIES_THAT_WAIT: [FailPoint; 3] =
         [FailPoint::CopyHandedOver, FailPoint::CopyConfirmed, FailPoint::AckFlushed];
 
-    /// How far a message comes that is copied, by a consumer or by an operator; the steps before are cut everywhere.
+    /// The last step of a message that a consumer or an operator copies; the steps before are cut everywhere.
     const COPIED: [FailPoint; 6] = [
         FailPoint::Taken,
         FailPoint::CopyHandedOver,
@@ -82,7 +82,7 @@ mod v4_3_quorum {
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(1500);
 const LOOK: Duration = Duration::from_millis(20);
-/// What a broker says of its queues may be a moment old.
+/// A broker's numbers about its queues may be a moment old.
 const OLD: Duration = Duration::from_millis(200);
 
 /// One message for each step of each way.
@@ -121,7 +121,7 @@ async fn nothing_is_lost_at(on: Combination, flows: &[Flow], points: &[FailPoint
     report(&format!("killed between two steps on {on}: {}", table.join(" | ")));
 }
 
-/// Whether the settlement that removes the original may have left the process.
+/// True if the settlement that removes the original may have left the process.
 fn may_be_removed(point: FailPoint) -> bool {
     use FailPoint as P;
     !matches!(
@@ -134,7 +134,7 @@ fn times(ends: usize) -> &'static str {
     ["never", "once", "twice"].get(ends).unwrap_or(&"more often")
 }
 
-/// The queues, and who works on them.
+/// The queues, and the process that works on them.
 struct Scene {
     on: Combination,
     queue: String,
@@ -200,7 +200,7 @@ impl Scene {
         format!("{}--parking-lot", self.queue)
     }
 
-    /// How many copies wait.
+    /// Number of copies that wait.
     async fn waiting(&self) -> u32 {
         match self.on.delays.queue_of_flows(&self.queue) {
             Some(queue) => self.look(&queue).await.0,
@@ -208,7 +208,7 @@ impl Scene {
         }
     }
 
-    /// Lets a process take the way of the message until it dies.
+    /// Runs a process on the message until it dies.
     async fn die(&mut self, flow: Flow, point: FailPoint, what: &str) {
         let message = flow.message(point);
         let fleet = if flow.by_hand() {
@@ -224,7 +224,7 @@ impl Scene {
         assert!(status.code().is_none(), "{what}: ended by itself with {status}; {}", fleet.last_words());
     }
 
-    /// What the broker has once it noticed the death, and at least so much.
+    /// Returns the numbers of the broker once it has noticed the death and has at least this many messages.
     async fn left(&self, least: usize, what: &str) -> Left {
         let deadline = soon();
         let still = OLD + self.on.delays.unseen_for();
@@ -250,7 +250,8 @@ impl Scene {
         self.rabbit.counts(queue).await.unwrap_or_else(|| panic!("there is no queue {queue}"))
     }
 
-    /// Lets a process handle the rest, at least this many ends. Returns how often the message ended, and how often it was deduplicated:
+    /// Runs a process on the rest until at least this many ends. Returns how often the message ended, and how often it was
+    /// deduplicated:
     /// the worker may take two identical copies for one.
     async fn ends(&mut self, flow: Flow, point: FailPoint, least: usize, what: &str) -> (usize, usize) {
         if flow.by_hand() {
@@ -271,14 +272,14 @@ impl Scene {
                 let shelf = self.look(&self.shelf()).await.0;
                 let ended = record.handled + shelf + self.look(&self.parking()).await.0;
                 let waiting = self.look(&self.queue).await.0 + self.waiting().await;
-                // One on its way from the delay queue to the work queue is seen in neither.
+                // A message between the delay queue and the work queue is in neither count.
                 if (ended + record.on_sight) as usize >= least && waiting == 0 {
                     break ended;
                 }
                 let state = || format!("{what}: {ended} ends of at least {least}; {}", self.worker.state());
                 poll_again(LOOK, deadline, state).await;
             };
-            // It settles what it has in flight, or gives it back.
+            // It settles what it has in flight, or returns it.
             self.worker.stop().await;
             let left = self.left(0, what).await;
             if left.work + left.rung == 0 {
@@ -291,7 +292,7 @@ impl Scene {
         }
     }
 
-    /// How many copies are parked, at least so many, when there are no others.
+    /// Number of parked copies, at least this many, if there are no others.
     async fn parked(&self, least: usize, what: &str) -> usize {
         let deadline = soon();
         loop {
@@ -312,7 +313,7 @@ impl Scene {
         }
     }
 
-    /// A shared broker must be left as it was.
+    /// A shared broker must be left as it was found.
     async fn clear(self) {
         let own = [self.queue.clone(), self.shelf(), self.parking()];
         let delays = self.on.delays;
@@ -328,7 +329,7 @@ async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
     scene.operator = scene.fleet(Mode::Replace);
     let mut row = Vec::new();
     for point in FailPoint::ALL {
-        // Its copy goes to the shelf, and not to the queue; else it is what a redrive is.
+        // Its copy goes to the shelf, not to the queue: otherwise it is a redrive.
         let Some(may_be_left) = Flow::Redrive.left(point, on) else { continue };
         let what = format!("replace dying at {} on {on}", point.name());
         scene.die(Flow::Redrive, point, &what).await;
@@ -350,10 +351,10 @@ async fn an_edited_message_is_stored_before_its_entry_leaves(on: Combination) {
     report(&format!("replace killed between two steps on {on}: {}", row.join(", ")));
 }
 
-/// Many messages, 64 at a time; the process dies at one point after the other, somewhere in the middle.
+/// Many messages, 64 at a time; the process dies at one point after another, in the middle of the work.
 async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
     const MESSAGES: usize = 600;
-    /// This many again, when all are in flight or at their end.
+    /// As many again, when all are in flight or ended.
     const MORE: usize = 50;
     const DEATHS: [(FailPoint, u32); 9] = [
         (FailPoint::Received, 70),
@@ -361,7 +362,7 @@ async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
         (FailPoint::CopyHandedOver, 20),
         (FailPoint::CopyConfirmed, 20),
         (FailPoint::AckHandedOver, 60),
-        // Many acknowledgements leave together.
+        // Many acknowledgements are sent together.
         (FailPoint::AckFlushed, 4),
         (FailPoint::AckWritten, 2),
         (FailPoint::CopyConfirmed, 3),
@@ -383,7 +384,7 @@ async fn nothing_is_lost_when_it_dies_with_its_hands_full(on: Combination) {
         fleet.start_to_die_at(point, pass);
         let mut look = Instant::now();
         while fleet.lives_until(deadline, &what, |_| look.elapsed() > OLD).await {
-            // Where the machine stands still now and then, more acknowledgements leave together, and the messages do not suffice.
+            // On a machine that stalls, more acknowledgements are sent together, and there are too few messages.
             if rabbit.ready(&queue).await == Some(0) {
                 ids.extend(publish(&transport, ids.len(), MORE).await);
             }

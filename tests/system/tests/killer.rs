@@ -1,4 +1,5 @@
-//! One message among 200 in flight kills every process that handles it, or several do with two processes; a dead process is restarted
+//! One message among 200 in flight kills every process that handles it; or several do, with two processes. A dead process is
+//! restarted
 //! until all is done. Killers end on the shelf, and no other message does.
 
 use std::collections::BTreeSet;
@@ -30,15 +31,15 @@ mod alone {
     on_four_combinations!(900; the_killer_ends_on_the_shelf_and_spares_its_neighbours);
 }
 
-/// With the killer as many as are in flight.
+/// As many as are in flight, the killer included.
 const NEIGHBOURS: usize = 199;
 
 async fn the_killer_ends_on_the_shelf_and_spares_its_neighbours(on: Combination) {
-    // A classic queue does not count: the ledger does.
+    // A classic queue does not count deliveries: the ledger does.
     let classic = on.queue_type == QueueType::Classic;
     let mode = if classic { Mode::KillerWithLedger } else { Mode::Killer };
     let ended = run_until_all_ended(on, mode, &one_killer(), 1).await;
-    // A death for each of the configured number of deliveries; but where giving back counts, too, one of them may be that.
+    // One death for each configured delivery; where returns count too, one of the deliveries may be a return.
     let returns_count = !classic && on.version == Version::V3_10;
     let deaths = if returns_count { 2..=POISON_AFTER } else { POISON_AFTER..=POISON_AFTER };
     assert!(deaths.contains(&ended.deaths), "{} deaths", ended.deaths);
@@ -66,7 +67,7 @@ async fn without_suspects_the_killer_drags_its_neighbours_along(on: Combination)
     assert_eq!(ended.deaths, POISON_AFTER);
     assert!(ended.shelved.iter().any(|id| id == KILLER));
     let dragged = ended.shelved.len() - 1;
-    // Those behind the killer that none of the handlers beside it had begun with.
+    // Messages behind the killer that no handler had begun with.
     assert!(dragged > NEIGHBOURS / 2, "{dragged} innocents on the shelf");
     report(&format!(
         "the same on {on} without looking for suspects: {} deaths, {dragged} of {NEIGHBOURS} innocents on the shelf with \
@@ -95,7 +96,7 @@ async fn several_killers_and_two_processes_spare_the_others(on: Combination) {
     ));
 }
 
-/// In the midst of its neighbours.
+/// In the middle of its neighbours.
 fn one_killer() -> Vec<Message> {
     let mut messages: Vec<Message> = numbered(NEIGHBOURS).collect();
     messages.insert(10, Message::new("death").with_id(KILLER));
@@ -105,7 +106,7 @@ fn one_killer() -> Vec<Message> {
 /// What was left when everything had ended.
 struct Ended {
     deaths: u32,
-    /// Everything on the dead-letter shelf; all as `PoisonMessage`.
+    /// The entries of the dead-letter shelf; all as `PoisonMessage`.
     shelved: Vec<String>,
     neighbours: Vec<Record>,
     took: Duration,
@@ -116,7 +117,7 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
     let url = broker(on.version).url;
     let queue = on.unique("killer");
     let transport = on.options(&queue).connect(&url).await.unwrap();
-    // One after the other: a killer must have neighbours on both sides.
+    // In order: a killer must have neighbours on both sides.
     for message in messages {
         transport.publish(message.clone()).await.unwrap();
     }
@@ -156,9 +157,9 @@ async fn run_until_all_ended(on: Combination, mode: Mode, messages: &[Message], 
     Ended { deaths, shelved, neighbours, took }
 }
 
-/// A process that is started again whenever it dies, until each message was handled or put onto the shelf. Not until all were
-/// acknowledged: what a worker settled just before it died it could not write down any more. The queue tells, once a worker has
-/// ended in order and has nothing in flight. Answers how often it died.
+/// A process that is restarted whenever it dies, until each message was handled or shelved. It does not wait until all were
+/// acknowledged: a worker cannot log what it settled just before it died. The queue shows that, once a worker has
+/// ended in order and has nothing in flight. Returns how often it died.
 async fn keep_alive_until_all_ended(fleet: &mut Fleet, messages: usize, deadline: Instant) -> u32 {
     let all_ended = |log: &Log| {
         let ended = log.records.values().filter(|record| record.handled + record.shelved > 0).count();
@@ -176,8 +177,8 @@ async fn keep_alive_until_all_ended(fleet: &mut Fleet, messages: usize, deadline
     deaths
 }
 
-/// Another process died with some messages. This one is in the middle of its work: it finishes what runs, gives back
-/// what it has in flight besides, handles the dead one's messages one at a time, and goes on as before.
+/// Another process died with some messages in flight. This one is in the middle of its work: it finishes what runs, returns the
+/// rest of its deliveries, handles the dead process's messages one at a time, and then continues as before.
 async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     const FROM_THE_DEAD: usize = 10;
     const OTHERS: usize = 60;
@@ -186,7 +187,7 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     let transport = on.options(&queue).connect(&url).await.unwrap();
     publish_all(&transport, numbered(FROM_THE_DEAD)).await;
     let mut dead = hold(&url, &queue, FROM_THE_DEAD).await;
-    // Where giving back is counted too, one return is no evidence.
+    // Where returns count too, one return proves nothing.
     for _ in 1..if on.version == Version::V3_10 { 2 } else { 1 } {
         dead.close().await;
         dead = hold(&url, &queue, FROM_THE_DEAD).await;
@@ -236,7 +237,8 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     let consumer =
         tokio::spawn(runner.run_until(async move { everything.ended(FROM_THE_DEAD + OTHERS).await }));
     full.notified().await;
-    // The death, while eight run and twelve more are in flight. They end one by one, until the first of the dead is there.
+    // The other process dies while eight handlers run and twelve more deliveries are in flight. They end one by one, until the
+    // first message of the dead process arrives.
     dead.close().await;
     loop {
         tokio::select! {
@@ -261,12 +263,12 @@ async fn what_comes_from_a_dead_process_is_handled_alone(on: Combination) {
     ));
 }
 
-/// A process that is about to die has the first messages of a queue in flight.
+/// A process that will die has the first messages of a queue in flight.
 async fn hold(url: &str, queue: &str, count: usize) -> Rabbit {
     let rabbit = Rabbit::connect(url).await;
     let channel = rabbit.channel().await;
     for _ in 0..count {
-        // What came back a moment ago is not there at once.
+        // A message that was just returned is not there at once.
         let get = async || channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
         found("a message to hold", get).await;
     }

@@ -1,5 +1,6 @@
-//! The process of a Service Bus consumer, or the emulator, dies between every two steps of every settlement: one copy of the
-//! message is left, two only without transactions, and it ends. The same for subscriptions, sessions, held locks and REST, where they
+//! The process of a Service Bus consumer, or the emulator, dies between every two steps of every settlement. One copy of the
+//! message is left, two only without transactions, and it ends. The same for subscriptions, sessions, held locks and REST, where
+//! they
 //! differ.
 
 use std::ops::RangeInclusive;
@@ -20,7 +21,7 @@ use redrive_testkit::contract::Started;
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const LIMIT: Duration = Duration::from_secs(900);
 const LOOK: Duration = Duration::from_millis(5);
-/// This many at once: they mostly wait.
+/// This many at the same time: they mostly wait.
 const AT_ONCE: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +29,7 @@ async fn nothing_is_lost_wherever_the_process_dies() {
     all(Victim::Worker, &Setup::OF_QUEUES).await;
 }
 
-/// The others, in what they do otherwise.
+/// The other setups, where they differ.
 mod nothing_is_lost {
     use super::{Setup, Victim, all};
 
@@ -58,14 +59,14 @@ async fn nothing_is_lost_wherever_the_broker_dies() {
     all(Victim::Emulator, &Setup::OF_QUEUES).await;
 }
 
-/// Who dies.
+/// Which process dies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Victim {
     Worker,
     Emulator,
 }
 
-/// Every cut of every way in every setup; a line of the report for each way.
+/// Cuts every way in every setup after each step; the report has a line for each way.
 async fn all(victim: Victim, setups: &[Setup]) {
     for &setup in setups {
         let mut table = Vec::new();
@@ -101,8 +102,8 @@ impl Victim {
     fn leaves(self, setup: Setup, flow: Flow, done: RangeInclusive<usize>) -> RangeInclusive<usize> {
         match self {
             Self::Worker => done,
-            // What the emulator has not answered may not be on its disk yet; and a process comes a little further while it
-            // is being stopped. Never below one copy, but where the message is to be gone; never two with transactions.
+            // What the emulator has not answered may not be on its disk yet, and a process gets a little further while it is being
+            // stopped. Never below one copy, unless the message is to be removed; never two with transactions.
             Self::Emulator if matches!(flow, Flow::Ack | Flow::Discard) => 0..=1,
             Self::Emulator if setup.transactions => 1..=1,
             Self::Emulator => 1..=2,
@@ -110,7 +111,7 @@ impl Victim {
     }
 }
 
-/// One message, on an emulator of its own, and who works on it.
+/// One message on its own emulator, and the process that works on it.
 struct Scene {
     setup: Setup,
     flow: Flow,
@@ -119,12 +120,12 @@ struct Scene {
     worker: Fleet,
     consumer: Fleet,
     id: String,
-    /// Holds the state file.
+    /// Contains the state file.
     _folder: tempfile::TempDir,
 }
 
 impl Scene {
-    /// Answers what was left, and how the message ended.
+    /// Returns what was left, and how the message ended.
     async fn play(
         victim: Victim,
         setup: Setup,
@@ -198,7 +199,7 @@ impl Scene {
         self.until("nobody is connected", |_| self.emulator.connections() == 0).await;
     }
 
-    /// Lets a process take the way of the message until it dies.
+    /// Runs a process on the message until it dies.
     async fn worker_dies(&mut self, cut: Cut, what: &str) {
         match cut {
             Cut::At(point) => {
@@ -213,7 +214,7 @@ impl Scene {
                 self.worker.kill().await;
             }
         }
-        // What it had begun and not committed is rolled back with its connection.
+        // The transaction that it had begun and not committed is rolled back with its connection.
         self.until("the emulator notices the death", |_| self.emulator.connections() == 0).await;
     }
 
@@ -225,7 +226,7 @@ impl Scene {
         self.until(what, |left| left == done && (!in_place || self.was_given_back())).await;
     }
 
-    /// Lets a process take the way of the message until it comes by the cut, and restarts the emulator there.
+    /// Runs a process on the message until it reaches the cut, and restarts the emulator there.
     async fn emulator_dies(&mut self, cut: Cut, what: &str) {
         match cut {
             Cut::At(point) => {
@@ -241,9 +242,9 @@ impl Scene {
         self.emulator.restart().await.expect("it starts again");
     }
 
-    /// Lets the next process do the rest. Returns how often the message ended, and how often it was deduplicated.
+    /// Runs the next process on the rest. Returns how often the message ended, and how often it was deduplicated.
     async fn begins_again(&mut self, what: &str) -> (usize, usize) {
-        // Nobody waits for the time of the dead one's locks.
+        // Nobody waits until the locks of the dead process expire.
         for source in self.setup.sources() {
             for path in [(*source).to_owned(), format!("{source}/$DeadLetterQueue")] {
                 self.emulator.entity(&path).expect("it is there").expire_locks();
@@ -259,11 +260,11 @@ impl Scene {
         self.ends(what).await
     }
 
-    /// Lets the same process go on. An operator's ends with its connection, and somebody starts it again.
+    /// Lets the same process continue. An operator's process ends with its connection and is started again.
     async fn goes_on(&mut self, what: &str) -> (usize, usize) {
         self.worker.go_on().await;
         if self.flow == Flow::Release {
-            // It gives back until somebody else takes it.
+            // It returns the message until another process takes it.
             self.worker.until(soon(), what, |log| log.runs >= 2).await;
             self.worker.kill().await;
             self.until("the emulator notices the death", |_| self.emulator.connections() == 0).await;
@@ -298,13 +299,13 @@ impl Scene {
             let left = look(&self.emulator, self.setup);
             let at_rest = (left.shelf + left.parked) as usize;
             let ended = record.handled as usize + at_rest;
-            // Only when nobody has anything in flight: what is left waits for the clock.
+            // Only if nothing is in flight: what is left waits for the clock.
             if left.work == 0 && left.waiting > 0 {
                 self.emulator.advance(WAIT_ON_SERVICEBUS);
             }
             if ended > 0 && left.work + left.waiting == 0 {
                 consumer.stop().await;
-                // It may have given something back.
+                // It may have returned something.
                 let left = look(&self.emulator, self.setup);
                 if left.work + left.waiting == 0 {
                     let record = consumer.log.records.get(&self.id).cloned().unwrap_or_default();
@@ -317,7 +318,7 @@ impl Scene {
         }
     }
 
-    /// How often the message may come to an end, in all.
+    /// How often the message may end, in all.
     fn may_end(
         &self,
         victim: Victim,
@@ -332,17 +333,18 @@ impl Scene {
                 left.start() + 1..=left.end() + 1
             }
             (Victim::Worker, _) => left.clone(),
-            // An emulator that starts again hands out under the count that it had: the consumer, who remembers what was
-            // handled, does not look for it.
+            // An emulator that starts again delivers with the count that it had: the consumer remembers what it
+            // handled, and does not look at the count.
             (Victim::Emulator, Flow::Ack) => 1..=2,
-            // Without its answer a copy is sent again, and the original comes again beside it. How often, nobody promises where
-            // everything stands still; more than this would be a loop.
+            // Without an answer a copy is sent again, and the original comes again beside it. Where everything stalls, nobody
+            // promises
+            // how often; more than this would be a loop.
             (Victim::Emulator, _) if !setup.transactions => 1..=10,
             (Victim::Emulator, _) => 1..=1,
         }
     }
 
-    /// Whether a message in the hand of nobody was delivered before.
+    /// True if a message that is not in flight was delivered before.
     fn was_given_back(&self) -> bool {
         let messages = self
             .setup
@@ -352,7 +354,7 @@ impl Scene {
         messages.into_iter().any(|message| message.lock_token.is_none() && message.delivery_count > 0)
     }
 
-    /// Compares how often the handler began, where a retry is the message itself and not a copy that has the attempt written on it.
+    /// Compares how often the handler began, where a retry is the message itself and not a copy with the attempt in its headers.
     fn is_charged(&self, cut: Cut, what: &str) {
         if self.flow != Flow::Retry || !self.setup.retries_in_place() {
             return;
@@ -360,9 +362,9 @@ impl Scene {
         let held = self.setup.kind == Kind::HeldLocks;
         let given_back = matches!(cut, Cut::Unanswered(_) | Cut::At(FailPoint::NackWritten));
         let before = u32::from(cut != Cut::At(FailPoint::Received));
-        // With held locks the death itself is an attempt; in a session only what was written on the message.
+        // With held locks the death itself is an attempt; in a session only the attempts in the headers count.
         let after = if held || given_back { 1 } else { 2 };
-        // Given back, it comes again at once: to the one who is dying, with whom it is charged once more.
+        // Returned, it comes again at once: to the dying process, which counts once more.
         let more = u32::from(held && given_back);
         let record = self.worker.log.records.get(&self.id).expect("it was handled");
         let runs = before + after..=before + after + more;
