@@ -36,6 +36,7 @@ pub use plan::{
     ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,
     PlannedEntry, Target, WhyLeftOut,
 };
+pub use printable::{printable, printable_json};
 pub use run::{
     EntryState, Event, Fate, FateCounts, FateSource, Hold, PauseReason, Run, RunOptions, RunReport, SeenFate,
     Step, StopReason, Waiting, WorkQueue,

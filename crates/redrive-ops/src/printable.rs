@@ -7,8 +7,10 @@ pub(crate) fn steers_a_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes such characters of a JSON text as escapes, which mean the same to its reader. They can only be in strings.
-pub(crate) fn escape_json(json: String) -> String {
+/// Escapes control characters, and those that change the direction of text, in a JSON text: before it is printed on a terminal. The
+/// JSON means the same.
+#[must_use]
+pub fn printable_json(json: String) -> String {
     if !json.chars().any(steers_a_terminal) {
         return json;
     }
@@ -23,8 +25,14 @@ pub(crate) fn escape_json(json: String) -> String {
     escaped
 }
 
-/// Writes such characters of a text as `\u{…}`, except line feeds and tabs.
-pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
+/// Writes control characters, and those that change the direction of text, as `\u{…}`, except line feeds and tabs: before a text of a
+/// message is printed on a terminal.
+///
+/// ```
+/// assert_eq!(redrive_ops::printable("\u{1b}[31mred"), "\\u{1b}[31mred");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| steers_a_terminal(c) && c != '\n' && c != '\t';
     if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -46,14 +54,14 @@ mod tests {
     #[test]
     fn escapes_mean_the_same_to_a_reader_of_json() {
         let text = "a\u{1b}[31m\u{9b}b\u{7f}\u{202e}c\u{2028}d\u{7}ä\n";
-        let json = escape_json(serde_json::to_string(text).unwrap());
+        let json = printable_json(serde_json::to_string(text).unwrap());
         assert!(!json.chars().any(steers_a_terminal), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 
     #[test]
     fn a_text_keeps_its_lines_and_nothing_that_steers() {
-        assert_eq!(escape_text("a\u{1b}[2J\r\n\tb"), "a\\u{1b}[2J\\u{d}\n\tb");
-        assert!(matches!(escape_text("a\n\tb"), Cow::Borrowed(_)));
+        assert_eq!(printable("a\u{1b}[2J\r\n\tb"), "a\\u{1b}[2J\\u{d}\n\tb");
+        assert!(matches!(printable("a\n\tb"), Cow::Borrowed(_)));
     }
 }

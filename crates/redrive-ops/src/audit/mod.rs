@@ -15,7 +15,8 @@ use serde::Serialize;
 
 pub use self::log::AuditLog;
 use crate::export::rfc3339;
-use crate::printable::escape_json;
+use crate::printable::printable_json;
+use crate::run::RunReport;
 
 /// Version of the format of a record.
 const FORMAT_VERSION: u64 = 1;
@@ -61,6 +62,18 @@ impl AuditCounts {
     #[must_use]
     pub fn done(done: u64) -> Self {
         Self { done, ..Self::default() }
+    }
+}
+
+/// An entry that left the shelf while a process died was stored in its new place before: it is done.
+impl From<&RunReport> for AuditCounts {
+    fn from(report: &RunReport) -> Self {
+        Self {
+            done: report.done + report.gone,
+            failed: report.failed + report.uncertain + report.changed,
+            not_found: report.not_found,
+            not_tried: report.left,
+        }
     }
 }
 
@@ -183,7 +196,7 @@ impl AuditRecord {
     /// Returns the record as one line of JSON, without a line feed at its end. Control characters are escaped.
     #[must_use]
     pub fn to_line(&self) -> String {
-        escape_json(serde_json::to_string(self).expect("texts and numbers"))
+        printable_json(serde_json::to_string(self).expect("texts and numbers"))
     }
 }
 

@@ -10,7 +10,7 @@ use similar::TextDiff;
 use super::class::MessagePart;
 use super::pretty::pretty;
 use crate::export::headers_to_json;
-use crate::printable::escape_text;
+use crate::printable::printable;
 
 /// Bodies that are larger, or have more lines, are shown as their lengths and digests: a comparison takes time with the square of the
 /// lines that differ.
@@ -83,7 +83,7 @@ fn shown(message: &Message, body: &str) -> Vec<(MessagePart, String)> {
 }
 
 fn masked(text: &str) -> String {
-    escape_text(&redact(text)).into_owned()
+    printable(&redact(text)).into_owned()
 }
 
 /// Returns the body if it is a text of which every line may be compared.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::class::{EditClass, MessagePart, listed};
 use crate::export::{PropertiesJson, UnwritableValue, headers_from_json, headers_to_json};
-use crate::printable::{escape_json, steers_a_terminal};
+use crate::printable::{printable_json, steers_a_terminal};
 
 /// Separates properties and headers from the body. No line of JSON is like it.
 const SEPARATOR: &str = "---";
@@ -85,7 +85,7 @@ impl EditText {
         let json = serde_json::to_string_pretty(&head).expect("texts, numbers, and maps with texts as keys");
         let body = text.map_or_else(|| wrapped(&BASE64.encode(message.body())), str::to_owned);
         let comments = comments(message);
-        Ok(Self(format!("{comments}{}\n{SEPARATOR}\n{body}\n", escape_json(json))))
+        Ok(Self(format!("{comments}{}\n{SEPARATOR}\n{body}\n", printable_json(json))))
     }
 
     /// Returns the text.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::properties::PropertiesJson;
 use super::value::{UnwritableValue, headers_from_json, headers_to_json};
 use super::{ExportedEntry, FORMAT_VERSION};
-use crate::printable::escape_json;
+use crate::printable::printable_json;
 
 /// A line is no exported entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +124,7 @@ pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
         body_base64: body.is_none().then(|| BASE64.encode(message.body())),
     };
     let json = serde_json::to_string(&line).expect("texts, numbers, and maps with texts as keys");
-    Ok(escape_json(json))
+    Ok(printable_json(json))
 }
 
 pub(super) fn read(line: &str) -> Result<ExportedEntry, ParseLineError> {

@@ -1,0 +1,208 @@
+//! `redrive apply`: does what a plan says, and nothing else.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use redrive::Shelved;
+use redrive::ops::{
+    Activity, AuditAction, AuditRecord, ExportedEntry, FinishedRun, JournalHeader, Operator, Plan,
+    PlanAction, RunControl, Runner, StopReason, require_reason,
+};
+
+use super::{ask, plan};
+use crate::args::{Apply, Global, Pace};
+use crate::connect::{Desk, connect, within};
+use crate::exit::{Exit, usage};
+use crate::output::{print, print_json, printable};
+use crate::settings::Context;
+use crate::state::{SavedPlan, State};
+
+pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
+    let context = global.broker()?;
+    global.may_act(&context)?;
+    let saved = State::open(global)?.plan(&command.plan)?;
+    if saved.broker != context.label() {
+        return Err(usage(format!(
+            "this plan was made for {}, and not for {}",
+            saved.broker,
+            context.label()
+        )));
+    }
+    plan::show(global, &saved, &command.pace)?;
+    let desk = connect(global, &context, saved.plan.queue()).await?;
+    apply(global, &context, &desk, &saved, &command.pace).await
+}
+
+/// Asks, exports the originals, and runs the plan.
+///
+/// # Errors
+///
+/// If a reason is missing, nobody can be asked, an original cannot be exported, or the journal cannot be written. Nothing is changed
+/// before the originals are on the disk.
+pub(super) async fn apply(
+    global: &Global,
+    context: &Context,
+    desk: &Desk,
+    saved: &SavedPlan,
+    pace: &Pace,
+) -> Result<Exit> {
+    let plan = &saved.plan;
+    require_reason(plan.entries().len() as u64, pace.reason.as_deref())
+        .map_err(|error| usage(format!("{error}: pass --reason")))?;
+    if !ask::agreed(plan, pace)? {
+        bail!("not done: the answer was no. The plan {} is kept", plan.id());
+    }
+    let state = State::open(global)?;
+    let mut audit = state.audit()?;
+    let originals = within(global.timeout, originals(desk, plan))
+        .await
+        .context("cannot export the originals: nothing was changed")?;
+    let path = state.save_originals(plan, originals.iter()).context("nothing was changed")?;
+    eprintln!("{} originals in {}", originals.len(), path.display());
+
+    let who = operator(pace.reason.as_deref());
+    let record =
+        |action| AuditRecord::new(&who.who, &who.host, SystemTime::now(), action, plan.queue(), plan.shelf());
+    let mut record = record(match plan.action() {
+        PlanAction::Park => AuditAction::Park,
+        PlanAction::Discard => AuditAction::Discard,
+        _ => AuditAction::Redrive,
+    })
+    .plan_digest(plan.digest())
+    .filter(&saved.filter);
+    if let Some(reason) = &pace.reason {
+        record = record.reason(reason);
+    }
+    let header = JournalHeader::new(context.label(), who.clone(), pace.options(), plan.clone());
+    let runner = Runner::begin(&*desk.shelves, &state.journals()?, header)?;
+    let finished = watched(runner).await?;
+    audit
+        .append(&record.run_id(&finished.id).counts((&finished.report).into()))
+        .context("the run is over, and could not be noted in the audit log")?;
+    finish(global, &finished)
+}
+
+/// Reads the entries of the plan as they are on the shelf now. Those that are gone are not among them.
+async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
+    let wanted: HashSet<_> = plan.entries().iter().map(|entry| &entry.handle).collect();
+    let (mut found, now) = (Vec::new(), SystemTime::now());
+    let mut each = |entry: Shelved| {
+        if wanted.contains(&entry.handle) {
+            found.push(ExportedEntry::new(&desk.queue, &entry, now));
+        }
+        if found.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    desk.shelves.scan(plan.shelf(), &mut each).await?;
+    Ok(found)
+}
+
+/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, so that it can be resumed.
+///
+/// # Errors
+///
+/// If the journal cannot be written.
+pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
+    let control = runner.control();
+    let id = runner.id().to_owned();
+    let watching = async {
+        let mut interrupted = false;
+        let bar = ProgressBar::new(control.progress().report.entries);
+        bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} {eta} left  {wide_msg}")?);
+        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            tokio::select! {
+                _ = tick.tick() => show(&bar, &control),
+                stop = tokio::signal::ctrl_c() => {
+                    stop?;
+                    if interrupted {
+                        // A second time: the journal says what is done.
+                        eprintln!("ended in the middle of a step: `redrive runs resume {id}` goes on");
+                        std::process::exit(130);
+                    }
+                    interrupted = true;
+                    control.abort();
+                    bar.set_message("ends after this step");
+                }
+            }
+        }
+    };
+    tokio::select! {
+        finished = runner.run() => Ok(finished?),
+        failed = watching => failed,
+    }
+}
+
+fn show(bar: &ProgressBar, control: &RunControl) {
+    let progress = control.progress();
+    let report = &progress.report;
+    bar.set_position(report.entries - report.left);
+    bar.set_message(match &progress.activity {
+        Activity::Checking => "compares the plan with the shelf".to_owned(),
+        Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
+        Activity::Looking => "looks what became of them".to_owned(),
+        Activity::WaitingForCanary => "waits what becomes of the first ones".to_owned(),
+        Activity::Held(_) => "waits: the work queue has no consumer, or grows".to_owned(),
+        Activity::Paused(reason) => format!("{reason}"),
+        Activity::Stopped(reason) => format!("{reason}"),
+        _ => String::new(),
+    });
+}
+
+/// Says how a run ended.
+///
+/// # Errors
+///
+/// If it cannot be written as JSON.
+pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
+    let report = &finished.report;
+    let is_complete = finished.stopped.is_none() && finished.not_done.is_empty();
+    if global.json {
+        print_json(&serde_json::json!({
+            "run": finished.id, "entries": report.entries, "done": report.done, "gone": report.gone, "not_found": report.not_found,
+            "changed": report.changed, "failed": report.failed, "uncertain": report.uncertain, "left": report.left,
+            "failed_again": report.fates.failed_same + report.fates.failed_other,
+            "stopped": finished.stopped.as_ref().map(ToString::to_string),
+        }))?;
+    } else {
+        print(&format!("run {}: {} of {} done", finished.id, report.done, report.entries));
+        let others = [
+            (report.gone, "left the shelf while the process died"),
+            (report.not_found, "had vanished before"),
+            (report.changed, "were changed since the plan, and not touched"),
+            (report.failed, "failed, and are still on the shelf"),
+            (report.uncertain, "are on the shelf, and perhaps in their new place as well"),
+            (report.left, "had no turn, and are still on the shelf"),
+            (report.fates.failed_same, "came back with the same failure"),
+            (report.fates.failed_other, "came back with another failure"),
+        ];
+        for (count, what) in others.iter().filter(|(count, _)| *count > 0) {
+            print(&format!("  {count:>7}  {what}"));
+        }
+        for (entry, state) in finished.not_done.iter().take(5) {
+            print(&printable(&format!("  {}: {state:?}", entry.handle)));
+        }
+    }
+    match &finished.stopped {
+        Some(StopReason::Aborted) => eprintln!("aborted: another plan takes the rest"),
+        Some(reason) => eprintln!("stopped: {reason}. `redrive runs resume {}` goes on", finished.id),
+        None => {}
+    }
+    Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })
+}
+
+/// Returns who acts, for the journal and the audit log.
+pub(super) fn operator(reason: Option<&str>) -> Operator {
+    let who = ["REDRIVE_OPERATOR", "USER", "LOGNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|who| !who.is_empty()));
+    let host =
+        hostname::get().map_or_else(|_| "unknown".to_owned(), |host| host.to_string_lossy().into_owned());
+    let operator = Operator::new(who.unwrap_or_else(|| "unknown".to_owned()), host, SystemTime::now());
+    match reason {
+        Some(reason) => operator.reason(reason),
+        None => operator,
+    }
+}

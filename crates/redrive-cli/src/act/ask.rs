@@ -1,0 +1,76 @@
+//! Asks before anything is done.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::Result;
+use redrive::ops::{Plan, PlanAction};
+
+use crate::args::Pace;
+use crate::exit::usage;
+
+/// What the user must answer.
+#[derive(Debug, PartialEq, Eq)]
+enum Question {
+    /// Yes or no: it can be done again.
+    Confirm,
+    /// The count: it cannot be undone, or concerns many.
+    Count(usize),
+}
+
+/// Returns whether the user agrees.
+///
+/// # Errors
+///
+/// If there is no terminal to ask on.
+pub(super) fn agreed(plan: &Plan, pace: &Pace) -> Result<bool> {
+    if pace.yes {
+        return Ok(true);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(usage(format!(
+            "nobody can be asked: there is no terminal. Pass --yes to {} them",
+            plan.action()
+        )));
+    }
+    let question = question(plan);
+    match question {
+        Question::Confirm => eprint!("{} them? [y/N] ", plan.action()),
+        Question::Count(count) => {
+            eprint!("type the number of messages, {count}, to {} them: ", plan.action());
+        }
+    }
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(is_agreement(&question, &answer))
+}
+
+fn question(plan: &Plan) -> Question {
+    let count = plan.entries().len();
+    match plan.action() {
+        PlanAction::Redrive if count <= 100 => Question::Confirm,
+        _ => Question::Count(count),
+    }
+}
+
+fn is_agreement(question: &Question, answer: &str) -> bool {
+    let answer = answer.trim();
+    match question {
+        Question::Confirm => matches!(answer, "y" | "Y" | "yes"),
+        Question::Count(count) => answer.parse() == Ok(*count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discard_needs_its_count_and_nothing_else_agrees() {
+        assert!(is_agreement(&Question::Count(13), "13\n"));
+        for answer in ["y", "", "12", "1 3"] {
+            assert!(!is_agreement(&Question::Count(13), answer), "{answer}");
+        }
+        assert!(is_agreement(&Question::Confirm, "y\n") && !is_agreement(&Question::Confirm, "\n"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Commands that act on entries: a plan, a question, a run.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`plan`] | makes a plan, and shows it |
+//! | [`ask`] | asks before anything is done |
+//! | [`apply`] | exports the originals, runs the plan, writes the audit log |
+//! | [`runs`] | lists runs, and goes on with one |
+
+pub(crate) mod apply;
+mod ask;
+pub(crate) mod plan;
+pub(crate) mod runs;
+
+use anyhow::Result;
+use redrive::ops::PlanAction;
+
+use crate::args::{AtOnce, Global};
+use crate::exit::{Exit, usage};
+use crate::look::select::select;
+
+/// Plans, asks and runs: `redrive redrive orders g1`.
+///
+/// # Errors
+///
+/// If a selection is missing or wrong, nobody can be asked, or the broker cannot be used.
+pub(crate) async fn at_once(global: &Global, action: PlanAction, command: AtOnce) -> Result<Exit> {
+    let context = global.broker()?;
+    global.may_act(&context)?;
+    let selected = select(global, &context, &command.which).await?;
+    if selected.is_all() && command.handle.is_empty() && !command.all {
+        return Err(usage(format!(
+            "which messages? A filter, a group as `g1`, --handle, or --all to {action} the whole shelf"
+        )));
+    }
+    let saved = plan::make(global, &context, &selected, action, &command.handle, command.max_redrives)?;
+    plan::show(global, &saved, &command.pace)?;
+    if saved.plan.entries().is_empty() {
+        return Ok(Exit::Ok);
+    }
+    apply::apply(global, &context, &selected.desk, &saved, &command.pace).await
+}

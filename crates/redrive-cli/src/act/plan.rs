@@ -1,0 +1,130 @@
+//! `redrive plan`: what an action would do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use redrive::EntryHandle;
+use redrive::ops::{Plan, PlanAction, PlanOptions, RunOptions, Target};
+
+use crate::args::{Global, MakePlan, Pace};
+use crate::exit::{Exit, usage};
+use crate::look::select::{Selected, select};
+use crate::output::{one_line, print, print_json, printable, short};
+use crate::settings::Context;
+use crate::state::{SavedPlan, State};
+
+pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
+    let context = global.broker()?;
+    let selected = select(global, &context, &command.which).await?;
+    let saved =
+        make(global, &context, &selected, command.action.into(), &command.handle, command.max_redrives)?;
+    if global.json {
+        print_json(&saved.plan)?;
+    } else {
+        show(global, &saved, &Pace::usual())?;
+        print(&format!("nothing was changed. To do it: redrive apply {}", saved.plan.id()));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Makes a plan of the selected entries, and keeps it.
+///
+/// # Errors
+///
+/// If a handle is wrong or not on the shelf, or the plan cannot be written.
+pub(super) fn make(
+    global: &Global,
+    context: &Context,
+    selected: &Selected,
+    action: PlanAction,
+    handles: &[String],
+    max_redrives: u32,
+) -> Result<SavedPlan> {
+    let handles: BTreeSet<EntryHandle> = handles
+        .iter()
+        .map(|handle| handle.parse().map_err(|error| usage(format!("{error}"))))
+        .collect::<Result<_>>()?;
+    let entries: Vec<_> = selected
+        .entries()
+        .iter()
+        .filter(|entry| handles.is_empty() || handles.contains(&entry.entry.handle))
+        .map(|entry| entry.entry.clone())
+        .collect();
+    if let Some(missing) = handles.iter().find(|handle| entries.iter().all(|entry| entry.handle != **handle))
+    {
+        return Err(usage(format!("{missing} is not on the shelf, or not among what the filter selects")));
+    }
+    let options = PlanOptions::new(&selected.desk.queue).max_redrives(max_redrives);
+    let plan = Plan::new(action, selected.view.shelf(), &entries, &options, selected.now);
+    let saved = SavedPlan { broker: context.label().to_owned(), filter: selected.text.clone(), plan };
+    State::open(global)?.save_plan(&saved)?;
+    Ok(saved)
+}
+
+/// Shows a plan to a person.
+///
+/// # Errors
+///
+/// None so far; printing may find that nobody reads.
+pub(super) fn show(_global: &Global, saved: &SavedPlan, pace: &Pace) -> Result<()> {
+    let plan = &saved.plan;
+    let took = short(plan.duration(&pace.options()));
+    print(&format!(
+        "plan {} on {}: {} {} messages of the {} shelf of `{}`, about {took}",
+        plan.id(),
+        printable(&saved.broker),
+        plan.action(),
+        plan.entries().len(),
+        plan.shelf(),
+        printable(plan.queue())
+    ));
+    let mut targets: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in plan.entries() {
+        *targets.entry(target(&entry.target)).or_default() += 1;
+    }
+    for (target, count) in targets {
+        print(&format!("  {count:>7}  {}", printable(&target)));
+    }
+    let mut left_out: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in plan.left_out() {
+        *left_out.entry(entry.why.to_string()).or_default() += 1;
+    }
+    for (why, count) in left_out {
+        print(&format!("  {count:>7}  left where it is: {why}"));
+    }
+    let names: BTreeSet<_> = plan.entries().iter().filter_map(|entry| entry.names.as_deref()).collect();
+    for name in names {
+        print(&format!(
+            "  some messages name the queue `{}`: it is not followed, any publisher can write that",
+            one_line(name, 80)
+        ));
+    }
+    for sample in plan.samples().iter().take(3) {
+        print(&format!(
+            "  for example {}  {}",
+            sample.handle,
+            one_line(sample.text.as_deref().unwrap_or("-"), 90)
+        ));
+    }
+    Ok(())
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Queue(queue) => format!("to the consumer of `{queue}`"),
+        Target::Parking => "to the parking shelf".to_owned(),
+        Target::Nowhere => "removed for good".to_owned(),
+        _ => "elsewhere".to_owned(),
+    }
+}
+
+impl Pace {
+    pub(super) fn options(&self) -> RunOptions {
+        RunOptions::new().rate(self.rate).canary(self.canary).canary_wait(self.canary_wait)
+    }
+
+    fn usual() -> Self {
+        use std::time::Duration;
+        Self { rate: 10, canary: 5, canary_wait: Duration::from_secs(30), reason: None, yes: false }
+    }
+}

@@ -1,0 +1,149 @@
+//! The shelves of a queue, from a context.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use percent_encoding::percent_decode_str;
+use redrive::prelude::*;
+use redrive::rabbitmq::Credentials;
+use redrive::servicebus::Entity;
+
+use crate::exit::usage;
+use crate::secret::Secret;
+use crate::settings::{Context, Global};
+
+/// The shelves of one queue.
+pub(crate) struct Desk {
+    /// The work queue, as the user named it.
+    pub(crate) queue: String,
+    pub(crate) shelves: Arc<dyn Shelves>,
+}
+
+/// Connects to the broker for these queues, or for those of the context.
+///
+/// # Errors
+///
+/// If there are no queues, the secret cannot be read, or the broker cannot be reached.
+pub(crate) async fn connect_all(global: &Global, context: &Context, queues: &[String]) -> Result<Vec<Desk>> {
+    let queues = if queues.is_empty() { &context.queues } else { queues };
+    if queues.is_empty() {
+        return Err(usage("no queue: name one, or list `queues` in the context"));
+    }
+    let mut desks = Vec::new();
+    for queue in queues {
+        desks.push(connect(global, context, queue).await?);
+    }
+    Ok(desks)
+}
+
+/// Connects to the broker for one queue. Nothing is declared and nothing is consumed.
+///
+/// # Errors
+///
+/// The same as [`connect_all`].
+pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> Result<Desk> {
+    let connecting = async {
+        let secret = context.secret.as_ref().map(crate::secret::SecretSource::read).transpose()?;
+        let ca = context
+            .ca_file
+            .as_ref()
+            .map(std::fs::read_to_string)
+            .transpose()
+            .context("cannot read `ca-file`")?;
+        if context.is_service_bus() {
+            service_bus(context, queue, secret, ca).await
+        } else {
+            rabbitmq(context, queue, secret, ca).await
+        }
+    };
+    let shelves = within(global.timeout, connecting)
+        .await
+        .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
+    Ok(Desk { queue: queue.to_owned(), shelves })
+}
+
+/// Ends after the time of `--timeout`.
+///
+/// # Errors
+///
+/// That of the work, or that it took too long.
+pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(timeout, work).await {
+        Ok(done) => done,
+        Err(_) => anyhow::bail!(
+            "it took longer than {}: raise --timeout, or see whether the broker answers",
+            humantime::format_duration(timeout)
+        ),
+    }
+}
+
+async fn rabbitmq(
+    context: &Context,
+    queue: &str,
+    secret: Option<Secret>,
+    ca: Option<String>,
+) -> Result<Arc<dyn Shelves>> {
+    let mut options = RabbitMq::options(queue).connection_name("redrive command line");
+    if let Some(name) = context.dead_letter_queues.get(queue) {
+        options = options.dead_letter_queue(name);
+    }
+    if let Some(name) = context.parking_queues.get(queue) {
+        options = options.parking_queue(name);
+    }
+    if let Some(pem) = ca {
+        options = options.ca_certificates(pem);
+    }
+    if let Some(secret) = secret {
+        let user = user(&context.broker);
+        options = options.credentials(move || {
+            let credentials = Credentials::password(user.clone(), secret.expose());
+            async move { Ok(credentials) }
+        });
+    }
+    Ok(Arc::new(options.connect(&context.broker).await?.shelves()))
+}
+
+async fn service_bus(
+    context: &Context,
+    queue: &str,
+    secret: Option<Secret>,
+    ca: Option<String>,
+) -> Result<Arc<dyn Shelves>> {
+    let secret = secret.ok_or_else(|| {
+        usage("Service Bus needs a connection string: --secret-file FILE, --secret-env NAME, or `secret` of a context")
+    })?;
+    let entity = match queue.split_once('/') {
+        Some((topic, subscription)) => Entity::subscription(topic, subscription),
+        None => Entity::queue(queue),
+    };
+    let mut options = ServiceBus::options(entity);
+    if let Some(name) = context.parking_queues.get(queue) {
+        options = options.parking_queue(name);
+    }
+    if let Some(pem) = ca {
+        options = options.ca_certificates(pem);
+    }
+    Ok(Arc::new(options.connect(secret.expose()).await?.shelves()))
+}
+
+/// Returns the user of a URL; RabbitMQ's default user if it has none.
+fn user(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((user, _)) => percent_decode_str(user).decode_utf8_lossy().into_owned(),
+        None => "guest".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_is_that_of_the_url() {
+        assert_eq!(user("amqps://ops%40shop@host:5671/v"), "ops@shop");
+        assert_eq!(user("amqp://host/a@b"), "guest");
+    }
+}

@@ -1,0 +1,62 @@
+//! Exit codes.
+
+use std::error::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+use crate::output::printable;
+
+/// How a command ended. `check` has the codes of Nagios instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Ok,
+    /// Failed: nothing was changed, or the error says what was.
+    Failed,
+    /// Wrong arguments or configuration, or a question that nobody can answer.
+    Usage,
+    /// A run ended early, or some of its entries are not done.
+    Incomplete,
+    /// The code of a check: 0 ok, 1 warning, 2 critical, 3 unknown.
+    Check(u8),
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Ok => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Incomplete => 3,
+            Exit::Check(code) => code,
+        })
+    }
+}
+
+/// An error of the user's input, and not of the broker.
+#[derive(Debug)]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for UsageError {}
+
+/// Creates a [`UsageError`].
+pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
+    UsageError(text.into()).into()
+}
+
+/// Prints an error, and returns its exit code. A check that cannot be made is unknown.
+pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
+    let text = format!("{error:#}");
+    if nagios {
+        println!("UNKNOWN - {}", printable(&text).replace('\n', " "));
+        return Exit::Check(3).into();
+    }
+    eprintln!("error: {}", printable(&text));
+    if error.is::<UsageError>() { Exit::Usage.into() } else { Exit::Failed.into() }
+}

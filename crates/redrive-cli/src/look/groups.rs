@@ -1,0 +1,96 @@
+//! `redrive groups`: the failures on a shelf, by what they have in common.
+
+use anyhow::Result;
+use redrive::Shelf;
+use redrive::ops::{SnapshotOptions, TrendOptions};
+use serde_json::json;
+
+use super::select::select;
+use crate::args::{Global, Groups};
+use crate::exit::Exit;
+use crate::output::{ago, one_line, print_json, rfc3339, short, table};
+use crate::state::State;
+
+pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
+    let context = global.broker()?;
+    let selected = select(global, &context, &command.which).await?;
+    let now = selected.now;
+    let entries = selected.entries();
+    let summary = entries.summary(&SnapshotOptions::new());
+    let by_group = entries.by_group();
+    let shelf = Shelf::from(command.which.shelf);
+    // Later commands mean these groups by g1, g2, whatever is on the shelf then.
+    let ids = summary.groups.iter().map(|group| group.id);
+    State::open(global)?.list_groups(context.label(), &selected.desk.queue, shelf, ids)?;
+
+    let is_new =
+        |group: &redrive::ops::GroupSummary| command.since.is_some_and(|since| group.is_new_since(since));
+    if global.json {
+        let groups: Vec<_> = summary
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(place, group)| {
+                json!({
+                    "name": format!("g{}", place + 1), "id": group.id.to_string(), "count": group.count,
+                    "first_seen": rfc3339(group.first_seen), "last_seen": rfc3339(group.last_seen),
+                    "new": command.since.map(|_| is_new(group)),
+                    "reason": group.template.reason(), "type": group.template.error_type(), "text": group.template.text(),
+                    "sample": { "handle": group.sample.handle.to_string(), "message_id": group.sample.message_id, "text": group.sample.text },
+                })
+            })
+            .collect();
+        let data = json!({
+            "queue": selected.desk.queue, "shelf": shelf.to_string(), "read_at": rfc3339(Some(selected.view.taken_at())),
+            "count": summary.count, "truncated": summary.truncated, "groups": groups,
+        });
+        print_json(&data)?;
+        return Ok(Exit::Ok);
+    }
+    eprintln!(
+        "{} {shelf}: {} messages in {} groups, read {} ago",
+        selected.desk.queue,
+        summary.count,
+        summary.groups.len(),
+        short(selected.view.age(now))
+    );
+    let mut rows = table(["", "messages", "first", "last", "trend", "", "failure", "sample"]);
+    for (place, group) in summary.groups.iter().enumerate() {
+        let template = &group.template;
+        let trend =
+            by_group.get(&group.id).map(|entries| spark(&entries.trend(&TrendOptions::until(now)).counts));
+        rows.row([
+            format!("g{}", place + 1),
+            group.count.to_string(),
+            ago(group.first_seen, now),
+            ago(group.last_seen, now),
+            trend.unwrap_or_default(),
+            if is_new(group) { "NEW" } else { "" }.to_owned(),
+            one_line(&format!("{}: {}", template.reason(), template.text()), 100),
+            group.sample.message_id.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    rows.print();
+    if summary.left_out.of_groups > 0 {
+        eprintln!("{} more messages are in groups that are not shown", summary.left_out.of_groups);
+    }
+    Ok(Exit::Ok)
+}
+
+/// Draws counts as bars of eight heights.
+fn spark(counts: &[u64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    counts.iter().map(|&count| BARS[usize::try_from(count * 7 / most).unwrap_or(7)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spark;
+
+    #[test]
+    fn the_highest_bar_is_the_largest_count() {
+        assert_eq!(spark(&[0, 1, 7, 14]), "▁▁▄█");
+        assert_eq!(spark(&[0, 0]), "▁▁");
+    }
+}

@@ -1,0 +1,137 @@
+//! Which entries a command means.
+
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use redrive::Shelf;
+use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
+
+use crate::args::Which;
+use crate::connect::{Desk, connect, within};
+use crate::exit::usage;
+use crate::settings::{Context, Global};
+use crate::state::State;
+
+/// A shelf that was read, and the entries that a command means.
+pub(crate) struct Selected {
+    pub(crate) desk: Desk,
+    pub(crate) view: ShelfView,
+    filter: Filter,
+    /// The filter as the user wrote it.
+    pub(crate) text: String,
+    group: Option<Filter>,
+    pub(crate) now: SystemTime,
+}
+
+impl Selected {
+    pub(crate) fn entries(&self) -> Entries<'_> {
+        let entries = self.view.matching(&self.filter, self.now);
+        match &self.group {
+            Some(group) => entries.matching(group, self.now),
+            None => entries,
+        }
+    }
+
+    /// True if no filter and no group was given.
+    pub(crate) fn is_all(&self) -> bool {
+        self.text.is_empty() && self.group.is_none()
+    }
+}
+
+/// Reads the shelf once, and selects entries.
+///
+/// # Errors
+///
+/// If the filter or the group is wrong, or the broker cannot be read. A wrong filter is found before the broker is asked.
+pub(crate) async fn select(global: &Global, context: &Context, which: &Which) -> Result<Selected> {
+    let (group, filter) = group_and_filter(which);
+    let text = filter.join(" ");
+    let parsed: Filter = if text.trim().is_empty() {
+        Filter::all()
+    } else {
+        text.parse().map_err(|error| usage(format!("{error}")))?
+    };
+    let shelf = Shelf::from(which.shelf);
+    let group = group.map(|name| group_id(global, context, &which.queue, shelf, name)).transpose()?;
+    let desk = connect(global, context, &which.queue).await?;
+    let view = read(global, &desk, shelf).await?;
+    Ok(Selected { desk, view, filter: parsed, text, group: group.map(Filter::group), now: SystemTime::now() })
+}
+
+/// Reads a shelf in one pass.
+///
+/// # Errors
+///
+/// If the broker cannot be read, or not in time.
+pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<ShelfView> {
+    let options = ViewOptions::new();
+    let view = within(global.timeout, async {
+        Ok(ShelfView::read(&*desk.shelves, shelf, &options, SystemTime::now()).await?)
+    })
+    .await
+    .with_context(|| format!("cannot read the {shelf} shelf of `{}`", desk.queue))?;
+    if view.is_truncated() {
+        eprintln!("only the first {} messages were read: the shelf has more", view.entries().len());
+    }
+    Ok(view)
+}
+
+/// Returns the group, if the filter is nothing but a short name: `redrive redrive orders g1`.
+fn group_and_filter(which: &Which) -> (Option<&str>, &[String]) {
+    match (&which.group, &which.filter[..]) {
+        (Some(group), filter) => (Some(group), filter),
+        (None, [only]) if is_short(only) => (Some(only), &[]),
+        (None, filter) => (None, filter),
+    }
+}
+
+fn is_short(name: &str) -> bool {
+    name.strip_prefix('g').is_some_and(|number| {
+        !number.is_empty() && number.len() < 6 && number.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+/// Returns the id of a group: a short name means the group that the last `redrive groups` of this shelf called so.
+///
+/// # Errors
+///
+/// If it is not known.
+pub(crate) fn group_id(
+    global: &Global,
+    context: &Context,
+    queue: &str,
+    shelf: Shelf,
+    name: &str,
+) -> Result<GroupId> {
+    if !is_short(name) {
+        return name.parse().map_err(|error| usage(format!("{error}")));
+    }
+    let listed = State::open(global)?.listed_groups(context.label(), queue, shelf)?;
+    let number: usize = name[1..].parse()?;
+    number.checked_sub(1).and_then(|place| listed.get(place)).copied().ok_or_else(|| {
+        usage(format!("{name} is not known: `redrive groups {queue}` lists the groups, and listed {} of this shelf last", listed.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::ShelfName;
+
+    #[test]
+    fn a_filter_of_one_short_name_is_a_group() {
+        let which = |filter: &[&str], group: Option<&str>| Which {
+            queue: "orders".into(),
+            filter: filter.iter().map(|term| (*term).to_owned()).collect(),
+            group: group.map(str::to_owned),
+            shelf: ShelfName::DeadLetter,
+        };
+        assert_eq!(group_and_filter(&which(&["g12"], None)).0, Some("g12"));
+        assert_eq!(group_and_filter(&which(&["g1", "age>1h"], None)).0, None);
+        assert_eq!(
+            group_and_filter(&which(&["age>1h"], Some("g1"))),
+            (Some("g1"), &["age>1h".to_owned()][..])
+        );
+        assert!(!is_short("g") && !is_short("g1a") && !is_short("g123456"));
+    }
+}

@@ -1,0 +1,88 @@
+//! `redrive`: finds, explains and sends back failed messages.
+//!
+//! | module | contains |
+//! |---|---|
+//! | [`args`] | the commands and their options |
+//! | [`settings`] | contexts: which broker, and where its secret is |
+//! | [`secret`] | reads a secret; never prints it |
+//! | [`connect`] | the shelves of a queue of that broker |
+//! | [`exit`] | exit codes |
+//! | [`output`] | tables, JSON, times; what may reach a terminal |
+//! | [`state`] | plans, journals, originals and the audit log on disk |
+//! | [`look`] | commands that change nothing |
+//! | [`act`] | commands that act on entries |
+
+mod act;
+mod args;
+mod connect;
+mod exit;
+mod look;
+mod output;
+mod secret;
+mod settings;
+mod state;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use args::{Args, Command};
+use exit::{Exit, exit_code};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are no errors.
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    log(args.verbose);
+    let nagios = matches!(args.command, Command::Check(_));
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit_code(&error.into(), nagios),
+    };
+    match runtime.block_on(run(args)) {
+        Ok(exit) => exit.into(),
+        Err(error) => exit_code(&error, nagios),
+    }
+}
+
+async fn run(args: Args) -> anyhow::Result<Exit> {
+    let Args { command, global, .. } = args;
+    match command {
+        Command::Shelves(command) => look::shelves::run(&global, command).await,
+        Command::Groups(command) => look::groups::run(&global, command).await,
+        Command::Browse(command) => look::browse::run(&global, command).await,
+        Command::Show(command) => look::show::run(&global, command).await,
+        Command::Export(command) => look::export::run(&global, command).await,
+        Command::Check(command) => look::check::run(&global, command).await,
+        Command::Plan(command) => act::plan::run(&global, command).await,
+        Command::Apply(command) => act::apply::run(&global, command).await,
+        Command::Redrive(command) => act::at_once(&global, redrive::ops::PlanAction::Redrive, command).await,
+        Command::Park(command) => act::at_once(&global, redrive::ops::PlanAction::Park, command).await,
+        Command::Discard(command) => act::at_once(&global, redrive::ops::PlanAction::Discard, command).await,
+        Command::Runs(command) => act::runs::run(&global, command).await,
+        Command::Context(command) => settings::command::run(&global, &command),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());
+            Ok(Exit::Ok)
+        }
+        Command::Man => {
+            clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Logs of the libraries go to stderr, and only on request: what the user must know is an error of the command.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing_subscriber::filter::LevelFilter::OFF,
+        1 => tracing_subscriber::filter::LevelFilter::INFO,
+        _ => tracing_subscriber::filter::LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+}

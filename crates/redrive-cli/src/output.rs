@@ -1,0 +1,117 @@
+//! What is printed: data on stdout, talk on stderr. No control character of a message reaches a terminal.
+
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use comfy_table::{ContentArrangement, Table};
+use redrive::Shelf;
+use serde::Serialize;
+
+/// Escapes what could steer a terminal, except line feeds and tabs.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    redrive::ops::printable(text)
+}
+
+/// Returns the text in one line, at most `chars` long.
+pub(crate) fn one_line(text: &str, chars: usize) -> String {
+    let line = printable(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(chars) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A table of one line for each entry; cells are escaped.
+pub(crate) struct Rows(Table);
+
+/// Creates a table with these heads.
+pub(crate) fn table<const N: usize>(heads: [&str; N]) -> Rows {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    // A pipe has no width: each entry is one line.
+    if std::io::stdout().is_terminal()
+        && let Some((width, _)) = terminal_size::terminal_size()
+    {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.0);
+    }
+    table.set_header(heads);
+    Rows(table)
+}
+
+impl Rows {
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.0.add_row(cells.map(|cell| one_line(&cell, 200)));
+    }
+
+    pub(crate) fn print(&self) {
+        if self.0.row_count() > 0 {
+            for line in self.0.to_string().lines() {
+                print(line.trim_end());
+            }
+        }
+    }
+}
+
+/// Prints a line of data. A reader that has gone, as `head` does, ends the process in peace.
+pub(crate) fn print(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints data as JSON.
+///
+/// # Errors
+///
+/// If it cannot be written as JSON.
+pub(crate) fn print_json(data: &impl Serialize) -> Result<()> {
+    // serde_json escapes control characters; the others that steer a terminal are escaped here.
+    print(&redrive::ops::printable_json(serde_json::to_string_pretty(data)?));
+    Ok(())
+}
+
+/// Returns how long ago this was, in at most two units: `2h 5m`.
+pub(crate) fn ago(time: Option<SystemTime>, now: SystemTime) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| short(now.duration_since(time).unwrap_or_default()))
+}
+
+/// Returns a duration in at most two units.
+pub(crate) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, ..) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+/// Returns a time for JSON.
+pub(crate) fn rfc3339(time: Option<SystemTime>) -> Option<String> {
+    time.map(|time| humantime::format_rfc3339_millis(time).to_string())
+}
+
+/// Returns the name of a shelf as the user writes it.
+pub(crate) fn shelf_name(shelf: Shelf) -> String {
+    shelf.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_escape_sequence_reaches_the_terminal() {
+        assert_eq!(one_line("a\u{1b}[31mred\r\nb\u{202e}c", 200), "a\\u{1b}[31mred\\u{d} b\\u{202e}c");
+        assert_eq!(one_line("four words are here", 6), "four w…");
+    }
+
+    #[test]
+    fn durations_have_at_most_two_units() {
+        let of = |seconds| short(Duration::from_secs(seconds));
+        assert_eq!([of(5), of(65), of(7500), of(200_000)], ["5s", "1m 5s", "2h 5m", "2d 7h"]);
+    }
+}

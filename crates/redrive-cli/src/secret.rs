@@ -1,0 +1,105 @@
+//! Reads a secret. It is never printed: not in errors, and not by `Debug`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SecretSource {
+    /// In a file.
+    File(PathBuf),
+    /// In an environment variable.
+    Env(String),
+    /// In what a command prints, which a shell runs.
+    Command(String),
+}
+
+/// A password or a connection string.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// For the broker, and for nothing else.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl SecretSource {
+    /// Reads the secret, without the line feed at its end.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or is empty. The error contains no part of it.
+    pub(crate) fn read(&self) -> Result<Secret> {
+        let text = match self {
+            Self::File(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the secret from the file {}", path.display()))?,
+            Self::Env(name) => std::env::var(name)
+                .with_context(|| format!("cannot read the secret from the environment variable {name}"))?,
+            Self::Command(command) => output(command)?,
+        };
+        let text = text.trim_end_matches(['\r', '\n']);
+        if text.is_empty() {
+            bail!("the secret is empty: {self}");
+        }
+        Ok(Secret::new(text))
+    }
+}
+
+impl fmt::Display for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Command(command) => write!(f, "command `{command}`"),
+        }
+    }
+}
+
+fn output(command: &str) -> Result<String> {
+    // It may ask for a passphrase: on the terminal, not in the data.
+    let ran =
+        Command::new("sh").arg("-c").arg(command).stdin(Stdio::inherit()).stderr(Stdio::inherit()).output();
+    let ran = ran.with_context(|| format!("cannot run `{command}` for the secret"))?;
+    if !ran.status.success() {
+        bail!("`{command}`, which prints the secret, ended with {}", ran.status);
+    }
+    String::from_utf8(ran.stdout).ok().with_context(|| format!("`{command}` prints no UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_without_its_line_feed_and_never_printed() {
+        let secret = SecretSource::Command("printf 'hunter2\\n'".into()).read().unwrap();
+        assert_eq!(secret.expose(), "hunter2");
+        assert_eq!(format!("{secret:?}"), "***");
+    }
+
+    #[test]
+    fn a_source_without_a_secret_says_which_one() {
+        let error = SecretSource::Command("true".into()).read().unwrap_err();
+        assert_eq!(error.to_string(), "the secret is empty: command `true`");
+        let error = SecretSource::Command("echo hunter2; exit 3".into()).read().unwrap_err().to_string();
+        assert!(error.ends_with("ended with exit status: 3") && !error.contains("hunter2\n"), "{error}");
+        assert!(SecretSource::File("/does/not/exist".into()).read().is_err());
+    }
+}

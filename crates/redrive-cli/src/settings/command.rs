@@ -1,0 +1,45 @@
+//! `redrive context`: the contexts of the configuration file.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{Config, Global};
+use crate::args::ContextCommand;
+use crate::exit::Exit;
+use crate::output::{print_json, table};
+
+pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
+    let ContextCommand::List = command;
+    let config = Config::read(global.config.clone())?;
+    let contexts = || {
+        config.contexts.iter().map(|(name, context)| (name, context, config.default.as_ref() == Some(name)))
+    };
+    if global.json {
+        let contexts: Vec<_> = contexts()
+            .map(|(name, context, default)| {
+                json!({
+                    "name": name, "default": default, "broker": context.broker, "queues": context.queues,
+                    "read_only": context.read_only, "secret": context.secret.as_ref().map(ToString::to_string),
+                })
+            })
+            .collect();
+        print_json(&contexts)?;
+        return Ok(Exit::Ok);
+    }
+    let mut rows = table(["", "context", "broker", "secret", "queues", ""]);
+    for (name, context, default) in contexts() {
+        rows.row([
+            if default { "*" } else { "" }.to_owned(),
+            name.clone(),
+            context.broker.clone(),
+            context.secret.as_ref().map(ToString::to_string).unwrap_or_default(),
+            context.queues.join(", "),
+            if context.read_only { "read-only" } else { "" }.to_owned(),
+        ]);
+    }
+    rows.print();
+    if config.contexts.is_empty() {
+        eprintln!("no contexts in {}", config.path.display());
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,102 @@
+//! Which broker a command talks to, and where its secret is.
+
+pub(crate) mod command;
+mod file;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::exit::usage;
+use crate::secret::SecretSource;
+pub(crate) use file::{Config, Context, user_folder};
+
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// The broker: `amqps://USER@HOST/VHOST` for RabbitMQ, `servicebus` for Azure Service Bus. The secret is never part of it
+    #[arg(long, global = true, env = "REDRIVE_BROKER", value_name = "URL", help_heading = "Broker")]
+    pub(crate) broker: Option<String>,
+    /// The file with the password of RabbitMQ, or the connection string of Service Bus
+    #[arg(long, global = true, env = "REDRIVE_SECRET_FILE", value_name = "FILE", help_heading = "Broker")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The environment variable with that secret
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Broker", conflicts_with = "secret_file")]
+    pub(crate) secret_env: Option<String>,
+    /// A named broker of the configuration file
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "REDRIVE_CONTEXT",
+        value_name = "NAME",
+        help_heading = "Broker",
+        conflicts_with = "broker"
+    )]
+    pub(crate) context: Option<String>,
+    /// The configuration file [default: redrive/config.toml in the user's configuration folder]
+    #[arg(long, global = true, env = "REDRIVE_CONFIG", value_name = "FILE", help_heading = "Broker")]
+    pub(crate) config: Option<PathBuf>,
+    /// The folder of plans, runs and originals [default: redrive in the user's state folder]
+    #[arg(long, global = true, env = "REDRIVE_STATE", value_name = "FOLDER", help_heading = "Broker")]
+    pub(crate) state: Option<PathBuf>,
+    /// Refuses every command that changes something
+    #[arg(long, global = true)]
+    pub(crate) read_only: bool,
+    /// How long connecting and reading may take
+    #[arg(long, global = true, default_value = "2m", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) timeout: Duration,
+    /// Prints JSON, for scripts
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Global {
+    /// Returns the broker of the arguments, else the context that is named, else the default one.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, if the configuration is wrong, or if a URL contains a password.
+    pub(crate) fn broker(&self) -> Result<Context> {
+        if let Some(broker) = &self.broker {
+            let secret = match (&self.secret_file, &self.secret_env) {
+                (Some(file), _) => Some(SecretSource::File(file.clone())),
+                (_, Some(name)) => Some(SecretSource::Env(name.clone())),
+                _ => None,
+            };
+            let context = Context { broker: broker.clone(), secret, ..Context::default() };
+            context.check()?;
+            return Ok(context);
+        }
+        let config = Config::read(self.config.clone())?;
+        let name = self.context.as_ref().or(config.default.as_ref()).ok_or_else(|| {
+            usage(format!(
+                "no broker: pass --broker URL, set REDRIVE_BROKER, or name one in {} and pass --context NAME",
+                config.path.display()
+            ))
+        })?;
+        let context = config.contexts.get(name).cloned().ok_or_else(|| {
+            let known: Vec<_> = config.contexts.keys().map(String::as_str).collect();
+            usage(format!("no context `{name}` in {}: it has {}", config.path.display(), known.join(", ")))
+        })?;
+        Ok(Context { name: Some(name.clone()), ..context })
+    }
+
+    /// Refuses to act if the command or the context is read-only.
+    ///
+    /// # Errors
+    ///
+    /// If it is.
+    pub(crate) fn may_act(&self, context: &Context) -> Result<()> {
+        match (self.read_only, context.read_only) {
+            (true, _) => Err(usage("--read-only: this command would change something")),
+            (_, true) => Err(usage(format!(
+                "the context `{}` is read-only: this command would change something",
+                context.name.as_deref().unwrap_or_default()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
