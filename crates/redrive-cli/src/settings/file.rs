@@ -70,8 +70,8 @@ impl Config {
     fn parse(text: &str, path: &Path) -> Result<Self> {
         // The whole error would quote the line, which may contain a password that does not belong there.
         let mut config: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('
-').count() + 1);
+            let line =
+                error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             usage(format!("{}, line {line}: {}", path.display(), error.message()))
         })?;
         for (name, context) in &config.contexts {

@@ -10,6 +10,7 @@ use redrive_core::{Shelf, Shelved, TransportError, TransportErrorKind};
 
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
+use crate::broker_delivery_count;
 use crate::connection::while_open;
 use crate::convert::{self, short};
 use crate::deaths;
@@ -70,7 +71,9 @@ impl<'a> ShelfScan<'a> {
         }
         let Some(BasicGetMessage { delivery, .. }) = self.ahead.pop_front() else { return Ok(None) };
         let whole = convert::left_out(&delivery.properties).is_none();
-        let message = convert::message(&delivery.properties, delivery.data);
+        let mut message = convert::message(&delivery.properties, delivery.data);
+        // Each look raises them: they are the queue's, and not part of the entry.
+        message.headers_mut().retain(|name, _| !broker_delivery_count::HEADERS.contains(&name));
         let name = self.numbers.next(self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = deaths::shelved(name.handle(self.shelf), message);
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))

@@ -1,0 +1,244 @@
+//! A shop whose orders fail, and the command line.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use lapin::options::QueueDeleteOptions;
+use lapin::{Connection, ConnectionProperties};
+use redrive::prelude::*;
+use redrive::servicebus::Entity;
+use redrive::{ConsumerHandle, DeadLetterBackoff, NoRetry, Report};
+use redrive_brokers::{Broker, Version, broker};
+use redrive_servicebus_emulator::Emulator;
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A queue of orders on a broker.
+pub(crate) struct Shop {
+    pub(crate) queue: String,
+    on: On,
+}
+
+enum On {
+    RabbitMq { url: String, _broker: Broker },
+    ServiceBus(Arc<Emulator>),
+}
+
+impl Shop {
+    pub(crate) async fn rabbitmq(version: Version) -> Self {
+        let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
+        let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());
+        Self { queue, on: On::RabbitMq { url: broker.url.to_owned(), _broker: broker } }
+    }
+
+    pub(crate) async fn servicebus() -> Self {
+        let emulator =
+            Emulator::builder().queue("orders", Default::default()).start().await.expect("started");
+        Self { queue: "orders".into(), on: On::ServiceBus(Arc::new(emulator)) }
+    }
+
+    /// Five orders fail for good, for two reasons.
+    pub(crate) async fn fail(&self) {
+        let service = self.service(false);
+        for order in 0..5 {
+            let message =
+                Message::new(format!("\"order {order} \u{1b}[31m\"")).with_id(format!("order-{order}"));
+            self.publish(message).await;
+        }
+        service.handled(5).await;
+        service.stop().await;
+        assert_eq!(self.shelved().await, 5);
+    }
+
+    /// The service, after its cause is repaired.
+    pub(crate) fn repaired(&self) -> Service {
+        self.service(true)
+    }
+
+    fn service(&self, repaired: bool) -> Service {
+        let (handled, seen) = watch::channel(0);
+        let handler = move |body: Bytes| {
+            handled.send_modify(|count| *count += 1);
+            let order =
+                String::from_utf8_lossy(&body).chars().filter(char::is_ascii_digit).collect::<String>();
+            let order: u32 = order[..1].parse().expect("a number");
+            let answer = match order {
+                _ if repaired => Ok(()),
+                0..3 => Err(format!("order {order}: no answer from the stock")),
+                _ => Err(format!("order {order}: no such customer")),
+            };
+            std::future::ready(answer.permanent())
+        };
+        let preset = DeadLetterBackoff::new(NoRetry);
+        let (transport, parts) = (self.url(), self.queue.clone());
+        let (started, handle) = tokio::sync::oneshot::channel::<ConsumerHandle>();
+        let is_rabbitmq = matches!(self.on, On::RabbitMq { .. });
+        let running = tokio::spawn(async move {
+            if is_rabbitmq {
+                let transport = RabbitMq::options(&parts).connect(&transport).await?;
+                let runner = Consumer::new(transport).with_dead_letter_backoff(preset).handler(handler);
+                let _ = started.send(runner.handle());
+                runner.run().await.map_err(BoxError::from)
+            } else {
+                let transport = ServiceBus::options(Entity::queue(&parts)).connect(&transport).await?;
+                let runner = Consumer::new(transport).with_dead_letter_backoff(preset).handler(handler);
+                let _ = started.send(runner.handle());
+                runner.run().await.map_err(BoxError::from)
+            }
+        });
+        Service { seen, handle, running }
+    }
+
+    /// Deletes the queues: the broker is shared.
+    pub(crate) async fn tidy_up(&self) {
+        let On::RabbitMq { url, .. } = &self.on else { return };
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connected");
+        let channel = connection.create_channel().await.expect("a channel");
+        for queue in ["", "--dead-letters", "--parking-lot"].map(|end| format!("{}{end}", self.queue)) {
+            channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("deleted");
+        }
+    }
+
+    fn url(&self) -> String {
+        match &self.on {
+            On::RabbitMq { url, .. } => url.clone(),
+            On::ServiceBus(emulator) => emulator.connection_string(),
+        }
+    }
+
+    async fn publish(&self, message: Message) {
+        match &self.on {
+            On::RabbitMq { url, .. } => {
+                RabbitMq::connect(url, &self.queue)
+                    .await
+                    .expect("connected")
+                    .publish(message)
+                    .await
+                    .expect("stored");
+            }
+            On::ServiceBus(emulator) => {
+                let transport =
+                    ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
+                transport.expect("connected").publish(message).await.expect("stored");
+            }
+        }
+    }
+
+    pub(crate) async fn shelves(&self) -> Box<dyn Shelves> {
+        match &self.on {
+            On::RabbitMq { url, .. } => {
+                Box::new(RabbitMq::connect(url, &self.queue).await.expect("connected").shelves())
+            }
+            On::ServiceBus(emulator) => {
+                let transport =
+                    ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
+                Box::new(transport.expect("connected").shelves())
+            }
+        }
+    }
+
+    pub(crate) async fn shelved(&self) -> u64 {
+        self.shelves().await.count(Shelf::DeadLetter).await.expect("counted")
+    }
+
+    /// The messages on the shelf, in order, with all headers.
+    pub(crate) async fn shelf(&self) -> Vec<Message> {
+        let page = self.shelves().await.browse(Shelf::DeadLetter, None, 100).await.expect("a page");
+        page.entries.into_iter().map(|entry| entry.message).collect()
+    }
+}
+
+/// A consumer that runs.
+pub(crate) struct Service {
+    seen: watch::Receiver<u32>,
+    handle: tokio::sync::oneshot::Receiver<ConsumerHandle>,
+    running: JoinHandle<Result<Report, BoxError>>,
+}
+
+impl Service {
+    /// Waits until this many messages were handled.
+    pub(crate) async fn handled(&self, count: u32) {
+        let mut seen = self.seen.clone();
+        let limit = std::time::Duration::from_secs(180);
+        let waited = tokio::time::timeout(limit, seen.wait_for(|seen| *seen >= count)).await;
+        waited.expect("handled in time").expect("the service runs");
+    }
+
+    pub(crate) async fn stop(self) {
+        self.handle.await.expect("started").stop();
+        self.running.await.expect("no panic").expect("it ends in order");
+    }
+}
+
+/// The built program, with a state of its own.
+pub(crate) struct Cli {
+    broker: String,
+    folder: tempfile::TempDir,
+}
+
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Cli {
+    pub(crate) fn new(shop: &Shop) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (broker, secret) = match &shop.on {
+            On::RabbitMq { url, .. } => {
+                let (scheme, rest) = url.split_once("://").expect("a URL");
+                let (user, host) = rest.rsplit_once('@').expect("a user");
+                let (user, password) = user.split_once(':').expect("a password");
+                (format!("{scheme}://{user}@{host}"), password.to_owned())
+            }
+            On::ServiceBus(emulator) => ("servicebus".to_owned(), emulator.connection_string()),
+        };
+        std::fs::write(folder.path().join("secret"), secret).expect("written");
+        Self { broker, folder }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
+        let ran = Command::new(env!("CARGO_BIN_EXE_redrive"))
+            .env("REDRIVE_BROKER", &self.broker)
+            .env("REDRIVE_SECRET_FILE", self.folder.path().join("secret"))
+            .env("REDRIVE_STATE", self.state())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let limit = std::time::Duration::from_secs(180);
+        let ran = tokio::time::timeout(limit, ran).await.expect("it ends").expect("it runs");
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Output { code: ran.status.code().expect("no signal"), out: text(ran.stdout), err: text(ran.stderr) }
+    }
+
+    pub(crate) async fn ok(&self, arguments: &[&str]) -> Output {
+        let output = self.run(arguments).await;
+        assert_eq!(output.code, 0, "{arguments:?}: {}\n{}", output.out, output.err);
+        output
+    }
+
+    pub(crate) async fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let output = self.ok(&[&["--json"], arguments].concat()).await;
+        serde_json::from_str(&output.out).expect("JSON")
+    }
+
+    /// How many originals were exported.
+    pub(crate) fn originals(&self) -> usize {
+        let files = std::fs::read_dir(self.state().join("originals")).expect("a folder");
+        let texts = files.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("text"));
+        texts.map(|text| text.lines().count()).sum()
+    }
+
+    pub(crate) fn audit(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.state().join("audit.jsonl")).expect("a log");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
