@@ -52,11 +52,35 @@ pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {
 
 /// Prints an error, and returns its exit code. A check that cannot be made is unknown.
 pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
-    let text = format!("{error:#}");
+    let text = chain(error);
     if nagios {
         println!("UNKNOWN - {}", printable(&text).replace('\n', " "));
         return Exit::Check(3).into();
     }
     eprintln!("error: {}", printable(&text));
     if error.is::<UsageError>() { Exit::Usage.into() } else { Exit::Failed.into() }
+}
+
+/// Returns the texts of an error and its sources. Many errors repeat their source: nothing is said twice.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for part in error.chain().map(ToString::to_string).filter(|part| !part.is_empty()) {
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_nothing_twice() {
+        let error = anyhow::anyhow!("refused").context("cannot connect: refused").context("cannot read");
+        assert_eq!(chain(&error), "cannot read: cannot connect: refused");
+    }
 }

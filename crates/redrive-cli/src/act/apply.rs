@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use redrive::Shelved;
 use redrive::ops::{
     Activity, AuditAction, AuditRecord, ExportedEntry, FinishedRun, JournalHeader, Operator, Plan,
-    PlanAction, RunControl, Runner, StopReason, require_reason,
+    PlanAction, RunProgress, Runner, StopReason, require_reason,
 };
 
 use super::{ask, plan};
@@ -31,7 +31,7 @@ pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
             context.label()
         )));
     }
-    plan::show(global, &saved, &command.pace)?;
+    plan::show(&saved, &command.pace);
     let desk = connect(global, &context, saved.plan.queue()).await?;
     apply(global, &context, &desk, &saved, &command.pace).await
 }
@@ -99,7 +99,8 @@ async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
     Ok(found)
 }
 
-/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, so that it can be resumed.
+/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, the second at once. A run that waits for a person
+/// ends, too: nobody can answer it here.
 ///
 /// # Errors
 ///
@@ -107,18 +108,29 @@ async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
 pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
     let control = runner.control();
     let id = runner.id().to_owned();
+    let bar = ProgressBar::new(control.progress().report.entries);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} {eta} left  {wide_msg}")?;
+    bar.set_style(style.with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
+        let _ = write!(to, "{:.1}/s", state.per_sec());
+    }));
     let watching = async {
         let mut interrupted = false;
-        let bar = ProgressBar::new(control.progress().report.entries);
-        bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} {eta} left  {wide_msg}")?);
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
             tokio::select! {
-                _ = tick.tick() => show(&bar, &control),
+                _ = tick.tick() => {
+                    let progress = control.progress();
+                    show(&bar, &progress);
+                    if let Activity::Paused(reason) = progress.activity {
+                        bar.suspend(|| eprintln!("{reason}"));
+                        control.abort();
+                    }
+                }
                 stop = tokio::signal::ctrl_c() => {
                     stop?;
                     if interrupted {
-                        // A second time: the journal says what is done.
+                        // The journal says what is done.
+                        bar.finish_and_clear();
                         eprintln!("ended in the middle of a step: `redrive runs resume {id}` goes on");
                         std::process::exit(130);
                     }
@@ -129,14 +141,15 @@ pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
             }
         }
     };
-    tokio::select! {
+    let finished = tokio::select! {
         finished = runner.run() => Ok(finished?),
         failed = watching => failed,
-    }
+    };
+    bar.finish_and_clear();
+    finished
 }
 
-fn show(bar: &ProgressBar, control: &RunControl) {
-    let progress = control.progress();
+fn show(bar: &ProgressBar, progress: &RunProgress) {
     let report = &progress.report;
     bar.set_position(report.entries - report.left);
     bar.set_message(match &progress.activity {

@@ -34,7 +34,7 @@ pub(crate) async fn at_once(global: &Global, action: PlanAction, command: AtOnce
         )));
     }
     let saved = plan::make(global, &context, &selected, action, &command.handle, command.max_redrives)?;
-    plan::show(global, &saved, &command.pace)?;
+    plan::show(&saved, &command.pace);
     if saved.plan.entries().is_empty() {
         return Ok(Exit::Ok);
     }

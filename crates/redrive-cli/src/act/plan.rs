@@ -21,7 +21,7 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     if global.json {
         print_json(&saved.plan)?;
     } else {
-        show(global, &saved, &Pace::usual())?;
+        show(&saved, &Pace::usual());
         print(&format!("nothing was changed. To do it: redrive apply {}", saved.plan.id()));
     }
     Ok(Exit::Ok)
@@ -56,17 +56,16 @@ pub(super) fn make(
     }
     let options = PlanOptions::new(&selected.desk.queue).max_redrives(max_redrives);
     let plan = Plan::new(action, selected.view.shelf(), &entries, &options, selected.now);
-    let saved = SavedPlan { broker: context.label().to_owned(), filter: selected.text.clone(), plan };
+    let named = handles.iter().map(ToString::to_string);
+    let filter =
+        named.chain([selected.text.clone()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+    let saved = SavedPlan { broker: context.label().to_owned(), filter, plan };
     State::open(global)?.save_plan(&saved)?;
     Ok(saved)
 }
 
 /// Shows a plan to a person.
-///
-/// # Errors
-///
-/// None so far; printing may find that nobody reads.
-pub(super) fn show(_global: &Global, saved: &SavedPlan, pace: &Pace) -> Result<()> {
+pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
     let plan = &saved.plan;
     let took = short(plan.duration(&pace.options()));
     print(&format!(
@@ -106,7 +105,6 @@ pub(super) fn show(_global: &Global, saved: &SavedPlan, pace: &Pace) -> Result<(
             one_line(sample.text.as_deref().unwrap_or("-"), 90)
         ));
     }
-    Ok(())
 }
 
 fn target(target: &Target) -> String {

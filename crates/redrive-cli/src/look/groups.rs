@@ -54,7 +54,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
         summary.groups.len(),
         short(selected.view.age(now))
     );
-    let mut rows = table(["", "messages", "first", "last", "trend", "", "failure", "sample"]);
+    let mut rows = table(["", "messages", "first", "last", "last day", "", "failure", "for example"]);
     for (place, group) in summary.groups.iter().enumerate() {
         let template = &group.template;
         let trend =

@@ -9,6 +9,7 @@ use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
 use crate::args::Which;
 use crate::connect::{Desk, connect, within};
 use crate::exit::usage;
+use crate::look::shelves::cannot;
 use crate::settings::{Context, Global};
 use crate::state::State;
 
@@ -17,7 +18,7 @@ pub(crate) struct Selected {
     pub(crate) desk: Desk,
     pub(crate) view: ShelfView,
     filter: Filter,
-    /// The filter as the user wrote it.
+    /// The group and the filter, for people and the audit log.
     pub(crate) text: String,
     group: Option<Filter>,
     pub(crate) now: SystemTime,
@@ -34,7 +35,7 @@ impl Selected {
 
     /// True if no filter and no group was given.
     pub(crate) fn is_all(&self) -> bool {
-        self.text.is_empty() && self.group.is_none()
+        self.text.is_empty()
     }
 }
 
@@ -55,6 +56,10 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
     let group = group.map(|name| group_id(global, context, &which.queue, shelf, name)).transpose()?;
     let desk = connect(global, context, &which.queue).await?;
     let view = read(global, &desk, shelf).await?;
+    let text = match group {
+        Some(group) => format!("group {group} {text}").trim_end().to_owned(),
+        None => text,
+    };
     Ok(Selected { desk, view, filter: parsed, text, group: group.map(Filter::group), now: SystemTime::now() })
 }
 
@@ -69,7 +74,7 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
         Ok(ShelfView::read(&*desk.shelves, shelf, &options, SystemTime::now()).await?)
     })
     .await
-    .with_context(|| format!("cannot read the {shelf} shelf of `{}`", desk.queue))?;
+    .with_context(|| cannot("read", desk, shelf))?;
     if view.is_truncated() {
         eprintln!("only the first {} messages were read: the shelf has more", view.entries().len());
     }

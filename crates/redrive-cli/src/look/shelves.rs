@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use redrive::Shelf;
-use redrive::transport::TransportErrorKind;
+use redrive::transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
@@ -38,29 +38,34 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Returns the number of messages on each shelf; `None` where the broker has no queue for it.
+/// Returns the number of messages on each shelf; `None` where the broker has no parking queue.
 ///
 /// # Errors
 ///
-/// If the broker cannot be read, or not in time.
+/// If the broker cannot be read, or not in time; also if there is no dead-letter queue: the name of the work queue may be wrong.
 pub(crate) async fn counts(global: &Global, desk: &Desk) -> Result<Vec<(Shelf, Option<u64>)>> {
     let mut counts = Vec::new();
     for shelf in [Shelf::DeadLetter, Shelf::Parking] {
         let counted = within(global.timeout, async {
             match desk.shelves.count(shelf).await {
                 Ok(count) => Ok(Some(count)),
-                Err(error) if is_missing(&error) => Ok(None),
+                Err(error) if shelf == Shelf::Parking && is_missing(&error) => Ok(None),
                 Err(error) => Err(error.into()),
             }
         });
-        let count =
-            counted.await.with_context(|| format!("cannot count the {shelf} shelf of `{}`", desk.queue))?;
+        let count = counted.await.with_context(|| cannot("count", desk, shelf))?;
         counts.push((shelf, count));
     }
     Ok(counts)
 }
 
+/// Returns what cannot be done on a shelf, for an error.
+pub(crate) fn cannot(what: &str, desk: &Desk, shelf: Shelf) -> String {
+    format!("cannot {what} the {shelf} shelf of `{0}`: is `{0}` the name of the work queue?", desk.queue)
+}
+
 /// A queue that nobody declared, or a shelf that this broker does not have.
-fn is_missing(error: &redrive::transport::TransportError) -> bool {
-    matches!(error.kind(), TransportErrorKind::NotFound | TransportErrorKind::Unsupported)
+fn is_missing(error: &TransportError) -> bool {
+    use TransportErrorKind::{NotFound, Topology, Unsupported};
+    matches!(error.kind(), NotFound | Topology | Unsupported)
 }

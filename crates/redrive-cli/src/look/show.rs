@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{EditText, ExportedEntry, Filter, Template, ViewEntry};
-use redrive::{EntryHandle, Shelf, Shelved};
+use redrive::ops::{ExportedEntry, Filter, Template, ViewEntry};
+use redrive::{EntryHandle, Message, Shelf, Shelved, Value};
 
 use super::select::{group_id, read};
 use crate::args::{Global, Show};
@@ -46,7 +46,7 @@ pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
         let line = ExportedEntry::new(&desk.queue, &found.entry, now).to_line()?;
         print_json(&serde_json::from_str::<serde_json::Value>(&line)?)?;
     } else {
-        for line in story(&desk.queue, found, now)? {
+        for line in story(&desk.queue, found, now) {
             print(&printable(&line));
         }
     }
@@ -59,7 +59,7 @@ enum Wanted {
 }
 
 /// Returns the lines that tell the story of an entry.
-fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Result<Vec<String>> {
+fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
     let Shelved { handle, message, history, .. } = &viewed.entry;
     let mut lines = vec![
         format!("{queue} {handle}"),
@@ -96,10 +96,53 @@ fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Result<Vec<String>
         lines.push(format!("  trace     {trace}"));
     }
     lines.push(String::new());
-    match EditText::of(message) {
-        Ok(text) => lines.extend(text.as_str().lines().map(str::to_owned)),
-        Err(error) => lines
-            .push(format!("the message cannot be shown as text ({error}): --json, or --raw for its body")),
+    lines.extend(properties_and_headers(message));
+    lines.push(format!("  body      {} bytes{}", message.body().len(), content_type(message)));
+    lines.extend(body(message.body()));
+    lines
+}
+
+/// Returns the lines of what the application set: redrive's own headers are the story above.
+fn properties_and_headers(message: &Message) -> Vec<String> {
+    let texts = message.properties().texts();
+    let set = texts.filter_map(|(name, text)| Some(format!("  {name:<9} {}", one_line(text?, 200))));
+    let own = message.headers().iter().filter(|(name, _)| !name.starts_with("redrive-"));
+    set.chain(
+        own.map(|(name, value)| {
+            format!("  header    {}: {}", one_line(name, 60), one_line(&plain(value), 200))
+        }),
+    )
+    .collect()
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| format!("{value:?}"), str::to_owned)
+}
+
+fn content_type(message: &Message) -> String {
+    message.properties().content_type.as_ref().map_or_else(String::new, |name| format!(", {name}"))
+}
+
+/// Returns the lines of a body: JSON is set out, other text is as it is.
+fn body(body: &[u8]) -> Vec<String> {
+    let text = match serde_json::from_slice::<serde_json::Value>(body) {
+        Ok(json @ (serde_json::Value::Object(_) | serde_json::Value::Array(_))) => format!("{json:#}"),
+        _ => match std::str::from_utf8(body) {
+            Ok(text) => text.to_owned(),
+            Err(_) => return vec!["(no text: --raw prints it)".to_owned()],
+        },
+    };
+    text.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_set_out_if_it_is_json_and_never_guessed() {
+        assert_eq!(body(br#"{"a":1}"#), ["{", "  \"a\": 1", "}"]);
+        assert_eq!(body(b"2 books"), ["2 books"]);
+        assert_eq!(body(&[0xff, 0]), ["(no text: --raw prints it)"]);
     }
-    Ok(lines)
 }

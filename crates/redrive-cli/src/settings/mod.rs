@@ -17,7 +17,14 @@ pub(crate) use file::{Config, Context, user_folder};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
     /// The broker: `amqps://USER@HOST/VHOST` for RabbitMQ, `servicebus` for Azure Service Bus. The secret is never part of it
-    #[arg(long, global = true, env = "REDRIVE_BROKER", value_name = "URL", help_heading = "Broker")]
+    #[arg(
+        long,
+        global = true,
+        env = "REDRIVE_BROKER",
+        hide_env_values = true,
+        value_name = "URL",
+        help_heading = "Broker"
+    )]
     pub(crate) broker: Option<String>,
     /// The file with the password of RabbitMQ, or the connection string of Service Bus
     #[arg(long, global = true, env = "REDRIVE_SECRET_FILE", value_name = "FILE", help_heading = "Broker")]
@@ -25,16 +32,8 @@ pub(crate) struct Global {
     /// The environment variable with that secret
     #[arg(long, global = true, value_name = "NAME", help_heading = "Broker", conflicts_with = "secret_file")]
     pub(crate) secret_env: Option<String>,
-    /// A named broker of the configuration file
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "REDRIVE_CONTEXT",
-        value_name = "NAME",
-        help_heading = "Broker",
-        conflicts_with = "broker"
-    )]
+    /// A named broker of the configuration file; counts before --broker
+    #[arg(long, short, global = true, env = "REDRIVE_CONTEXT", value_name = "NAME", help_heading = "Broker")]
     pub(crate) context: Option<String>,
     /// The configuration file [default: redrive/config.toml in the user's configuration folder]
     #[arg(long, global = true, env = "REDRIVE_CONFIG", value_name = "FILE", help_heading = "Broker")]
@@ -54,13 +53,13 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Returns the broker of the arguments, else the context that is named, else the default one.
+    /// Returns the context that is named, else the broker of the arguments, else the default context.
     ///
     /// # Errors
     ///
     /// If there is none, if the configuration is wrong, or if a URL contains a password.
     pub(crate) fn broker(&self) -> Result<Context> {
-        if let Some(broker) = &self.broker {
+        if let Some(broker) = self.broker.as_ref().filter(|_| self.context.is_none()) {
             let secret = match (&self.secret_file, &self.secret_env) {
                 (Some(file), _) => Some(SecretSource::File(file.clone())),
                 (_, Some(name)) => Some(SecretSource::Env(name.clone())),

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
     // Stands alone: people take it without redrive.
     ("redrive-servicebus-emulator", &[]),
+    ("redrive-cli", &["redrive"]),
     (
         "redrive",
         &[
