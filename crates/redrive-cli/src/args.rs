@@ -92,6 +92,14 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive discard orders 'header.tenant:loadtest' --reason 'load test'"
     )]
     Discard(AtOnce),
+    /// Changes one message in $EDITOR, and sends it back
+    #[command(
+        after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf"
+    )]
+    Edit(Edit),
+    /// Brings back what a run discarded
+    #[command(after_help = "Examples:\n  redrive undo RUN")]
+    Undo(Undo),
     /// The runs of plans, and going on with one
     #[command(subcommand, after_help = "Examples:\n  redrive runs list\n  redrive runs resume RUN")]
     Runs(Runs),
@@ -275,6 +283,38 @@ pub(crate) struct AtOnce {
     pub(crate) max_redrives: u32,
     #[command(flatten)]
     pub(crate) pace: Pace,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Edit {
+    /// The work queue
+    pub(crate) queue: String,
+    /// The handle of the message, as `browse` prints it
+    pub(crate) handle: String,
+    /// Stores the edited message on the shelf instead of sending it back
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Allows changes that decide where the message or its answer goes, as its id
+    #[arg(long)]
+    pub(crate) sensitive: bool,
+    /// Why. It stands in the audit log
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Asks nothing
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Undo {
+    /// The id of the run, or its beginning
+    pub(crate) run: String,
+    /// Why. It stands in the audit log
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Asks nothing
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Subcommand, Debug)]

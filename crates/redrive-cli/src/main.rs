@@ -64,6 +64,8 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Redrive(command) => act::at_once(&global, redrive::ops::PlanAction::Redrive, command).await,
         Command::Park(command) => act::at_once(&global, redrive::ops::PlanAction::Park, command).await,
         Command::Discard(command) => act::at_once(&global, redrive::ops::PlanAction::Discard, command).await,
+        Command::Edit(command) => act::edit::run(&global, command).await,
+        Command::Undo(command) => act::undo::run(&global, command).await,
         Command::Runs(command) => act::runs::run(&global, command).await,
         Command::Context(command) => settings::command::run(&global, &command),
         Command::Completions { shell } => {

@@ -86,17 +86,17 @@ impl State {
         unique(runs.iter().map(String::as_str).filter(|id| id.starts_with(beginning)), beginning, "run")
     }
 
-    /// Writes the originals of a plan, and returns when they are on the disk.
+    /// Writes the originals of a run, and returns when they are on the disk.
     ///
     /// # Errors
     ///
     /// If one of them cannot be written.
     pub(crate) fn save_originals<'a>(
         &self,
-        plan: &Plan,
+        run: &str,
         entries: impl Iterator<Item = &'a ExportedEntry>,
     ) -> Result<PathBuf> {
-        let path = self.0.join("originals").join(format!("{}.jsonl", plan.id()));
+        let path = self.originals(run);
         let mut lines = Vec::new();
         for entry in entries {
             writeln!(
@@ -106,6 +106,28 @@ impl State {
             )?;
         }
         write_durably(&path, &lines)?;
+        Ok(path)
+    }
+
+    /// Returns where the originals of a run are. A plan may be run twice.
+    pub(crate) fn originals(&self, run: &str) -> PathBuf {
+        self.0.join("originals").join(format!("{run}.jsonl"))
+    }
+
+    /// Returns the file that notes what of a run was undone.
+    pub(crate) fn undone(&self, run: &str) -> PathBuf {
+        self.0.join("runs").join(format!("{run}.undone"))
+    }
+
+    /// Writes the original of an edited message, and returns when it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(crate) fn save_original(&self, entry: &ExportedEntry) -> Result<PathBuf> {
+        let millis = entry.exported_at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
+        let path = self.0.join("originals").join(format!("edit-{millis}-{}.jsonl", std::process::id()));
+        write_durably(&path, format!("{}\n", entry.to_line()?).as_bytes())?;
         Ok(path)
     }
 

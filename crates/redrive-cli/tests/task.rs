@@ -88,24 +88,54 @@ async fn the_task(shop: &Shop) {
     service.handled(3).await;
     assert_eq!(shop.shelved().await, 2, "the other group stays");
 
+    // One order is mended by hand and sent back.
+    let listed = cli.json(&["browse", queue]).await;
+    let handle = listed[0]["handle"].as_str().unwrap();
+    let editor = r#"sed -i 's/"headers": {}/"headers": {"checked": true}/'"#;
+    let edited = cli.with("EDITOR", editor).run(&["edit", queue, handle, "--yes"]).await;
+    assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);
+    assert!(edited.out.contains("checked"), "{}", edited.out);
+    service.handled(4).await;
+    assert_eq!(shop.shelved().await, 1);
+    // Not changed, not done.
+    let handle = cli.json(&["browse", queue]).await[0]["handle"].as_str().unwrap().to_owned();
+    let unchanged = cli.with("EDITOR", "true").run(&["edit", queue, &handle, "--yes"]).await;
+    assert!(unchanged.code == 1 && unchanged.err.contains("as it was"), "{}", unchanged.err);
+
     // What nobody needs is discarded, and was exported before.
     let discarded = cli.run(&["discard", queue, "g2", "--yes", "--reason", "test orders"]).await;
     assert_eq!(discarded.code, 0, "{}\n{}", discarded.out, discarded.err);
     assert_eq!(shop.shelved().await, 0);
     assert_eq!(cli.originals(), 5);
+    let ok = cli.ok(&["check", queue, "--warn", "0", "--critical", "0"]).await;
+    assert!(ok.out.starts_with("OK - "), "{}", ok.out);
     let audit = cli.audit();
-    assert_eq!(audit.len(), 2);
-    assert_eq!(
-        (&audit[1]["action"], &audit[1]["reason"], &audit[1]["counts"]["done"]),
-        (&"discard".into(), &"test orders".into(), &2.into())
-    );
-    assert_eq!(
-        cli.ok(&["check", queue, "--warn", "0", "--critical", "0"]).await.out.split(' ').next(),
-        Some("OK")
-    );
-    assert_eq!(cli.json(&["runs", "list"]).await.as_array().unwrap().len(), 2);
+    let counts = audit.iter().map(|record| (record["action"].as_str(), record["counts"]["done"].as_u64()));
+    let counts: Vec<_> = counts.map(|(action, done)| (action.unwrap(), done.unwrap())).collect();
+    assert_eq!(counts, [("redrive", 3), ("edit", 1), ("discard", 1)]);
+    assert_eq!(audit[2]["reason"], "test orders");
+    let runs = cli.json(&["runs", "list"]).await;
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    undo(shop, &cli, runs[0]["run"].as_str().unwrap()).await;
     service.stop().await;
     shop.tidy_up().await;
+}
+
+/// Brings the discarded message back once, and discards it again.
+async fn undo(shop: &Shop, cli: &Cli, run: &str) {
+    let undone = cli.run(&["undo", run, "--yes"]).await;
+    if !shop.takes_restored() {
+        assert_eq!(undone.code, 1, "{}", undone.out);
+        assert!(undone.err.contains("lets nobody send to the dead-letter queue"), "{}", undone.err);
+        return;
+    }
+    assert_eq!(undone.code, 0, "{}\n{}", undone.out, undone.err);
+    assert_eq!(shop.shelved().await, 1);
+    let again = cli.ok(&["undo", run, "--yes"]).await;
+    assert!(again.out.contains("0 can be restored"), "{}", again.out);
+    assert_eq!(shop.shelved().await, 1, "it is restored once");
+    assert_eq!(cli.run(&["discard", &shop.queue, "g2", "--yes"]).await.code, 0);
+    assert_eq!(cli.run(&["undo", "r", "--yes"]).await.code, 2, "several runs begin so");
 }
 
 async fn looking(shop: &Shop) {

@@ -153,4 +153,10 @@ impl Shelves for MemoryShelves {
             Ok(())
         })
     }
+
+    async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
+        let stored =
+            self.broker.change(&self.queue, |queue| queue.store_on_shelf(shelf, message, Instant::now()));
+        stored.map_err(|refusal| refusal.on(&self.queue))
+    }
 }

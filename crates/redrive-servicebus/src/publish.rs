@@ -27,7 +27,11 @@ impl EntityPublisher {
         Self { connection: Arc::clone(connection), target: target.to_owned() }
     }
 
-    async fn send(&self, message: &Message, enqueue_at: Option<SystemTime>) -> Result<(), TransportError> {
+    pub(crate) async fn send(
+        &self,
+        message: &Message,
+        enqueue_at: Option<SystemTime>,
+    ) -> Result<(), TransportError> {
         if self.connection.is_closed() {
             return Err(error::closed(&self.target));
         }

@@ -57,13 +57,20 @@ pub(super) async fn apply(
     }
     let state = State::open(global)?;
     let mut audit = state.audit()?;
+    let who = operator(pace.reason.as_deref());
+    let header = JournalHeader::new(context.label(), who.clone(), pace.options(), plan.clone());
     let originals = within(global.timeout, originals(desk, plan))
         .await
         .context("cannot export the originals: nothing was changed")?;
-    let path = state.save_originals(plan, originals.iter()).context("nothing was changed")?;
+    let gone = plan.entries().len() - originals.len();
+    if gone > 0 && plan.action() == PlanAction::Discard {
+        bail!(
+            "{gone} messages of the plan are not on the shelf now, and have no original: nothing was changed. Make another plan"
+        );
+    }
+    let path = state.save_originals(&header.run, originals.iter()).context("nothing was changed")?;
     eprintln!("{} originals in {}", originals.len(), path.display());
 
-    let who = operator(pace.reason.as_deref());
     let record =
         |action| AuditRecord::new(&who.who, &who.host, SystemTime::now(), action, plan.queue(), plan.shelf());
     let mut record = record(match plan.action() {
@@ -76,7 +83,6 @@ pub(super) async fn apply(
     if let Some(reason) = &pace.reason {
         record = record.reason(reason);
     }
-    let header = JournalHeader::new(context.label(), who.clone(), pace.options(), plan.clone());
     let runner = Runner::begin(&*desk.shelves, &state.journals()?, header)?;
     let finished = watched(runner).await?;
     audit

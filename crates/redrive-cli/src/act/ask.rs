@@ -26,23 +26,40 @@ pub(super) fn agreed(plan: &Plan, pace: &Pace) -> Result<bool> {
     if pace.yes {
         return Ok(true);
     }
+    let action = plan.action();
+    match question(plan) {
+        Question::Confirm => confirmed(&format!("{action} them")),
+        Question::Count(count) => counted(count, &action.to_string()),
+    }
+}
+
+/// Asks yes or no.
+///
+/// # Errors
+///
+/// If there is no terminal to ask on.
+pub(super) fn confirmed(what: &str) -> Result<bool> {
+    answer(&Question::Confirm, &format!("{what}? [y/N] "))
+}
+
+/// Asks for the count.
+///
+/// # Errors
+///
+/// If there is no terminal to ask on.
+pub(super) fn counted(count: usize, action: &str) -> Result<bool> {
+    answer(&Question::Count(count), &format!("type the number of messages, {count}, to {action} them: "))
+}
+
+fn answer(question: &Question, text: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        return Err(usage(format!(
-            "nobody can be asked: there is no terminal. Pass --yes to {} them",
-            plan.action()
-        )));
+        return Err(usage("nobody can be asked: there is no terminal. Pass --yes"));
     }
-    let question = question(plan);
-    match question {
-        Question::Confirm => eprint!("{} them? [y/N] ", plan.action()),
-        Question::Count(count) => {
-            eprint!("type the number of messages, {count}, to {} them: ", plan.action());
-        }
-    }
+    eprint!("{text}");
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(is_agreement(&question, &answer))
+    Ok(is_agreement(question, &answer))
 }
 
 fn question(plan: &Plan) -> Question {

@@ -6,11 +6,15 @@
 //! | [`ask`] | asks before anything is done |
 //! | [`apply`] | exports the originals, runs the plan, writes the audit log |
 //! | [`runs`] | lists runs, and goes on with one |
+//! | [`edit`] | changes one message |
+//! | [`undo`] | brings back what was discarded |
 
 pub(crate) mod apply;
 mod ask;
+pub(crate) mod edit;
 pub(crate) mod plan;
 pub(crate) mod runs;
+pub(crate) mod undo;
 
 use anyhow::Result;
 use redrive::ops::PlanAction;

@@ -143,6 +143,11 @@ impl Shop {
         self.shelves().await.count(Shelf::DeadLetter).await.expect("counted")
     }
 
+    /// Nobody can send to a dead-letter queue of Service Bus.
+    pub(crate) fn takes_restored(&self) -> bool {
+        matches!(self.on, On::RabbitMq { .. })
+    }
+
     /// The messages on the shelf, in order, with all headers.
     pub(crate) async fn shelf(&self) -> Vec<Message> {
         let page = self.shelves().await.browse(Shelf::DeadLetter, None, 100).await.expect("a page");
@@ -175,7 +180,8 @@ impl Service {
 /// The built program, with a state of its own.
 pub(crate) struct Cli {
     broker: String,
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
+    variable: Option<(&'static str, &'static str)>,
 }
 
 pub(crate) struct Output {
@@ -197,7 +203,12 @@ impl Cli {
             On::ServiceBus(emulator) => ("servicebus".to_owned(), emulator.connection_string()),
         };
         std::fs::write(folder.path().join("secret"), secret).expect("written");
-        Self { broker, folder }
+        Self { broker, folder: Arc::new(folder), variable: None }
+    }
+
+    /// The same with an environment variable.
+    pub(crate) fn with(&self, name: &'static str, value: &'static str) -> Self {
+        Self { broker: self.broker.clone(), folder: Arc::clone(&self.folder), variable: Some((name, value)) }
     }
 
     fn state(&self) -> PathBuf {
@@ -209,6 +220,8 @@ impl Cli {
             .env("REDRIVE_BROKER", &self.broker)
             .env("REDRIVE_SECRET_FILE", self.folder.path().join("secret"))
             .env("REDRIVE_STATE", self.state())
+            .envs(self.variable)
+            .env_remove("VISUAL")
             .args(arguments)
             .stdin(Stdio::null())
             .kill_on_drop(true)

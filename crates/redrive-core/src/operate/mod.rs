@@ -16,7 +16,7 @@ use crate::failure::Reason;
 use crate::header_names;
 use crate::history::FailureHistory;
 use crate::message::Message;
-use crate::transport::TransportError;
+use crate::transport::{TransportError, TransportErrorKind};
 
 /// The shelves of one queue. Object safe, so that a program can choose the broker at run time.
 ///
@@ -135,6 +135,21 @@ pub trait Shelves: Send + Sync {
     /// [`NotFound`](crate::TransportErrorKind::NotFound) if no entry has this handle any more: nothing was sent. After any other
     /// error the entry is still on the shelf, and the edited message may have been sent.
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError>;
+
+    /// Puts a message back onto a shelf with the history that it has, to undo a discard: `message` is the message of an entry, as it was
+    /// read before. Calling it twice stores it twice.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::TransportErrorKind::Unsupported) if the broker lets nobody write to the shelf, which is the default: nothing
+    /// was stored. After another error it may be stored or not.
+    async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
+        let _ = message;
+        let text = format!(
+            "nobody can write to the {shelf} shelf here: publish the message to its work queue, as a redrive"
+        );
+        Err(TransportError::new(TransportErrorKind::Unsupported, text))
+    }
 }
 
 /// One page of a shelf.

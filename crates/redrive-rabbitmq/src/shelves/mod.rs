@@ -319,6 +319,11 @@ impl Shelves for RabbitMqShelves {
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         self.work_on(entry, Action::RedriveAs(message)).await.map(drop)
     }
+
+    async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
+        let queue = self.shared.plan.names.shelf(shelf)?;
+        self.shared.copies.store(&Route::queue(queue), for_good(&message), AlarmTime::Counts).await
+    }
 }
 
 /// Returns a copy that does not expire in its queue.

@@ -19,8 +19,9 @@ use redrive_core::{
 };
 use tracing::debug;
 
-use crate::convert::{self, Incoming};
+use crate::convert::{self, Incoming, marked};
 use crate::error;
+use crate::publish::EntityPublisher;
 use crate::shared::Shared;
 use crate::wire::{Arrived, Handle, SettleAs, Wire};
 use entry::SeenEntry;
@@ -266,5 +267,18 @@ impl Shelves for ServiceBusShelves {
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         let work = Work::SendEdited(self.sent_back_to()?, &message);
         only(self.work(entry.shelf(), &entry.clone().into(), work).await?, entry)
+    }
+
+    /// The same queues as for [`replace`](Self::replace).
+    async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
+        let Some((queue, marks)) = self.written_to(shelf) else {
+            let message = format!(
+                "Service Bus lets nobody send to the dead-letter queue of `{}`: publish the message to its work queue, as a redrive",
+                self.shared.entity()
+            );
+            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
+        };
+        let message = if matches!(marks, Marks::Ours) { marked(message, shelf) } else { message };
+        EntityPublisher::new(&self.shared.connection, queue).send(&message, None).await
     }
 }

@@ -141,6 +141,7 @@ macro_rules! __with_clauses {
             the_oldest_entry_tells_since_when_it_rests
             replace_removes_exactly_its_entry
             redrive_as_sends_the_edited_message
+            restore_undoes_a_discard
         }
     };
 }

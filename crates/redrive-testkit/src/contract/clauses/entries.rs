@@ -296,6 +296,28 @@ pub async fn redrive_as_sends_the_edited_message<H: Harness>(case: &Case<H>) {
     assert_eq!(left, ["a", "b"]);
 }
 
+/// A discarded message that is restored is on its shelf again, as it was; a broker that lets nobody write to the shelf says so.
+pub async fn restore_undoes_a_discard<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    set_aside(case, &transport, &["a", "b"], Shelf::DeadLetter, "Broken").await;
+    let entry = browse(&*shelves, Shelf::DeadLetter, 10).await.swap_remove(0);
+    assert_eq!(done(shelves.discard(Shelf::DeadLetter, &entry.handle.clone().into()).await), 1);
+    match shelves.restore(Shelf::DeadLetter, entry.message.clone()).await {
+        Err(error) if error.kind() == TransportErrorKind::Unsupported => {
+            return counts(&*shelves, 1, 0).await;
+        }
+        restored => restored.unwrap_or_else(|error| panic!("restoring fails: {error}")),
+    }
+    counts(&*shelves, 2, 0).await;
+    let entries = browse(&*shelves, Shelf::DeadLetter, 10).await;
+    let restored =
+        entries.iter().find(|restored| restored.message.id() == entry.message.id()).expect("it is there");
+    assert_eq!(restored.message.body(), entry.message.body());
+    assert_eq!(restored.history, entry.history, "its history is kept");
+    assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &restored.handle.clone().into()).await), 1);
+    case.complete_is(&transport, entry.message.id().expect("an id")).await;
+}
+
 fn edited<H: Harness>(case: &Case<H>) -> Message {
     let message = Message::new("edited").with_id("a").with_header("edited-by", "an operator");
     case.harness.as_published(message)

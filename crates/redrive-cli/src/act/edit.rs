@@ -1,0 +1,107 @@
+//! `redrive edit`: changes one message in an editor, and sends it back or keeps it on its shelf.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, bail};
+use redrive::ops::{AuditAction, AuditCounts, AuditRecord, EditText, ExportedEntry, SensitiveEdits, diff};
+use redrive::{EntryHandle, Message};
+
+use super::apply::operator;
+use super::ask::confirmed;
+use crate::args::{Edit, Global};
+use crate::connect::connect;
+use crate::exit::{Exit, usage};
+use crate::look::select::read;
+use crate::output::{print, printable};
+use crate::state::State;
+
+pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
+    let context = global.broker()?;
+    global.may_act(&context)?;
+    let handle: EntryHandle = command.handle.parse().map_err(|error| usage(format!("{error}")))?;
+    if !command.yes && !std::io::stdin().is_terminal() {
+        return Err(usage("nobody can be asked: there is no terminal. Pass --yes to store the edit"));
+    }
+    let desk = connect(global, &context, &command.queue).await?;
+    let view = read(global, &desk, handle.shelf()).await?;
+    let found = view.entries().iter().find(|entry| entry.entry.handle == handle);
+    let entry = &found.with_context(|| format!("{handle} is not on the shelf now"))?.entry;
+    let original = &entry.message;
+
+    let edited = EditText::parse(&in_editor(EditText::of(original)?.as_str())?, original)
+        .context("the edit cannot be read: nothing was changed")?;
+    let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
+    let edit = redrive::ops::Edit::between(original, edited, sensitive);
+    let Some(edit) = edit.context("nothing was changed; --sensitive confirms such an edit")? else {
+        bail!("the text is as it was: nothing was changed");
+    };
+    print(&printable(&diff(original, edit.message())));
+    let action = if command.keep { "keep this edit on the shelf" } else { "send this edit back" };
+    if !command.yes && !confirmed(action)? {
+        bail!("not done: the answer was no");
+    }
+
+    let state = State::open(global)?;
+    let mut audit = state.audit()?;
+    let now = SystemTime::now();
+    let exported = ExportedEntry::new(&desk.queue, entry, now);
+    let path = state.save_original(&exported).context("nothing was changed")?;
+    eprintln!("the original is in {}", path.display());
+    let parts: Vec<_> = edit.changed().iter().map(ToString::to_string).collect();
+    store(&*desk.shelves, &handle, edit.into_message(), command.keep).await?;
+
+    let who = operator(command.reason.as_deref());
+    let mut record = AuditRecord::new(who.who, who.host, now, AuditAction::Edit, &desk.queue, handle.shelf())
+        .filter(&format!("{handle}: {}", parts.join(", ")))
+        .counts(AuditCounts::done(1));
+    if let Some(reason) = &command.reason {
+        record = record.reason(reason);
+    }
+    audit.append(&record).context("the edit is done, and could not be noted in the audit log")?;
+    print(if command.keep { "edited, and on the shelf" } else { "edited, and sent back" });
+    Ok(Exit::Ok)
+}
+
+async fn store(
+    shelves: &dyn redrive::Shelves,
+    handle: &EntryHandle,
+    message: Message,
+    keep: bool,
+) -> Result<()> {
+    if keep {
+        if let Some(handle) = shelves.replace(handle, message).await? {
+            eprintln!("its handle is {handle} now");
+        }
+        return Ok(());
+    }
+    Ok(shelves.redrive_as(handle, message).await?)
+}
+
+/// Lets the user edit a text, in a file that only the user can read.
+///
+/// # Errors
+///
+/// If there is no editor, or it fails.
+fn in_editor(text: &str) -> Result<String> {
+    let editor = ["VISUAL", "EDITOR"]
+        .into_iter()
+        .find_map(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    let editor = editor.unwrap_or_else(|| OsString::from("vi"));
+    let mut file = tempfile::Builder::new()
+        .prefix("redrive-")
+        .suffix(".txt")
+        .tempfile()
+        .context("cannot write the text to edit")?;
+    file.write_all(text.as_bytes())?;
+    file.flush()?;
+    // A shell takes editors with arguments, as `code --wait`.
+    let ran = Command::new("sh").arg("-c").arg(r#"eval "$0" '"$1"'"#).arg(&editor).arg(file.path()).status();
+    let ran = ran.with_context(|| format!("cannot run the editor `{}`", editor.display()))?;
+    if !ran.success() {
+        bail!("the editor `{}` ended with {ran}: nothing was changed", editor.display());
+    }
+    std::fs::read_to_string(file.path()).context("cannot read the edited text: nothing was changed")
+}
