@@ -252,6 +252,9 @@ pub(crate) struct Pace {
     /// How long their fate is awaited: longer than all retries of the consumer together
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) canary_wait: Duration,
+    /// Sends also while nobody consumes the work queue, or while it grows; the first messages prove nothing then
+    #[arg(long)]
+    pub(crate) ignore_work_queue: bool,
     /// Why; required for more than 100 messages. It stands in the audit log
     #[arg(long)]
     pub(crate) reason: Option<String>,

@@ -74,7 +74,7 @@ pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{
     EntryHandle, EntryOutcome, EntryResult, ParseCursorError, ParseHandleError, Selection, ShelfCursor,
-    ShelfPage, ShelfReport, Shelved, Shelves, edited,
+    ShelfPage, ShelfReport, Shelved, Shelves, WorkQueue, edited,
 };
 #[cfg(feature = "config")]
 pub use options::{ConsumerOptions, OptionsError, ShelfQueues};

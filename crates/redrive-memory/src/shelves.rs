@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use redrive_core::{
     EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, edited,
+    Shelves, TransportError, WorkQueue, edited,
 };
 use tokio::time::Instant;
 
@@ -158,5 +158,11 @@ impl Shelves for MemoryShelves {
         let stored =
             self.broker.change(&self.queue, |queue| queue.store_on_shelf(shelf, message, Instant::now()));
         stored.map_err(|refusal| refusal.on(&self.queue))
+    }
+
+    /// The broker does not know its consumers.
+    async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
+        let depth = self.broker.depth(&self.queue);
+        Ok(WorkQueue::new(u64::try_from(depth).ok(), None))
     }
 }

@@ -39,11 +39,9 @@ pub use plan::{
 pub use printable::{printable, printable_json};
 pub use run::{
     EntryState, Event, Fate, FateCounts, FateSource, Hold, PauseReason, Run, RunOptions, RunReport, SeenFate,
-    Step, StopReason, Waiting, WorkQueue,
+    Step, StopReason, Waiting,
 };
 #[cfg(feature = "runner")]
-pub use runner::{
-    Activity, Fates, FinishedRun, LookForFates, RunControl, RunProgress, Runner, ShelfFates, WatchWorkQueue,
-};
+pub use runner::{Activity, Fates, FinishedRun, LookForFates, RunControl, RunProgress, Runner, ShelfFates};
 pub use snapshot::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotFold, SnapshotOptions, snapshot};
 pub use view::{Entries, EntriesPage, ShelfView, Trend, TrendOptions, ViewEntry, ViewOptions};

@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use redrive_core::{
     BoxError, Consumer, Delivery, Disposition, EntryHandle, Failure, Message, NoRetry, Selection, Shelf,
-    ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, millis, secs,
+    ShelfCursor, ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue, millis,
+    secs,
 };
 use redrive_memory::{MemoryBroker, MemoryShelves};
 use redrive_ops::{
     Activity, EntryState, FinishedRun, Hold, JournalError, JournalFolder, JournalHeader, Operator,
     PauseReason, Plan, PlanAction, PlanOptions, RunOptions, Runner, StopReason, UncertainEntries,
-    WatchWorkQueue, WorkQueue,
 };
 use tokio::sync::Notify;
 
@@ -49,6 +49,11 @@ async fn plan(shelves: &dyn Shelves, action: PlanAction) -> Result<Plan, BoxErro
 
 fn ada() -> Operator {
     Operator::new("ada", "laptop", SystemTime::now())
+}
+
+/// Options of a run whose messages nobody consumes.
+fn unwatched() -> RunOptions {
+    RunOptions::new().ignore_work_queue(true)
 }
 
 struct Scene {
@@ -113,6 +118,9 @@ enum Death {
 
 /// Shelves under a process that dies at a step.
 struct Mortal {
+    /// What the looks at the work queue see, one after another.
+    looks: AtomicU32,
+    work_queue: fn(u32) -> Result<WorkQueue, TransportError>,
     broker: MemoryBroker,
     shelves: MemoryShelves,
     death: Death,
@@ -122,6 +130,17 @@ struct Mortal {
 }
 
 impl Mortal {
+    fn new(scene: &Scene, death: Death, steps: u32) -> Self {
+        let (broker, shelves) = (scene.broker.clone(), scene.shelves.clone());
+        let (looks, work_queue) = (AtomicU32::new(0), |_| Ok(WorkQueue::default()));
+        Self { broker, shelves, death, steps: AtomicU32::new(steps), died: Notify::new(), looks, work_queue }
+    }
+
+    /// Shelves of a process that lives, and of a work queue that is seen as `work_queue` says.
+    fn watching(scene: &Scene, work_queue: fn(u32) -> Result<WorkQueue, TransportError>) -> Self {
+        Self { work_queue, ..Self::new(scene, Death::Before, u32::MAX) }
+    }
+
     fn is_last(&self) -> bool {
         self.steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
     }
@@ -191,25 +210,23 @@ impl Shelves for Mortal {
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         self.shelves.redrive_as(entry, message).await
     }
+
+    async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
+        (self.work_queue)(self.looks.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Kills a run at each of its steps, resumes it, kills it there again, and resumes it to the end.
 async fn killed_everywhere(death: Death, uncertain: UncertainEntries) -> Result<u32, BoxError> {
     for steps in 0.. {
         let scene = Scene::new(ENTRIES).await?;
-        let header = scene.header(RunOptions::new().ramp_step(secs(1))).await?;
+        let header = scene.header(unwatched().ramp_step(secs(1))).await?;
         let run = header.run.clone();
         let mut handles = BTreeMap::new();
         for entry in scene.shelves.browse(Shelf::DeadLetter, None, 10_000).await?.entries {
             handles.insert(entry.message.id().unwrap_or_default().parse::<u64>()?, entry.handle);
         }
-        let mortal = || Mortal {
-            broker: scene.broker.clone(),
-            shelves: scene.shelves.clone(),
-            death,
-            steps: AtomicU32::new(steps),
-            died: Notify::new(),
-        };
+        let mortal = || Mortal::new(&scene, death, steps);
         let first = mortal();
         let survived = tokio::select! {
             finished = Runner::begin(&first, &scene.folder, header)?.run() => { let _ = finished?; true }
@@ -305,7 +322,7 @@ async fn with_consumer(
 async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
     let scene = Scene::new(ENTRIES).await?;
     let fails = |_, delivery: Delivery| Disposition::DeadLetter(failure("no stock", &delivery));
-    let finished = with_consumer(&scene, RunOptions::new(), fails).await?;
+    let finished = with_consumer(&scene, unwatched(), fails).await?;
     assert_eq!(finished.stopped, Some(StopReason::SameFailure));
     assert_eq!((finished.report.done, finished.report.left), (5, 35));
     assert!(finished.report.fates.failed_same >= 1);
@@ -360,7 +377,7 @@ async fn messages_without_an_id_are_recognized_too() -> Result<(), BoxError> {
 #[tokio::test(start_paused = true)]
 async fn what_vanished_is_reported_and_nothing_else_is_touched() -> Result<(), BoxError> {
     let scene = Scene::new(10).await?;
-    let header = scene.header(RunOptions::new()).await?;
+    let header = scene.header(unwatched()).await?;
     let entries = scene.shelves.browse(Shelf::DeadLetter, None, 100).await?.entries;
     let _ = scene.shelves.discard(Shelf::DeadLetter, &entries[3].handle.clone().into()).await?;
     // An edited entry is another one.
@@ -375,7 +392,7 @@ async fn what_vanished_is_reported_and_nothing_else_is_touched() -> Result<(), B
 #[tokio::test(start_paused = true)]
 async fn an_entry_with_another_content_is_not_touched() -> Result<(), BoxError> {
     let scene = Scene::new(10).await?;
-    let header = scene.header(RunOptions::new()).await?;
+    let header = scene.header(unwatched()).await?;
     // The memory broker of another process numbers its entries from 1 too.
     let other = Scene::new(10).await?;
     let finished = Runner::begin(&other.shelves, &scene.folder, header)?.run().await?;
@@ -386,32 +403,20 @@ async fn an_entry_with_another_content_is_not_touched() -> Result<(), BoxError> 
 #[tokio::test(start_paused = true)]
 async fn two_runs_of_one_shelf_exclude_each_other() -> Result<(), BoxError> {
     let scene = Scene::new(10).await?;
-    let first = Runner::begin(&scene.shelves, &scene.folder, scene.header(RunOptions::new()).await?)?;
-    let second = Runner::begin(&scene.shelves, &scene.folder, scene.header(RunOptions::new().rate(1)).await?);
+    let first = Runner::begin(&scene.shelves, &scene.folder, scene.header(unwatched()).await?)?;
+    let second = Runner::begin(&scene.shelves, &scene.folder, scene.header(unwatched().rate(1)).await?);
     assert!(matches!(second, Err(JournalError::Locked { .. })));
     assert_eq!(first.run().await?.report.done, 10);
     Ok(())
-}
-
-/// A work queue that has a consumer from a certain look on.
-struct Late(AtomicU32);
-
-#[async_trait]
-impl WatchWorkQueue for Late {
-    async fn look(&self) -> Result<WorkQueue, TransportError> {
-        match self.0.fetch_add(1, Ordering::Relaxed) {
-            0..3 => Ok(WorkQueue::new(Some(0), Some(0))),
-            3..1000 => Ok(WorkQueue::new(Some(0), Some(1))),
-            _ => Err(TransportError::new(TransportErrorKind::Unreachable, "the broker is away")),
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_person_sees_and_controls_a_run() -> Result<(), BoxError> {
     let scene = Scene::new(ENTRIES).await?;
     let header = scene.header(RunOptions::new()).await?;
-    let runner = Runner::begin(&scene.shelves, &scene.folder, header)?.work_queue(Late(AtomicU32::new(0)));
+    let consumed_later = |look| Ok(WorkQueue::new(Some(0), Some(u64::from(look >= 3))));
+    let shelves = Mortal::watching(&scene, consumed_later);
+    let runner = Runner::begin(&shelves, &scene.folder, header)?;
     let control = runner.control();
     let seen = |is_it: fn(&Activity) -> bool| {
         let control = control.clone();
@@ -448,9 +453,10 @@ async fn a_person_sees_and_controls_a_run() -> Result<(), BoxError> {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_goes_away_stops_a_run_that_can_be_resumed() -> Result<(), BoxError> {
     let scene = Scene::new(ENTRIES).await?;
-    let header = scene.header(RunOptions::new()).await?;
-    let away = Late(AtomicU32::new(1000));
-    let finished = Runner::begin(&scene.shelves, &scene.folder, header)?.work_queue(away).run().await?;
+    let header = scene.header(unwatched()).await?;
+    let away = |_| Err(TransportError::new(TransportErrorKind::Unreachable, "the broker is away"));
+    let away = Mortal::watching(&scene, away);
+    let finished = Runner::begin(&away, &scene.folder, header)?.run().await?;
     assert_eq!(finished.stopped, Some(StopReason::Broker("the broker is away".to_owned())));
     let resumed =
         Runner::resume(&scene.shelves, &scene.folder, &finished.id, ada(), UncertainEntries::Leave)?;

@@ -163,7 +163,7 @@ fn show(bar: &ProgressBar, progress: &RunProgress) {
         Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
         Activity::Looking => "looks what became of them".to_owned(),
         Activity::WaitingForCanary => "waits what becomes of the first ones".to_owned(),
-        Activity::Held(_) => "waits: the work queue has no consumer, or grows".to_owned(),
+        Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(reason) => format!("{reason}"),
         Activity::Stopped(reason) => format!("{reason}"),
         _ => String::new(),

@@ -118,11 +118,16 @@ fn target(target: &Target) -> String {
 
 impl Pace {
     pub(super) fn options(&self) -> RunOptions {
-        RunOptions::new().rate(self.rate).canary(self.canary).canary_wait(self.canary_wait)
+        RunOptions::new()
+            .rate(self.rate)
+            .canary(self.canary)
+            .canary_wait(self.canary_wait)
+            .ignore_work_queue(self.ignore_work_queue)
     }
 
     fn usual() -> Self {
         use std::time::Duration;
-        Self { rate: 10, canary: 5, canary_wait: Duration::from_secs(30), reason: None, yes: false }
+        let (canary_wait, ignore_work_queue) = (Duration::from_secs(30), false);
+        Self { rate: 10, canary: 5, canary_wait, ignore_work_queue, reason: None, yes: false }
     }
 }

@@ -2,6 +2,7 @@
 
 mod handle;
 mod report;
+mod work_queue;
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -11,6 +12,7 @@ use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
+pub use self::work_queue::WorkQueue;
 use crate::disposition::Shelf;
 use crate::failure::Reason;
 use crate::header_names;
@@ -149,6 +151,16 @@ pub trait Shelves: Send + Sync {
             "nobody can write to the {shelf} shelf here: publish the message to its work queue, as a redrive"
         );
         Err(TransportError::new(TransportErrorKind::Unsupported, text))
+    }
+
+    /// Looks at the work queue: whoever sends many messages back waits while nobody consumes it, or while it grows. By default
+    /// nothing is known.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached, or the queue does not exist.
+    async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
+        Ok(WorkQueue::default())
     }
 }
 

@@ -28,8 +28,8 @@ use crate::plan::{Plan, PlanAction, PlannedEntry};
 
 pub use self::options::RunOptions;
 use self::pace::Pace;
+pub use self::queue::Hold;
 use self::queue::QueueGuard;
-pub use self::queue::{Hold, WorkQueue};
 pub use self::report::{FateCounts, RunReport};
 pub use self::step::{EntryState, Event, Fate, FateSource, PauseReason, SeenFate, Step, StopReason, Waiting};
 
@@ -167,7 +167,7 @@ impl Run {
             awaited,
             phase,
             pace: Pace::new(options.rate, rate, options.ramp_step),
-            guard: QueueGuard::default(),
+            guard: QueueGuard::new(options.ignore_work_queue),
             look: Look::default(),
             same_failures: 0,
             paused: None,

@@ -27,6 +27,8 @@ pub struct RunOptions {
     #[serde(with = "as_text::millis")]
     pub(super) ramp_step: Duration,
     pub(super) max_same_failures: u32,
+    #[serde(default)]
+    pub(super) ignore_work_queue: bool,
 }
 
 impl RunOptions {
@@ -39,6 +41,7 @@ impl RunOptions {
             look_every: Duration::from_secs(2),
             ramp_step: Duration::from_secs(10),
             max_same_failures: 3,
+            ignore_work_queue: false,
         }
     }
 
@@ -78,6 +81,13 @@ impl RunOptions {
     /// one stops it. Default: 3.
     pub fn max_same_failures(mut self, messages: u32) -> Self {
         self.max_same_failures = messages.max(1);
+        self
+    }
+
+    /// Sets whether the run sends messages however long the work queue gets, and also if nobody consumes it; the canary proves
+    /// nothing then. Default: false, it waits.
+    pub fn ignore_work_queue(mut self, ignore: bool) -> Self {
+        self.ignore_work_queue = ignore;
         self
     }
 

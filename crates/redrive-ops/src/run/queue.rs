@@ -2,23 +2,7 @@
 
 use std::fmt;
 
-/// What was seen of the work queue. `None`: the broker does not tell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WorkQueue {
-    /// Number of messages in it that wait.
-    pub depth: Option<u64>,
-    /// Number of consumers.
-    pub consumers: Option<u64>,
-}
-
-impl WorkQueue {
-    /// Creates what was seen.
-    #[must_use]
-    pub fn new(depth: Option<u64>, consumers: Option<u64>) -> Self {
-        Self { depth, consumers }
-    }
-}
+use redrive_core::WorkQueue;
 
 /// Why a run sends nothing until that changes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,12 +29,17 @@ const MAX_SECONDS: u64 = 5;
 /// Compares the work queue with what it was when the run began.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueGuard {
+    is_ignored: bool,
     /// Depth before the run sent anything.
     depth_before: Option<u64>,
     hold: Option<Hold>,
 }
 
 impl QueueGuard {
+    pub(super) fn new(is_ignored: bool) -> Self {
+        Self { is_ignored, ..Self::default() }
+    }
+
     pub(super) fn hold(&self) -> Option<Hold> {
         self.hold
     }
@@ -58,6 +47,9 @@ impl QueueGuard {
     /// Holds the run while nobody consumes, or while more waits than the run sends in some seconds. It goes on once half of that is
     /// gone, so that it does not stop and go with every look.
     pub(super) fn saw(&mut self, queue: WorkQueue, rate: u32, canary: u32) {
+        if self.is_ignored {
+            return;
+        }
         if queue.consumers == Some(0) {
             self.hold = Some(Hold::NoConsumer);
             return;
@@ -78,11 +70,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_without_consumers_holds_whatever_its_depth() {
+    fn a_queue_ignore_work_queues_holds_whatever_its_depth() {
         let mut guard = QueueGuard::default();
         guard.saw(WorkQueue::new(Some(0), Some(0)), 1, 5);
         assert_eq!(guard.hold(), Some(Hold::NoConsumer));
         guard.saw(WorkQueue::new(Some(0), Some(1)), 1, 5);
+        assert_eq!(guard.hold(), None);
+    }
+
+    #[test]
+    fn a_queue_ignore_work_queues_holds_nothing_if_the_operator_says_so() {
+        let mut guard = QueueGuard::new(true);
+        guard.saw(WorkQueue::new(Some(1000), Some(0)), 1, 5);
         assert_eq!(guard.hold(), None);
     }
 

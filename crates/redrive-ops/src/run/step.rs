@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use redrive_core::EntryHandle;
+use redrive_core::{EntryHandle, WorkQueue};
 use serde::{Deserialize, Serialize};
 
-use super::queue::{Hold, WorkQueue};
+use super::queue::Hold;
 use crate::as_text;
 use crate::plan::PlanAction;
 

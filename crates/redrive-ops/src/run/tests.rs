@@ -1,6 +1,6 @@
 use std::time::UNIX_EPOCH;
 
-use redrive_core::{Message, Shelf, Shelved, header_names as names};
+use redrive_core::{Message, Shelf, Shelved, WorkQueue, header_names as names};
 
 use super::*;
 use crate::plan::PlanOptions;

@@ -16,8 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use async_trait::async_trait;
-use redrive_core::{EntryHandle, Shelved, Shelves, TransportError};
+use redrive_core::{EntryHandle, Shelved, Shelves, TransportError, WorkQueue};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 use tracing::info;
@@ -28,18 +27,7 @@ use crate::journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
 };
 use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
-use crate::run::{EntryState, Event, Run, RunReport, SeenFate, Step, StopReason, WorkQueue};
-
-/// Looks at the work queue of a run.
-#[async_trait]
-pub trait WatchWorkQueue: Send + Sync {
-    /// Returns how many messages and consumers the work queue has.
-    ///
-    /// # Errors
-    ///
-    /// If the broker cannot be used: the run stops, and can be resumed.
-    async fn look(&self) -> Result<WorkQueue, TransportError>;
-}
+use crate::run::{EntryState, Event, Run, RunReport, SeenFate, Step, StopReason};
 
 /// Runs a plan on a broker.
 ///
@@ -73,7 +61,9 @@ pub trait WatchWorkQueue: Send + Sync {
 /// # let path = temporary.path().join("runs");
 /// let folder = JournalFolder::open(path)?;
 /// let ada = Operator::new("ada", "laptop-7", now).reason("the stock is counted again");
-/// let header = JournalHeader::new("memory", ada, RunOptions::new().rate(50), plan);
+/// // No consumer runs in this example: the run would wait for one.
+/// let options = RunOptions::new().rate(50).ignore_work_queue(true);
+/// let header = JournalHeader::new("memory", ada, options, plan);
 /// let finished = Runner::begin(&shelves, &folder, header)?.run().await?;
 /// assert_eq!((finished.stopped, finished.report.done), (None, 8));
 /// # Ok(()) }
@@ -86,7 +76,6 @@ pub struct Runner<'a> {
     /// What a process that died left open; resolved with the first look at the shelf.
     replay: Option<(Replay, UncertainEntries)>,
     fates: Box<dyn Fates + 'a>,
-    work_queue: Option<Box<dyn WatchWorkQueue + 'a>>,
     control: RunControl,
     events: UnboundedReceiver<Event>,
     began: Instant,
@@ -142,7 +131,6 @@ impl<'a> Runner<'a> {
             id,
             replay: None,
             fates,
-            work_queue: None,
             control: RunControl { events: sender, progress: Arc::new(Mutex::new(progress)) },
             events,
             began: Instant::now(),
@@ -154,13 +142,6 @@ impl<'a> Runner<'a> {
     #[must_use]
     pub fn fates(mut self, fates: impl Fates + 'a) -> Self {
         self.fates = Box::new(fates);
-        self
-    }
-
-    /// Sets who looks at the work queue. Default: nobody, and the run does not wait for it.
-    #[must_use]
-    pub fn work_queue(mut self, work_queue: impl WatchWorkQueue + 'a) -> Self {
-        self.work_queue = Some(Box::new(work_queue));
         self
     }
 
@@ -258,9 +239,7 @@ impl<'a> Runner<'a> {
                 for SeenFate { handle, fate, .. } in fates {
                     self.run.on(Event::Fate(handle, fate), self.now());
                 }
-                if let Some(work_queue) = work_queue {
-                    self.run.on(Event::WorkQueue(work_queue), self.now());
-                }
+                self.run.on(Event::WorkQueue(work_queue), self.now());
             }
             Err(error) => self.run.on(Event::Broken(error.to_string()), self.now()),
         }
@@ -268,15 +247,11 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    async fn seen(&mut self) -> Result<(Vec<SeenFate>, Option<WorkQueue>), TransportError> {
+    async fn seen(&mut self) -> Result<(Vec<SeenFate>, WorkQueue), TransportError> {
         let awaited: Vec<_> = self.run.awaited().collect();
         let (left_shelf, parked) = self.run.left_shelf();
         let fates = self.fates.look(LookForFates::new(&awaited, left_shelf, parked)).await?;
-        let work_queue = match &self.work_queue {
-            Some(work_queue) => Some(work_queue.look().await?),
-            None => None,
-        };
-        Ok((fates, work_queue))
+        Ok((fates, self.shelves.work_queue().await?))
     }
 
     async fn wait(&mut self, until: Duration, why: Activity) {

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
     EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, TransportErrorKind, edited, redriven,
+    Shelves, TransportError, TransportErrorKind, WorkQueue, edited, redriven,
 };
 use tracing::{info, warn};
 
@@ -323,6 +323,13 @@ impl Shelves for RabbitMqShelves {
     async fn restore(&self, shelf: Shelf, message: Message) -> Result<(), TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?;
         self.shared.copies.store(&Route::queue(queue), for_good(&message), AlarmTime::Counts).await
+    }
+
+    /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.
+    async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
+        let control = self.shared.queues.control().await?;
+        let (messages, consumers) = topology::look(&control, self.shared.queue()).await?;
+        Ok(WorkQueue::new(Some(messages.into()), Some(consumers.into())))
     }
 }
 

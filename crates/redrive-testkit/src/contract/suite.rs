@@ -142,6 +142,7 @@ macro_rules! __with_clauses {
             replace_removes_exactly_its_entry
             redrive_as_sends_the_edited_message
             restore_undoes_a_discard
+            the_work_queue_is_told_as_it_is
         }
     };
 }

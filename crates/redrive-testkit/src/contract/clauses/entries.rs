@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use redrive_core::{
     Count, EntryHandle, EntryOutcome, Message, Reason, Selection, Settlement, Shelf, ShelfCursor,
-    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind,
+    ShelfReport, Shelved, Shelves, Transport, TransportError, TransportErrorKind,
 };
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
@@ -316,6 +316,19 @@ pub async fn restore_undoes_a_discard<H: Harness>(case: &Case<H>) {
     assert_eq!(restored.history, entry.history, "its history is kept");
     assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &restored.handle.clone().into()).await), 1);
     case.complete_is(&transport, entry.message.id().expect("an id")).await;
+}
+
+/// What is told of the work queue is so: a consumer is counted, and messages that nobody receives.
+pub async fn the_work_queue_is_told_as_it_is<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    case.publish_ids(&["a"]).await;
+    case.complete_is(&transport, "a").await;
+    let look = || async { shelves.work_queue().await.expect("the work queue is there") };
+    eventually("one consumer", || async { matches!(look().await.consumers, None | Some(1)) }).await;
+    transport.close().await;
+    case.publish_ids(&["b", "c"]).await;
+    eventually("two messages wait", || async { matches!(look().await.depth, None | Some(2)) }).await;
+    eventually("no consumer", || async { matches!(look().await.consumers, None | Some(0)) }).await;
 }
 
 fn edited<H: Harness>(case: &Case<H>) -> Message {
