@@ -101,7 +101,10 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  redrive undo RUN")]
     Undo(Undo),
     /// The runs of plans, and going on with one
-    #[command(subcommand, after_help = "Examples:\n  redrive runs list\n  redrive runs resume RUN")]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  redrive runs list\n  redrive runs rate RUN 50\n  redrive runs pause RUN\n  redrive runs resume RUN"
+    )]
     Runs(Runs),
     /// The brokers of the configuration file
     #[command(subcommand, after_help = "Examples:\n  redrive context list")]
@@ -324,7 +327,25 @@ pub(crate) struct Undo {
 pub(crate) enum Runs {
     /// All runs, newest first
     List,
-    /// Goes on with a run that was killed or has stopped
+    /// Pauses a run after its current step
+    Pause {
+        /// The id of the run, or its beginning
+        run: String,
+    },
+    /// Ends a run after its current step; what was not sent stays on the shelf
+    Abort {
+        /// The id of the run, or its beginning
+        run: String,
+    },
+    /// Sets the maximum number of messages in any second
+    Rate {
+        /// The id of the run, or its beginning
+        run: String,
+        /// Messages a second
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        per_second: u32,
+    },
+    /// Goes on with a run that is paused, was killed or has stopped
     Resume {
         /// The id of the run, or its beginning
         run: String,

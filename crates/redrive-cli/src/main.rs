@@ -5,22 +5,20 @@
 //! | [`args`] | the commands and their options |
 //! | [`settings`] | contexts: which broker, and where its secret is |
 //! | [`secret`] | reads a secret; never prints it |
-//! | [`connect`] | the shelves of a queue of that broker |
 //! | [`exit`] | exit codes |
 //! | [`output`] | tables, JSON, times; what may reach a terminal |
-//! | [`state`] | plans, journals, originals and the audit log on disk |
+//! | [`desk`] | what an operator does, whichever face asks for it |
 //! | [`look`] | commands that change nothing |
 //! | [`act`] | commands that act on entries |
 
 mod act;
 mod args;
-mod connect;
+mod desk;
 mod exit;
 mod look;
 mod output;
 mod secret;
 mod settings;
-mod state;
 
 use std::process::ExitCode;
 

@@ -1,126 +1,64 @@
 //! `redrive apply`: does what a plan says, and nothing else.
 
-use std::collections::HashSet;
-use std::ops::ControlFlow;
+use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use redrive::Shelved;
-use redrive::ops::{
-    Activity, AuditAction, AuditRecord, ExportedEntry, FinishedRun, JournalHeader, Operator, Plan,
-    PlanAction, RunProgress, Runner, StopReason, require_reason,
-};
+use redrive::ops::{Activity, FinishedRun, Operator, PauseReason, RunProgress, StopReason, require_reason};
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
-use crate::connect::{Desk, connect, within};
+use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect};
 use crate::exit::{Exit, usage};
 use crate::output::{print, print_json, printable};
-use crate::settings::Context;
-use crate::state::{SavedPlan, State};
 
 pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
     let saved = State::open(global)?.plan(&command.plan)?;
-    if saved.broker != context.label() {
-        return Err(usage(format!(
-            "this plan was made for {}, and not for {}",
-            saved.broker,
-            context.label()
-        )));
-    }
     plan::show(&saved, &command.pace);
     let desk = connect(global, &context, saved.plan.queue()).await?;
-    apply(global, &context, &desk, &saved, &command.pace).await
+    apply(global, &desk, &saved, &command.pace).await
 }
 
 /// Asks, exports the originals, and runs the plan.
 ///
 /// # Errors
 ///
-/// If a reason is missing, nobody can be asked, an original cannot be exported, or the journal cannot be written. Nothing is changed
-/// before the originals are on the disk.
-pub(super) async fn apply(
-    global: &Global,
-    context: &Context,
-    desk: &Desk,
-    saved: &SavedPlan,
-    pace: &Pace,
-) -> Result<Exit> {
-    let plan = &saved.plan;
-    require_reason(plan.entries().len() as u64, pace.reason.as_deref())
+/// If nobody can be asked, or the same as [`begin`].
+pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace: &Pace) -> Result<Exit> {
+    let by = operator(pace.reason.as_deref());
+    // Before anybody types an answer.
+    require_reason(saved.plan.entries().len() as u64, pace.reason.as_deref())
         .map_err(|error| usage(format!("{error}: pass --reason")))?;
-    if !ask::agreed(plan, pace)? {
-        bail!("not done: the answer was no. The plan {} is kept", plan.id());
+    if !ask::agreed(&saved.plan, pace)? {
+        bail!("not done: the answer was no. The plan {} is kept", saved.plan.id());
     }
     let state = State::open(global)?;
-    let mut audit = state.audit()?;
-    let who = operator(pace.reason.as_deref());
-    let header = JournalHeader::new(context.label(), who.clone(), pace.options(), plan.clone());
-    let originals = within(global.timeout, originals(desk, plan))
-        .await
-        .context("cannot export the originals: nothing was changed")?;
-    let gone = plan.entries().len() - originals.len();
-    if gone > 0 && plan.action() == PlanAction::Discard {
-        bail!(
-            "{gone} messages of the plan are not on the shelf now, and have no original: nothing was changed. Make another plan"
-        );
+    let begun = begin(&state, desk, saved, pace.options(), by, global.timeout).await?;
+    if let Some((path, count)) = &begun.originals {
+        eprintln!("{count} originals in {}", path.display());
     }
-    let path = state.save_originals(&header.run, originals.iter()).context("nothing was changed")?;
-    eprintln!("{} originals in {}", originals.len(), path.display());
-
-    let record =
-        |action| AuditRecord::new(&who.who, &who.host, SystemTime::now(), action, plan.queue(), plan.shelf());
-    let mut record = record(match plan.action() {
-        PlanAction::Park => AuditAction::Park,
-        PlanAction::Discard => AuditAction::Discard,
-        _ => AuditAction::Redrive,
-    })
-    .plan_digest(plan.digest())
-    .filter(&saved.filter);
-    if let Some(reason) = &pace.reason {
-        record = record.reason(reason);
-    }
-    let runner = Runner::begin(&*desk.shelves, &state.journals()?, header)?;
-    let finished = watched(runner).await?;
-    audit
-        .append(&record.run_id(&finished.id).counts((&finished.report).into()))
-        .context("the run is over, and could not be noted in the audit log")?;
-    finish(global, &finished)
+    finish(global, &watched(begun).await?)
 }
 
-/// Reads the entries of the plan as they are on the shelf now. Those that are gone are not among them.
-async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
-    let wanted: HashSet<_> = plan.entries().iter().map(|entry| &entry.handle).collect();
-    let (mut found, now) = (Vec::new(), SystemTime::now());
-    let mut each = |entry: Shelved| {
-        if wanted.contains(&entry.handle) {
-            found.push(ExportedEntry::new(&desk.queue, &entry, now));
-        }
-        if found.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    desk.shelves.scan(plan.shelf(), &mut each).await?;
-    Ok(found)
-}
-
-/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, the second at once. A run that waits for a person
-/// ends, too: nobody can answer it here.
+/// Runs it, with its progress on stderr. The first Ctrl-C ends it after its step, the second at once. A run that the canary pauses
+/// waits for `redrive runs resume` from another terminal; without a terminal it ends.
 ///
 /// # Errors
 ///
 /// If the journal cannot be written.
-pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
-    let control = runner.control();
-    let id = runner.id().to_owned();
+pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
+    let control = begun.control();
+    let id = begun.id().to_owned();
     let bar = ProgressBar::new(control.progress().report.entries);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} {eta} left  {wide_msg}")?;
     bar.set_style(style.with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
         let _ = write!(to, "{:.1}/s", state.per_sec());
     }));
     let watching = async {
-        let mut interrupted = false;
+        let (mut interrupted, mut told) = (false, false);
         let mut tick = tokio::time::interval(Duration::from_millis(200));
         loop {
             tokio::select! {
@@ -128,8 +66,16 @@ pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
                     let progress = control.progress();
                     show(&bar, &progress);
                     if let Activity::Paused(reason) = progress.activity {
-                        bar.suspend(|| eprintln!("{reason}"));
-                        control.abort();
+                        if !told {
+                            bar.suspend(|| eprintln!("{reason}. `redrive runs resume {id}` goes on, `redrive runs abort {id}` ends it"));
+                        }
+                        told = true;
+                        // Nobody looks at it.
+                        if reason != PauseReason::Asked && !std::io::stdin().is_terminal() {
+                            control.abort();
+                        }
+                    } else {
+                        told = false;
                     }
                 }
                 stop = tokio::signal::ctrl_c() => {
@@ -148,7 +94,7 @@ pub(super) async fn watched(runner: Runner<'_>) -> Result<FinishedRun> {
         }
     };
     let finished = tokio::select! {
-        finished = runner.run() => Ok(finished?),
+        finished = begun.run() => finished,
         failed = watching => failed,
     };
     bar.finish_and_clear();

@@ -12,11 +12,10 @@ use redrive::{EntryHandle, Message};
 use super::apply::operator;
 use super::ask::confirmed;
 use crate::args::{Edit, Global};
-use crate::connect::connect;
+use crate::desk::{State, connect};
 use crate::exit::{Exit, usage};
 use crate::look::select::read;
 use crate::output::{print, printable};
-use crate::state::State;
 
 pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
     let context = global.broker()?;

@@ -37,10 +37,10 @@ pub(crate) async fn at_once(global: &Global, action: PlanAction, command: AtOnce
             "which messages? A filter, a group as `g1`, --handle, or --all to {action} the whole shelf"
         )));
     }
-    let saved = plan::make(global, &context, &selected, action, &command.handle, command.max_redrives)?;
+    let saved = plan::make(global, &selected, action, &command.handle, command.max_redrives)?;
     plan::show(&saved, &command.pace);
     if saved.plan.entries().is_empty() {
         return Ok(Exit::Ok);
     }
-    apply::apply(global, &context, &selected.desk, &saved, &command.pace).await
+    apply::apply(global, &selected.desk, &saved, &command.pace).await
 }

@@ -4,20 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use redrive::EntryHandle;
-use redrive::ops::{Plan, PlanAction, PlanOptions, RunOptions, Target};
+use redrive::ops::{PlanAction, RunOptions, Target};
 
 use crate::args::{Global, MakePlan, Pace};
+use crate::desk::plan::Wanted;
+use crate::desk::{self, SavedPlan, State};
 use crate::exit::{Exit, usage};
 use crate::look::select::{Selected, select};
 use crate::output::{one_line, print, print_json, printable, short};
-use crate::settings::Context;
-use crate::state::{SavedPlan, State};
 
 pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
     let selected = select(global, &context, &command.which).await?;
-    let saved =
-        make(global, &context, &selected, command.action.into(), &command.handle, command.max_redrives)?;
+    let saved = make(global, &selected, command.action.into(), &command.handle, command.max_redrives)?;
     if global.json {
         print_json(&saved.plan)?;
     } else {
@@ -34,34 +33,19 @@ pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
 /// If a handle is wrong or not on the shelf, or the plan cannot be written.
 pub(super) fn make(
     global: &Global,
-    context: &Context,
     selected: &Selected,
     action: PlanAction,
     handles: &[String],
     max_redrives: u32,
 ) -> Result<SavedPlan> {
-    let handles: BTreeSet<EntryHandle> = handles
+    let handles: Vec<EntryHandle> = handles
         .iter()
         .map(|handle| handle.parse().map_err(|error| usage(format!("{error}"))))
         .collect::<Result<_>>()?;
-    let entries: Vec<_> = selected
-        .entries()
-        .iter()
-        .filter(|entry| handles.is_empty() || handles.contains(&entry.entry.handle))
-        .map(|entry| entry.entry.clone())
-        .collect();
-    if let Some(missing) = handles.iter().find(|handle| entries.iter().all(|entry| entry.handle != **handle))
-    {
-        return Err(usage(format!("{missing} is not on the shelf, or not among what the filter selects")));
-    }
-    let options = PlanOptions::new(&selected.desk.queue).max_redrives(max_redrives);
-    let plan = Plan::new(action, selected.view.shelf(), &entries, &options, selected.now);
-    let named = handles.iter().map(ToString::to_string);
-    let filter =
-        named.chain([selected.text.clone()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
-    let saved = SavedPlan { broker: context.label().to_owned(), filter, plan };
-    State::open(global)?.save_plan(&saved)?;
-    Ok(saved)
+    let entries = selected.entries().iter().map(|entry| &entry.entry).collect();
+    let wanted =
+        Wanted { action, selected: entries, handles: &handles, filter: &selected.text, max_redrives };
+    desk::make(&State::open(global)?, &selected.desk, &selected.view, &wanted)
 }
 
 /// Shows a plan to a person.

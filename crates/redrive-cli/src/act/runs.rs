@@ -1,25 +1,41 @@
-//! `redrive runs`: the runs of plans, and going on with one.
+//! `redrive runs`: the runs of plans, and control of one.
 
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
-use redrive::ops::{Runner, UncertainEntries};
+use redrive::ops::UncertainEntries;
 use serde_json::json;
 
 use super::apply::{finish, operator, watched};
 use crate::args::{Global, Runs};
-use crate::connect::connect;
+use crate::desk::asks::{Ask, ask};
+use crate::desk::{self, State, connect};
 use crate::exit::{Exit, usage};
 use crate::output::{print_json, rfc3339, table};
-use crate::state::State;
 
 pub(crate) async fn run(global: &Global, command: Runs) -> Result<Exit> {
     match command {
         Runs::List => list(global),
+        Runs::Pause { run } => control(global, &run, Ask::Pause),
+        Runs::Abort { run } => control(global, &run, Ask::Abort),
+        Runs::Rate { run, per_second } => control(global, &run, Ask::Rate { per_second }),
         Runs::Resume { run, send_uncertain_again, yes } => {
             resume(global, &run, send_uncertain_again, yes).await
         }
     }
+}
+
+/// Asks something of a run that goes on in another process of this machine.
+fn control(global: &Global, run: &str, what: Ask) -> Result<Exit> {
+    let context = global.broker()?;
+    global.may_act(&context)?;
+    let state = State::open(global)?;
+    let id = state.run(run)?;
+    if !state.journals()?.is_running(&id)? {
+        return Err(usage(format!("the run {id} does not go on now: `redrive runs list` says how it ended")));
+    }
+    ask(&state.asks(&id), what)?;
+    Ok(Exit::Ok)
 }
 
 fn list(global: &Global) -> Result<Exit> {
@@ -31,7 +47,8 @@ fn list(global: &Global) -> Result<Exit> {
         let (header, ended) = (replay.header.clone(), replay.ended.clone());
         let report = replay.into_run(UncertainEntries::Leave).report();
         let ended = match ended {
-            None => "no: it goes on, or was killed".to_owned(),
+            None if folder.is_running(&id)? => "no: it goes on".to_owned(),
+            None => "no: it was killed".to_owned(),
             Some(None) => "done".to_owned(),
             Some(Some(reason)) => reason.to_string(),
         };
@@ -61,15 +78,14 @@ async fn resume(global: &Global, run: &str, send_again: bool, yes: bool) -> Resu
     global.may_act(&context)?;
     let state = State::open(global)?;
     let (folder, id) = (state.journals()?, state.run(run)?);
-    let header = folder.read(&id)?.header;
-    if header.broker != context.label() {
-        return Err(usage(format!("this run is one of {}, and not of {}", header.broker, context.label())));
+    if folder.is_running(&id)? {
+        ask(&state.asks(&id), Ask::Resume)?;
+        return Ok(Exit::Ok);
     }
     if send_again && !yes && !std::io::stdin().is_terminal() {
         return Err(usage("messages may be sent twice: pass --yes as well"));
     }
-    let desk = connect(global, &context, header.plan.queue()).await?;
+    let desk = connect(global, &context, folder.read(&id)?.header.plan.queue()).await?;
     let uncertain = if send_again { UncertainEntries::SendAgain } else { UncertainEntries::Leave };
-    let runner = Runner::resume(&*desk.shelves, &folder, &id, operator(None), uncertain)?;
-    finish(global, &watched(runner).await?)
+    finish(global, &watched(desk::resume(&state, &desk, &id, operator(None), uncertain)?).await?)
 }

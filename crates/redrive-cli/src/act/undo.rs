@@ -16,10 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::apply::operator;
 use super::ask::counted;
 use crate::args::{Global, Undo};
-use crate::connect::connect;
+use crate::desk::{State, connect};
 use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
-use crate::state::State;
 
 pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     let context = global.broker()?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::shelves::counts;
 use crate::args::{Check, Global};
-use crate::connect::connect_all;
+use crate::desk::connect_all;
 use crate::exit::{Exit, usage};
 use crate::output::print;
 

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::select::select;
 use crate::args::{Global, Groups};
+use crate::desk::State;
 use crate::exit::Exit;
 use crate::output::{ago, one_line, print_json, rfc3339, short, table};
-use crate::state::State;
 
 pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let context = global.broker()?;

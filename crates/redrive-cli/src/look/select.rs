@@ -7,11 +7,10 @@ use redrive::Shelf;
 use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
 
 use crate::args::Which;
-use crate::connect::{Desk, connect, within};
+use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::shelves::cannot;
 use crate::settings::{Context, Global};
-use crate::state::State;
 
 /// A shelf that was read, and the entries that a command means.
 pub(crate) struct Selected {

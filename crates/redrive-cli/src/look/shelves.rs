@@ -8,7 +8,7 @@ use redrive::transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
-use crate::connect::{Desk, connect_all, within};
+use crate::desk::{Desk, connect_all, within};
 use crate::exit::Exit;
 use crate::output::{ago, print_json, rfc3339, shelf_name, table};
 

@@ -9,7 +9,7 @@ use redrive::{EntryHandle, Message, Shelf, Shelved, Value};
 
 use super::select::{group_id, read};
 use crate::args::{Global, Show};
-use crate::connect::connect;
+use crate::desk::connect;
 use crate::exit::{Exit, usage};
 use crate::output::{ago, one_line, print, print_json, printable};
 

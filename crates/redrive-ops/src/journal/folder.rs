@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use redrive_core::Shelf;
 use sha2::{Digest as _, Sha256};
@@ -102,6 +103,21 @@ impl JournalFolder {
         read().map_err(|error| JournalError::file("read the folder", &self.path, error))
     }
 
+    /// Returns true if a process of this machine works on the run now.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such run, or its files cannot be read.
+    pub fn is_running(&self, run: &str) -> Result<bool, JournalError> {
+        let header = Journal::read(&self.existing(run)?)?.header;
+        let (path, mut file) = self.lock_file(&header)?;
+        match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(holder(&mut file) == run),
+            Err(TryLockError::Error(error)) => Err(JournalError::file("look at the lock", &path, error)),
+        }
+    }
+
     fn existing(&self, run: &str) -> Result<PathBuf, JournalError> {
         let is_name = !run.is_empty() && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let path = self.journal(run);
@@ -113,27 +129,47 @@ impl JournalFolder {
     }
 
     fn lock(&self, header: &JournalHeader) -> Result<ShelfLock, JournalError> {
-        let (queue, shelf) = (header.plan.queue(), header.plan.shelf());
-        let path = self.path.join(lock_name(&header.broker, queue, shelf));
+        let (path, mut file) = self.lock_file(header)?;
         let failed = |error| JournalError::file("lock the shelf by", &path, error);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path).map_err(failed)?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 0..5 {
+            // Somebody may just look whether a run goes on.
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let mut run = String::new();
-                // Only for people: the lock counts, whatever the file says.
-                let _ = (&mut file).take(200).read_to_string(&mut run);
-                return Err(JournalError::Locked { queue: queue.to_owned(), shelf, run });
+                let (queue, shelf) = (header.plan.queue().to_owned(), header.plan.shelf());
+                return Err(JournalError::Locked { queue, shelf, run: holder(&mut file) });
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         name_run(&mut file, &header.run).map_err(failed)?;
         Ok(ShelfLock { _file: file })
     }
+
+    fn lock_file(&self, header: &JournalHeader) -> Result<(PathBuf, File), JournalError> {
+        let path = self.path.join(lock_name(&header.broker, header.plan.queue(), header.plan.shelf()));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&path) {
+            Ok(file) => Ok((path, file)),
+            Err(error) => Err(JournalError::file("open the lock", &path, error)),
+        }
+    }
+}
+
+/// Returns the run that the file of a lock names. The lock counts, whatever the file says.
+fn holder(file: &mut File) -> String {
+    let mut run = String::new();
+    let _ = file.take(200).read_to_string(&mut run);
+    run
 }
 
 fn name_run(file: &mut File, run: &str) -> io::Result<()> {

@@ -177,9 +177,11 @@ fn one_run_at_a_time_works_on_a_shelf() {
     let error = folder.begin(second.clone()).unwrap_err();
     assert!(matches!(&error, JournalError::Locked { run, .. } if *run == header(1).run), "{error}");
     let (_other, _other_lock) = folder.begin(header_of("invoices", 1)).unwrap();
+    assert!(folder.is_running(&header(1).run).unwrap());
     let resumed = folder.resume(&header(1).run, operator()).unwrap_err();
     assert!(matches!(resumed, JournalError::Locked { .. }), "{resumed}");
     drop(lock);
+    assert!(!folder.is_running(&header(1).run).unwrap());
     let (_second, _lock) = folder.begin(second).unwrap();
     assert_eq!(folder.runs().unwrap().len(), 3);
 }

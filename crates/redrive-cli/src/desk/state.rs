@@ -114,6 +114,11 @@ impl State {
         self.0.join("originals").join(format!("{run}.jsonl"))
     }
 
+    /// Returns the file with what other processes ask of a run.
+    pub(crate) fn asks(&self, run: &str) -> PathBuf {
+        self.0.join("runs").join(format!("{run}.asks"))
+    }
+
     /// Returns the file that notes what of a run was undone.
     pub(crate) fn undone(&self, run: &str) -> PathBuf {
         self.0.join("runs").join(format!("{run}.undone"))

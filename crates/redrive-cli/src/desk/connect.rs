@@ -14,7 +14,10 @@ use crate::secret::Secret;
 use crate::settings::{Context, Global};
 
 /// The shelves of one queue.
+#[derive(Clone)]
 pub(crate) struct Desk {
+    /// The broker, as contexts and plans call it.
+    pub(crate) broker: String,
     /// The work queue, as the user named it.
     pub(crate) queue: String,
     pub(crate) shelves: Arc<dyn Shelves>,
@@ -60,7 +63,7 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
     let shelves = within(global.timeout, connecting)
         .await
         .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
-    Ok(Desk { queue: queue.to_owned(), shelves })
+    Ok(Desk { broker: context.label().to_owned(), queue: queue.to_owned(), shelves })
 }
 
 /// Ends after the time of `--timeout`.

@@ -1,0 +1,150 @@
+//! Runs plans.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use redrive::Shelved;
+use redrive::ops::{
+    AuditAction, AuditLog, AuditRecord, ExportedEntry, FinishedRun, JournalHeader, Operator, Plan,
+    PlanAction, RunControl, RunOptions, Runner, UncertainEntries, require_reason,
+};
+
+use super::{Desk, SavedPlan, State, asks, within};
+use crate::exit::usage;
+
+/// A run that has begun, and sends nothing before [`run`](Self::run).
+pub(crate) struct Begun<'a> {
+    runner: Runner<'a>,
+    audit: AuditLog,
+    record: AuditRecord,
+    asks: PathBuf,
+    /// Where the originals are, and how many; none if a run goes on.
+    pub(crate) originals: Option<(PathBuf, usize)>,
+}
+
+impl Begun<'_> {
+    pub(crate) fn id(&self) -> &str {
+        self.runner.id()
+    }
+
+    pub(crate) fn control(&self) -> RunControl {
+        self.runner.control()
+    }
+
+    /// Runs to the end, does what other processes ask of it meanwhile, and writes the audit log.
+    ///
+    /// # Errors
+    ///
+    /// If the journal or the audit log cannot be written.
+    pub(crate) async fn run(self) -> Result<FinishedRun> {
+        let Self { runner, mut audit, record, asks, .. } = self;
+        let (control, id) = (runner.control(), runner.id().to_owned());
+        let asked = asks::pass_on(asks.clone(), control.clone());
+        let ended = tokio::select! {
+            ended = runner.run() => ended,
+            () = asked => unreachable!("it passes on for ever"),
+        };
+        // Nobody reads it any more.
+        let _ = std::fs::remove_file(asks);
+        let report = ended.as_ref().map_or_else(|_| control.progress().report, |finished| finished.report);
+        let noted = audit.append(&record.run_id(id).counts((&report).into()));
+        let finished = ended?;
+        noted.context("the run is over, and could not be noted in the audit log")?;
+        Ok(finished)
+    }
+}
+
+/// Writes the originals of a plan to the disk, and begins its run.
+///
+/// # Errors
+///
+/// If a reason is missing, another run works on the shelf, an original cannot be exported, or the journal cannot be written. Nothing is
+/// changed before the originals are on the disk.
+pub(crate) async fn begin<'a>(
+    state: &State,
+    desk: &'a Desk,
+    saved: &SavedPlan,
+    options: RunOptions,
+    by: Operator,
+    timeout: Duration,
+) -> Result<Begun<'a>> {
+    let plan = &saved.plan;
+    if saved.broker != desk.broker {
+        return Err(usage(format!("this plan was made for {}, and not for {}", saved.broker, desk.broker)));
+    }
+    require_reason(plan.entries().len() as u64, by.reason.as_deref())
+        .map_err(|error| usage(format!("{error}: pass --reason")))?;
+    let audit = state.audit()?;
+    let record = record(plan, &by).filter(&saved.filter);
+    let header = JournalHeader::new(&saved.broker, by, options, plan.clone());
+    let id = header.run.clone();
+    let originals = within(timeout, originals(desk, plan))
+        .await
+        .context("cannot export the originals: nothing was changed")?;
+    let gone = plan.entries().len() - originals.len();
+    if gone > 0 && plan.action() == PlanAction::Discard {
+        bail!(
+            "{gone} messages of the plan are not on the shelf now, and have no original: nothing was changed. Make another plan"
+        );
+    }
+    let path = state.save_originals(&id, originals.iter()).context("nothing was changed")?;
+    let runner = Runner::begin(&*desk.shelves, &state.journals()?, header)?;
+    let originals = Some((path, originals.len()));
+    Ok(Begun { runner, audit, record, asks: state.asks(&id), originals })
+}
+
+/// Goes on with a run that was killed or has stopped.
+///
+/// # Errors
+///
+/// If the run is one of another broker, has ended for good, still goes on, or its journal cannot be read.
+pub(crate) fn resume<'a>(
+    state: &State,
+    desk: &'a Desk,
+    run: &str,
+    by: Operator,
+    uncertain: UncertainEntries,
+) -> Result<Begun<'a>> {
+    let folder = state.journals()?;
+    let header = folder.read(run)?.header;
+    if header.broker != desk.broker {
+        return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
+    }
+    let (audit, record) = (state.audit()?, record(&header.plan, &by));
+    let asks = state.asks(run);
+    let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?;
+    // What was asked of the process that died.
+    let _ = std::fs::remove_file(&asks);
+    Ok(Begun { runner, audit, record, asks, originals: None })
+}
+
+fn record(plan: &Plan, by: &Operator) -> AuditRecord {
+    let action = match plan.action() {
+        PlanAction::Park => AuditAction::Park,
+        PlanAction::Discard => AuditAction::Discard,
+        _ => AuditAction::Redrive,
+    };
+    let record = AuditRecord::new(&by.who, &by.host, SystemTime::now(), action, plan.queue(), plan.shelf())
+        .plan_digest(plan.digest());
+    match &by.reason {
+        Some(reason) => record.reason(reason),
+        None => record,
+    }
+}
+
+/// Reads the entries of the plan as they are on the shelf now. Those that are gone are not among them.
+async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
+    let wanted: HashSet<_> = plan.entries().iter().map(|entry| &entry.handle).collect();
+    let (mut found, now) = (Vec::new(), SystemTime::now());
+    let mut each = |entry: Shelved| {
+        if wanted.contains(&entry.handle) {
+            found.push(ExportedEntry::new(&desk.queue, &entry, now));
+        }
+        if found.len() == wanted.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    desk.shelves.scan(plan.shelf(), &mut each).await?;
+    Ok(found)
+}

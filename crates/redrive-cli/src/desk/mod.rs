@@ -1,0 +1,20 @@
+//! What an operator does on the shelves of a queue, whichever face asks for it: the command line, the terminal page, the web page.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`connect`] | connects to the broker |
+//! | [`state`] | plans, journals, originals and the audit log on disk |
+//! | [`plan`] | makes a plan, and keeps it |
+//! | [`begin`] | exports the originals, runs a plan, writes the audit log |
+//! | [`asks`] | what other processes ask of a run |
+
+pub(crate) mod asks;
+pub(crate) mod begin;
+pub(crate) mod connect;
+pub(crate) mod plan;
+pub(crate) mod state;
+
+pub(crate) use self::begin::{Begun, begin, resume};
+pub(crate) use self::connect::{Desk, connect, connect_all, within};
+pub(crate) use self::plan::make;
+pub(crate) use self::state::{SavedPlan, State};

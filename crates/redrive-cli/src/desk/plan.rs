@@ -1,0 +1,49 @@
+//! Makes plans.
+
+use std::time::SystemTime;
+
+use anyhow::Result;
+use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView};
+use redrive::{EntryHandle, Shelved};
+
+use super::{Desk, SavedPlan, State};
+use crate::exit::usage;
+
+/// What a plan is made of.
+pub(crate) struct Wanted<'a> {
+    pub(crate) action: PlanAction,
+    /// The entries that the filter selects.
+    pub(crate) selected: Vec<&'a Shelved>,
+    /// Only these of them, if there are any.
+    pub(crate) handles: &'a [EntryHandle],
+    /// The group and the filter, for people and the audit log.
+    pub(crate) filter: &'a str,
+    pub(crate) max_redrives: u32,
+}
+
+/// Makes a plan of entries of a view, and keeps it.
+///
+/// # Errors
+///
+/// If a handle is not among the selected entries, or the plan cannot be written.
+pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted<'_>) -> Result<SavedPlan> {
+    let handles = wanted.handles;
+    let mut entries = Vec::new();
+    for entry in &wanted.selected {
+        if handles.is_empty() || handles.contains(&entry.handle) {
+            entries.push((*entry).clone());
+        }
+    }
+    if let Some(missing) = handles.iter().find(|handle| entries.iter().all(|entry| entry.handle != **handle))
+    {
+        return Err(usage(format!("{missing} is not on the shelf, or not among what the filter selects")));
+    }
+    let options = PlanOptions::new(&desk.queue).max_redrives(wanted.max_redrives);
+    let plan = Plan::new(wanted.action, view.shelf(), &entries, &options, SystemTime::now());
+    let named = handles.iter().map(ToString::to_string);
+    let filter =
+        named.chain([wanted.filter.to_owned()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");
+    let saved = SavedPlan { broker: desk.broker.clone(), filter, plan };
+    state.save_plan(&saved)?;
+    Ok(saved)
+}
