@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::Command;
-use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::ops::{AuditAction, AuditCounts, AuditRecord, EditText, ExportedEntry, SensitiveEdits, diff};
-use redrive::{EntryHandle, Message};
+use redrive::EntryHandle;
+use redrive::ops::{EditText, SensitiveEdits, diff};
 
 use super::apply::operator;
 use super::ask::confirmed;
 use crate::args::{Edit, Global};
-use crate::desk::{State, connect};
+use crate::desk::edit::Then;
+use crate::desk::{self, State, connect};
 use crate::exit::{Exit, usage};
 use crate::look::select::read;
 use crate::output::{print, printable};
@@ -43,40 +43,15 @@ pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
         bail!("not done: the answer was no");
     }
 
-    let state = State::open(global)?;
-    let mut audit = state.audit()?;
-    let now = SystemTime::now();
-    let exported = ExportedEntry::new(&desk.queue, entry, now);
-    let path = state.save_original(&exported).context("nothing was changed")?;
-    eprintln!("the original is in {}", path.display());
-    let parts: Vec<_> = edit.changed().iter().map(ToString::to_string).collect();
-    store(&*desk.shelves, &handle, edit.into_message(), command.keep).await?;
-
-    let who = operator(command.reason.as_deref());
-    let mut record = AuditRecord::new(who.who, who.host, now, AuditAction::Edit, &desk.queue, handle.shelf())
-        .filter(&format!("{handle}: {}", parts.join(", ")))
-        .counts(AuditCounts::done(1));
-    if let Some(reason) = &command.reason {
-        record = record.reason(reason);
+    let then = if command.keep { Then::Keep } else { Then::SendBack };
+    let by = operator(command.reason.as_deref());
+    let stored = desk::edit::store(&State::open(global)?, &desk, entry, edit, then, by).await?;
+    eprintln!("the original is in {}", stored.original.display());
+    if let Some(handle) = stored.handle {
+        eprintln!("its handle is {handle} now");
     }
-    audit.append(&record).context("the edit is done, and could not be noted in the audit log")?;
     print(if command.keep { "edited, and on the shelf" } else { "edited, and sent back" });
     Ok(Exit::Ok)
-}
-
-async fn store(
-    shelves: &dyn redrive::Shelves,
-    handle: &EntryHandle,
-    message: Message,
-    keep: bool,
-) -> Result<()> {
-    if keep {
-        if let Some(handle) = shelves.replace(handle, message).await? {
-            eprintln!("its handle is {handle} now");
-        }
-        return Ok(());
-    }
-    Ok(shelves.redrive_as(handle, message).await?)
 }
 
 /// Lets the user edit a text, in a file that only the user can read.

@@ -1,222 +1,43 @@
 //! `redrive undo`: brings back what a run discarded.
 
-use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::path::Path;
-use std::time::SystemTime;
-
-use anyhow::{Context as _, Result, bail};
-use redrive::ops::{
-    AuditAction, AuditCounts, AuditRecord, EntryState, ExportLines, ExportedEntry, PlanAction, Replay,
-};
-use redrive::{EntryHandle, Shelves};
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, bail};
 
 use super::apply::operator;
 use super::ask::counted;
 use crate::args::{Global, Undo};
+use crate::desk::undo::Undoing;
 use crate::desk::{State, connect};
-use crate::exit::{Exit, usage};
+use crate::exit::Exit;
 use crate::output::{print, printable};
 
 pub(crate) async fn run(global: &Global, command: Undo) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
     let state = State::open(global)?;
-    let id = state.run(&command.run)?;
-    let replay = state.journals()?.read(&id)?;
-    let plan = &replay.header.plan;
-    if replay.header.broker != context.label() {
-        return Err(usage(format!(
-            "this run is one of {}, and not of {}",
-            replay.header.broker,
-            context.label()
-        )));
-    }
-    let originals = state.originals(&id);
-    if plan.action() != PlanAction::Discard {
-        return Err(usage(format!(
-            "only a discard can be undone: its consumer may have handled what was redriven. The originals are in {}",
-            originals.display()
-        )));
-    }
-    let ledger = state.undone(&id);
-    let before = Undone::read(&ledger)?;
-    let removed = removed(&replay);
-    let file = File::open(&originals)
-        .with_context(|| format!("cannot open the originals {}", originals.display()))?;
-    let entries: Vec<_> = ExportLines::new(std::io::BufReader::new(file)).collect::<Result<_, _>>()?;
-    let entries: Vec<_> = entries.into_iter().filter(|entry| removed.contains(&entry.handle)).collect();
-    let uncertain = entries.iter().filter(|entry| before.is_uncertain(&entry.handle)).count();
-    let left: Vec<_> = entries.iter().filter(|entry| !before.begun.contains(&entry.handle)).collect();
+    let undoing = Undoing::of(&state, &state.run(&command.run)?)?;
     print(&printable(&format!(
         "{} messages of `{}` were discarded; {} can be restored",
-        removed.len(),
-        plan.queue(),
-        left.len()
+        undoing.removed,
+        undoing.queue(),
+        undoing.left()
     )));
-    if uncertain > 0 {
+    if undoing.uncertain > 0 {
         print(&format!(
-            "{uncertain} were being restored when a process died: look whether they are on the shelf"
+            "{} were being restored when a process died: look whether they are on the shelf",
+            undoing.uncertain
         ));
     }
-    if left.is_empty() {
+    if undoing.left() == 0 {
         return Ok(Exit::Ok);
     }
-    if !command.yes && !counted(left.len(), "restore")? {
+    if !command.yes && !counted(undoing.left(), "restore")? {
         bail!("not done: the answer was no");
     }
-    let mut audit = state.audit()?;
-    let desk = connect(global, &context, plan.queue()).await?;
-    let (done, failed) = restore(&*desk.shelves, &left, &ledger).await?;
-    let who = operator(command.reason.as_deref());
-    let counts = AuditCounts::done(done);
-    let mut record = AuditRecord::new(
-        who.who,
-        who.host,
-        SystemTime::now(),
-        AuditAction::Import,
-        plan.queue(),
-        plan.shelf(),
-    )
-    .run_id(&id)
-    .counts(counts);
-    if let Some(reason) = &command.reason {
-        record = record.reason(reason);
-    }
-    audit
-        .append(&record)
-        .context("the messages are restored, and that could not be noted in the audit log")?;
-    print(&format!("{done} of {} restored", left.len()));
+    let desk = connect(global, &context, undoing.queue()).await?;
+    let (done, failed) = undoing.run(&state, &desk, operator(command.reason.as_deref())).await?;
+    print(&format!("{done} of {} restored", undoing.left()));
     match failed {
         Some(error) => Err(error.context("the rest was not restored: the same command goes on with it")),
         None => Ok(Exit::Ok),
-    }
-}
-
-/// Restores one entry after the other, each noted before and after. Returns how many, and why it ended early.
-///
-/// # Errors
-///
-/// If the ledger cannot be written: the entry is not restored.
-async fn restore(
-    shelves: &dyn Shelves,
-    entries: &[&ExportedEntry],
-    ledger: &Path,
-) -> Result<(u64, Option<anyhow::Error>)> {
-    let mut done = 0;
-    for entry in entries {
-        note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::Begun })?;
-        if let Err(error) = shelves.restore(entry.handle.shelf(), entry.for_shelf()).await {
-            let nothing_stored = error.kind() == redrive::transport::TransportErrorKind::Unsupported;
-            if nothing_stored {
-                note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::NotStored })?;
-            }
-            return Ok((done, Some(error.into())));
-        }
-        note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::Done })?;
-        done += 1;
-    }
-    Ok((done, None))
-}
-
-/// Returns the entries that the run removed, as its journal says.
-fn removed(replay: &Replay) -> HashSet<EntryHandle> {
-    let is_removed = |state: &EntryState| matches!(state, EntryState::Done | EntryState::Gone);
-    replay.states.iter().filter(|(_, state)| is_removed(state)).map(|(handle, _)| handle.clone()).collect()
-}
-
-/// What was restored before.
-#[derive(Debug, Default)]
-struct Undone {
-    begun: HashSet<EntryHandle>,
-    done: HashSet<EntryHandle>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line {
-    handle: String,
-    state: Noted,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Noted {
-    Begun,
-    Done,
-    NotStored,
-}
-
-impl Undone {
-    fn read(path: &Path) -> Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        Self::parse(&text).with_context(|| format!("cannot read {}", path.display()))
-    }
-
-    /// A process that dies may leave a part of a line at the end: nothing was done for it.
-    fn parse(text: &str) -> Result<Self> {
-        let mut undone = Self::default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines() {
-            let Line { handle, state } = serde_json::from_str(line)?;
-            let handle: EntryHandle = handle.parse()?;
-            match state {
-                Noted::Begun => undone.begun.insert(handle),
-                Noted::Done => undone.done.insert(handle),
-                Noted::NotStored => undone.begun.remove(&handle),
-            };
-        }
-        Ok(undone)
-    }
-
-    /// A process died while it restored this one, or had no answer.
-    fn is_uncertain(&self, handle: &EntryHandle) -> bool {
-        self.begun.contains(handle) && !self.done.contains(handle)
-    }
-}
-
-/// Appends a line, and returns when it is on the disk.
-fn note(path: &Path, line: &Line) -> Result<()> {
-    let write = || -> Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path)?;
-        let mut text = serde_json::to_string(line)?;
-        text.push('\n');
-        file.write_all(text.as_bytes())?;
-        Ok(file.sync_all()?)
-    };
-    write().with_context(|| format!("cannot write {}: nothing more is restored", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_dead_process_had_begun_is_uncertain_and_a_torn_line_is_nothing() {
-        let line = |entry: &str, state: &str| {
-            format!("{{\"handle\":\"dead-letter/{entry}\",\"state\":\"{state}\"}}\n")
-        };
-        let text = [
-            line("1", "begun"),
-            line("1", "done"),
-            line("2", "begun"),
-            line("3", "begun"),
-            line("3", "not-stored"),
-        ]
-        .concat();
-        let undone = Undone::parse(&format!("{text}{{\"handle\":\"dead-le")).unwrap();
-        let handle = |entry: &str| -> EntryHandle { format!("dead-letter/{entry}").parse().unwrap() };
-        assert!(undone.begun.contains(&handle("1")) && !undone.is_uncertain(&handle("1")));
-        assert!(undone.is_uncertain(&handle("2")));
-        assert!(!undone.begun.contains(&handle("3")), "it can be tried again");
-        assert!(Undone::parse("{}\n").is_err());
     }
 }

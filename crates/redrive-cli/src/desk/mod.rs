@@ -6,13 +6,17 @@
 //! | [`state`] | plans, journals, originals and the audit log on disk |
 //! | [`plan`] | makes a plan, and keeps it |
 //! | [`begin`] | exports the originals, runs a plan, writes the audit log |
+//! | [`edit`] | stores an edited message |
+//! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |
 
 pub(crate) mod asks;
 pub(crate) mod begin;
 pub(crate) mod connect;
+pub(crate) mod edit;
 pub(crate) mod plan;
 pub(crate) mod state;
+pub(crate) mod undo;
 
 pub(crate) use self::begin::{Begun, begin, resume};
 pub(crate) use self::connect::{Desk, connect, connect_all, within};
