@@ -106,6 +106,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive runs list\n  redrive runs rate RUN 50\n  redrive runs pause RUN\n  redrive runs resume RUN"
     )]
     Runs(Runs),
+    /// The web page: shelves, groups, messages, runs
+    #[command(
+        after_help = "Examples:\n  redrive serve orders invoices\n  redrive serve --token ada=/etc/redrive/ada --read-only-token wall=/etc/redrive/wall\n  redrive serve --listen 0.0.0.0:7420 --public-url https://ops.example/redrive --behind-proxy"
+    )]
+    Serve(Serve),
     /// The brokers of the configuration file
     #[command(subcommand, after_help = "Examples:\n  redrive context list")]
     Context(ContextCommand),
@@ -358,6 +363,33 @@ pub(crate) enum Runs {
     },
 }
 
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Serve {
+    /// The queues [default: those of the context]
+    pub(crate) queues: Vec<String>,
+    /// The address
+    #[arg(long, default_value = "127.0.0.1:7420")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// The address by which browsers reach it: `https://HOST[:PORT][/PATH]`
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Option<String>,
+    /// The certificate and its chain, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// A proxy in front does TLS
+    #[arg(long)]
+    pub(crate) behind_proxy: bool,
+    /// A person, and the file with the token; the name stands in the audit log. May be given several times
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) token: Vec<String>,
+    /// The same, for somebody who may only look
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) read_only_token: Vec<String>,
+}
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum ContextCommand {
     /// The contexts, without their secrets
@@ -365,7 +397,7 @@ pub(crate) enum ContextCommand {
 }
 
 /// A time, or how long ago it was.
-fn since(text: &str) -> Result<SystemTime, String> {
+pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
         return SystemTime::now().checked_sub(ago).ok_or_else(|| "too long ago".to_owned());
     }

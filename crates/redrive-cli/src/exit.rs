@@ -62,7 +62,7 @@ pub(crate) fn exit_code(error: &anyhow::Error, nagios: bool) -> ExitCode {
 }
 
 /// Returns the texts of an error and its sources. Many errors repeat their source: nothing is said twice.
-fn chain(error: &anyhow::Error) -> String {
+pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for part in error.chain().map(ToString::to_string).filter(|part| !part.is_empty()) {
         if text.is_empty() {

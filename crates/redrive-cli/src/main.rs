@@ -10,6 +10,7 @@
 //! | [`desk`] | what an operator does, whichever face asks for it |
 //! | [`look`] | commands that change nothing |
 //! | [`act`] | commands that act on entries |
+//! | [`serve`] | the web page |
 
 mod act;
 mod args;
@@ -18,6 +19,7 @@ mod exit;
 mod look;
 mod output;
 mod secret;
+mod serve;
 mod settings;
 
 use std::process::ExitCode;
@@ -65,6 +67,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Edit(command) => act::edit::run(&global, command).await,
         Command::Undo(command) => act::undo::run(&global, command).await,
         Command::Runs(command) => act::runs::run(&global, command).await,
+        Command::Serve(command) => serve::run(&global, command).await,
         Command::Context(command) => settings::command::run(&global, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());

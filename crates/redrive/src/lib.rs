@@ -82,7 +82,7 @@ pub use redrive_core::{
     RouterBuilder, Runner, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, Stage,
     StageFuture, StageLayer, StageService, State, Suspects, Throttled, Timestamp, TraceParent, Tracer,
     Transport, TransportError, TransportErrorKind, TypedHeader, Unconnected, UnknownKey, Value, WithStage,
-    chain, header_names, into_box_error, millis, mins, redact, secs,
+    WorkQueue, chain, header_names, into_box_error, millis, mins, redact, secs,
 };
 #[cfg(feature = "config")]
 pub use redrive_core::{ConsumerOptions, OptionsError, ShelfQueues};

@@ -1,15 +1,15 @@
 //! `redrive apply`: does what a plan says, and nothing else.
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use redrive::ops::{Activity, FinishedRun, Operator, PauseReason, RunProgress, StopReason, require_reason};
+use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, StopReason, require_reason};
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
-use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect};
+use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::output::{print, print_json, printable};
 
@@ -156,18 +156,4 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         None => {}
     }
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })
-}
-
-/// Returns who acts, for the journal and the audit log.
-pub(super) fn operator(reason: Option<&str>) -> Operator {
-    let who = ["REDRIVE_OPERATOR", "USER", "LOGNAME"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok().filter(|who| !who.is_empty()));
-    let host =
-        hostname::get().map_or_else(|_| "unknown".to_owned(), |host| host.to_string_lossy().into_owned());
-    let operator = Operator::new(who.unwrap_or_else(|| "unknown".to_owned()), host, SystemTime::now());
-    match reason {
-        Some(reason) => operator.reason(reason),
-        None => operator,
-    }
 }

@@ -8,11 +8,10 @@ use anyhow::{Context as _, Result, bail};
 use redrive::EntryHandle;
 use redrive::ops::{EditText, SensitiveEdits, diff};
 
-use super::apply::operator;
 use super::ask::confirmed;
 use crate::args::{Edit, Global};
 use crate::desk::edit::Then;
-use crate::desk::{self, State, connect};
+use crate::desk::{self, State, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::look::select::read;
 use crate::output::{print, printable};

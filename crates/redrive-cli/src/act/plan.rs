@@ -1,13 +1,11 @@
 //! `redrive plan`: what an action would do.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use anyhow::Result;
 use redrive::EntryHandle;
-use redrive::ops::{PlanAction, RunOptions, Target};
+use redrive::ops::{PlanAction, RunOptions};
 
 use crate::args::{Global, MakePlan, Pace};
-use crate::desk::plan::Wanted;
+use crate::desk::plan::{Lines, Wanted};
 use crate::desk::{self, SavedPlan, State};
 use crate::exit::{Exit, usage};
 use crate::look::select::{Selected, select};
@@ -61,25 +59,17 @@ pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
         plan.shelf(),
         printable(plan.queue())
     ));
-    let mut targets: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in plan.entries() {
-        *targets.entry(target(&entry.target)).or_default() += 1;
-    }
-    for (target, count) in targets {
+    let lines = Lines::of(plan);
+    for (target, count) in lines.targets {
         print(&format!("  {count:>7}  {}", printable(&target)));
     }
-    let mut left_out: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in plan.left_out() {
-        *left_out.entry(entry.why.to_string()).or_default() += 1;
-    }
-    for (why, count) in left_out {
+    for (why, count) in lines.left_out {
         print(&format!("  {count:>7}  left where it is: {why}"));
     }
-    let names: BTreeSet<_> = plan.entries().iter().filter_map(|entry| entry.names.as_deref()).collect();
-    for name in names {
+    for name in lines.names {
         print(&format!(
             "  some messages name the queue `{}`: it is not followed, any publisher can write that",
-            one_line(name, 80)
+            one_line(&name, 80)
         ));
     }
     for sample in plan.samples().iter().take(3) {
@@ -88,15 +78,6 @@ pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
             sample.handle,
             one_line(sample.text.as_deref().unwrap_or("-"), 90)
         ));
-    }
-}
-
-fn target(target: &Target) -> String {
-    match target {
-        Target::Queue(queue) => format!("to the consumer of `{queue}`"),
-        Target::Parking => "to the parking shelf".to_owned(),
-        Target::Nowhere => "removed for good".to_owned(),
-        _ => "elsewhere".to_owned(),
     }
 }
 

@@ -6,10 +6,10 @@ use anyhow::Result;
 use redrive::ops::UncertainEntries;
 use serde_json::json;
 
-use super::apply::{finish, operator, watched};
+use super::apply::{finish, watched};
 use crate::args::{Global, Runs};
 use crate::desk::asks::{Ask, ask};
-use crate::desk::{self, State, connect};
+use crate::desk::{self, State, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::output::{print_json, rfc3339, table};
 

@@ -2,11 +2,10 @@
 
 use anyhow::{Result, bail};
 
-use super::apply::operator;
 use super::ask::counted;
 use crate::args::{Global, Undo};
 use crate::desk::undo::Undoing;
-use crate::desk::{State, connect};
+use crate::desk::{State, connect, operator};
 use crate::exit::Exit;
 use crate::output::{print, printable};
 

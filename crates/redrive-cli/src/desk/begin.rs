@@ -148,3 +148,17 @@ async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
     desk.shelves.scan(plan.shelf(), &mut each).await?;
     Ok(found)
 }
+
+/// Returns who acts, for the journal and the audit log.
+pub(crate) fn operator(reason: Option<&str>) -> Operator {
+    let who = ["REDRIVE_OPERATOR", "USER", "LOGNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|who| !who.is_empty()));
+    let host =
+        hostname::get().map_or_else(|_| "unknown".to_owned(), |host| host.to_string_lossy().into_owned());
+    let operator = Operator::new(who.unwrap_or_else(|| "unknown".to_owned()), host, SystemTime::now());
+    match reason {
+        Some(reason) => operator.reason(reason),
+        None => operator,
+    }
+}

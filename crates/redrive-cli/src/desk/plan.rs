@@ -1,9 +1,10 @@
 //! Makes plans.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use anyhow::Result;
-use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView};
+use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView, Target};
 use redrive::{EntryHandle, Shelved};
 
 use super::{Desk, SavedPlan, State};
@@ -46,4 +47,38 @@ pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted
     let saved = SavedPlan { broker: desk.broker.clone(), filter, plan };
     state.save_plan(&saved)?;
     Ok(saved)
+}
+
+/// A plan in numbers and words.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// Where messages go, and how many.
+    pub(crate) targets: BTreeMap<String, usize>,
+    /// Why messages are left out, and how many.
+    pub(crate) left_out: BTreeMap<String, usize>,
+    /// Queues that messages name and that are not followed.
+    pub(crate) names: BTreeSet<String>,
+}
+
+impl Lines {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let mut lines = Self::default();
+        for entry in plan.entries() {
+            *lines.targets.entry(target(&entry.target)).or_default() += 1;
+            lines.names.extend(entry.names.clone());
+        }
+        for entry in plan.left_out() {
+            *lines.left_out.entry(entry.why.to_string()).or_default() += 1;
+        }
+        lines
+    }
+}
+
+fn target(target: &Target) -> String {
+    match target {
+        Target::Queue(queue) => format!("to the consumer of `{queue}`"),
+        Target::Parking => "to the parking shelf".to_owned(),
+        Target::Nowhere => "removed for good".to_owned(),
+        _ => "elsewhere".to_owned(),
+    }
 }

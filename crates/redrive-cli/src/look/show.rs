@@ -115,7 +115,7 @@ fn properties_and_headers(message: &Message) -> Vec<String> {
     .collect()
 }
 
-fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| format!("{value:?}"), str::to_owned)
 }
 
@@ -124,7 +124,7 @@ fn content_type(message: &Message) -> String {
 }
 
 /// Returns the lines of a body: JSON is set out, other text is as it is.
-fn body(body: &[u8]) -> Vec<String> {
+pub(crate) fn body(body: &[u8]) -> Vec<String> {
     let text = match serde_json::from_slice::<serde_json::Value>(body) {
         Ok(json @ (serde_json::Value::Object(_) | serde_json::Value::Array(_))) => format!("{json:#}"),
         _ => match std::str::from_utf8(body) {
