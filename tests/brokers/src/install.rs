@@ -158,7 +158,7 @@ fn release_in(root: &Path) -> Option<String> {
     entries.find_map(|entry| entry.file_name().to_str()?.strip_prefix("rabbitmq_server-").map(str::to_owned))
 }
 
-fn apt_install(packages: &[&str]) -> Result<()> {
+pub(crate) fn apt_install(packages: &[&str]) -> Result<()> {
     let quiet = NoServices::begin()?;
     let install = || {
         run(Command::new("apt-get")
@@ -177,12 +177,12 @@ fn apt_install(packages: &[&str]) -> Result<()> {
 }
 
 /// A lock between processes, held until dropped or until this process dies.
-struct Lock {
+pub(crate) struct Lock {
     holder: Child,
 }
 
 impl Lock {
-    fn take(path: &Path) -> Result<Lock> {
+    pub(crate) fn take(path: &Path) -> Result<Lock> {
         // `File::lock` of the standard library is younger than the oldest compiler we support.
         let mut holder = Command::new("flock")
             .arg(path)
@@ -240,7 +240,7 @@ fn cached_root(version: Version) -> Option<PathBuf> {
     Some(cache()?.join(format!("rabbitmq-{version}")))
 }
 
-fn cache() -> Option<PathBuf> {
+pub(crate) fn cache() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("redrive"))
 }

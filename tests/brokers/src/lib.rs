@@ -5,6 +5,7 @@
 //! | [`mod@env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
 //! | [`node`] | a private RabbitMQ node: start, SIGKILL, restart on the same data, `rabbitmqctl` |
 //! | [`cluster`] | three nodes in three network namespaces: kill one, divide one from the others |
+//! | [`browser`] | Chromium and its driver, for pages |
 //! | [`install`] | RabbitMQ 3.10 and 4.3 on this machine, side by side |
 //! | [`proxy`] | a TCP proxy that freezes, cuts, refuses and delays |
 //! | [`handshake`] | whether somebody speaks AMQP on a port, and who |
@@ -17,6 +18,7 @@
 //! A test against a broker carries the version in its path (`mod v3_10`, `mod v4_3`), so that
 //! `--skip v4_3` leaves that broker out and the closing report can count what ran where.
 
+pub mod browser;
 pub mod cluster;
 pub mod command;
 pub mod env;

@@ -1,4 +1,5 @@
-//! A shop whose orders fail, and the command line.
+//! A shop whose orders fail, the command line, and the page. Each test program uses a part of it.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,6 +12,7 @@ use redrive::servicebus::Entity;
 use redrive::{ConsumerHandle, DeadLetterBackoff, NoRetry, Report};
 use redrive_brokers::{Broker, Version, broker};
 use redrive_servicebus_emulator::Emulator;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -52,24 +54,43 @@ impl Shop {
         assert_eq!(self.shelved().await, 5);
     }
 
+    /// One order fails for good, and says this wherever a message can say something.
+    pub(crate) async fn fail_one(&self, said: &'static str) {
+        let service = self.service_that(move |_| Err(format!("order 0: {said}")));
+        let text = format!("{said}\u{1b}[31m\u{202e}");
+        let mut message = Message::new(format!("\"0 {text}\"")).with_id(&*text).with_header("said", &*text);
+        message.properties_mut().kind = Some(said.into());
+        self.publish(message).await;
+        service.handled(1).await;
+        service.stop().await;
+        assert_eq!(self.shelved().await, 1);
+    }
+
     /// The service, after its cause is repaired.
     pub(crate) fn repaired(&self) -> Service {
         self.service(true)
     }
 
     fn service(&self, repaired: bool) -> Service {
-        let (handled, seen) = watch::channel(0);
-        let handler = move |body: Bytes| {
-            handled.send_modify(|count| *count += 1);
-            let order =
-                String::from_utf8_lossy(&body).chars().filter(char::is_ascii_digit).collect::<String>();
+        self.service_that(move |text| {
+            let order: String = text.chars().filter(char::is_ascii_digit).collect();
             let order: u32 = order[..1].parse().expect("a number");
-            let answer = match order {
+            match order {
                 _ if repaired => Ok(()),
                 0..3 => Err(format!("order {order}: no answer from the stock")),
                 _ => Err(format!("order {order}: no such customer")),
-            };
-            std::future::ready(answer.permanent())
+            }
+        })
+    }
+
+    fn service_that(
+        &self,
+        handle: impl Fn(&str) -> Result<(), String> + Clone + Send + Sync + 'static,
+    ) -> Service {
+        let (handled, seen) = watch::channel(0);
+        let handler = move |body: Bytes| {
+            handled.send_modify(|count| *count += 1);
+            std::future::ready(handle(&String::from_utf8_lossy(&body)).permanent())
         };
         let preset = DeadLetterBackoff::new(NoRetry);
         let (transport, parts) = (self.url(), self.queue.clone());
@@ -215,17 +236,38 @@ impl Cli {
         self.folder.path().join("state")
     }
 
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
-        let ran = Command::new(env!("CARGO_BIN_EXE_redrive"))
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
+        command
             .env("REDRIVE_BROKER", &self.broker)
-            .env("REDRIVE_SECRET_FILE", self.folder.path().join("secret"))
+            .env("REDRIVE_SECRET_FILE", self.path("secret"))
             .env("REDRIVE_STATE", self.state())
             .envs(self.variable)
             .env_remove("VISUAL")
             .args(arguments)
             .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
+            .kill_on_drop(true);
+        command
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.path(file), text).expect("written");
+    }
+
+    /// The id of the newest run.
+    pub(crate) fn last_run(&self) -> String {
+        let files = std::fs::read_dir(self.state().join("runs")).expect("a folder");
+        let names = files.filter_map(|file| file.expect("a file").file_name().into_string().ok());
+        let runs = names.filter_map(|name| name.strip_suffix(".jsonl").map(str::to_owned));
+        runs.max().expect("a run")
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
+        let ran = self.command(arguments).output();
         let limit = std::time::Duration::from_secs(180);
         let ran = tokio::time::timeout(limit, ran).await.expect("it ends").expect("it runs");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -253,5 +295,32 @@ impl Cli {
     pub(crate) fn audit(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.state().join("audit.jsonl")).expect("a log");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+/// A page that is served.
+pub(crate) struct Page {
+    /// The address of one login.
+    pub(crate) url: String,
+    server: tokio::process::Child,
+}
+
+impl Page {
+    pub(crate) async fn start(cli: &Cli, arguments: &[&str]) -> Self {
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
+        let mut server = cli.command(&arguments).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+        let url = tokio::time::timeout(std::time::Duration::from_secs(180), lines.next_line()).await;
+        let url = url.expect("in time").expect("text").expect("an address");
+        Self { url, server }
+    }
+
+    pub(crate) fn at(&self, path: &str) -> String {
+        let (own, _) = self.url.split_once("/login").expect("an address");
+        format!("{own}{path}")
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.server.kill().await.expect("killed");
     }
 }

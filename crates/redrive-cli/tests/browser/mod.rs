@@ -1,0 +1,153 @@
+//! A headless Chromium.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fantoccini::error::CmdError;
+use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
+use redrive_brokers::browser::chromedriver;
+use redrive_brokers::free_port;
+use tokio::process::{Child, Command};
+
+/// How long a page may take. The machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) struct Browser {
+    client: Client,
+    pictures: PathBuf,
+    _driver: Child,
+}
+
+impl Browser {
+    pub(crate) async fn start(name: &str) -> Self {
+        let program = tokio::task::spawn_blocking(chromedriver).await.expect("no panic").expect("a browser");
+        let port = free_port().expect("a free port");
+        let driver = Command::new(program)
+            .arg(format!("--port={port}"))
+            .stdout(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a driver");
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=1280,900",
+        ];
+        let options = serde_json::json!({ "goog:chromeOptions": { "args": arguments } });
+        let capabilities = options.as_object().expect("an object").clone();
+        let connect = || async {
+            let mut builder = ClientBuilder::new(HttpConnector::new());
+            builder.capabilities(capabilities.clone()).connect(&format!("http://127.0.0.1:{port}")).await.ok()
+        };
+        let client = found("the browser", connect).await;
+        let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures").join(name);
+        std::fs::create_dir_all(&pictures).expect("a folder");
+        Self { client, pictures, _driver: driver }
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.client.goto(url).await.expect("opened");
+    }
+
+    pub(crate) async fn back(&self) {
+        self.client.back().await.expect("went back");
+    }
+
+    /// Waits until the page says so.
+    pub(crate) async fn sees(&self, text: &str) {
+        let look = || async { self.text().await.contains(text).then_some(()) };
+        if tokio::time::timeout(PATIENCE, found_in_time(look)).await.is_err() {
+            self.picture("failed").await;
+            panic!("the page does not say {text:?}, but: {}", self.text().await);
+        }
+    }
+
+    /// Clicks the link whose text contains this one.
+    pub(crate) async fn click_link(&self, text: &str) {
+        self.click_on(Locator::XPath(&format!("//a[contains(., {text:?})]"))).await;
+    }
+
+    pub(crate) async fn click_first_row(&self) {
+        self.click_on(Locator::Css("a.row")).await;
+    }
+
+    pub(crate) async fn click(&self, button: &str) {
+        self.click_on(Locator::XPath(&format!("//button[contains(normalize-space(.), {button:?})]"))).await;
+    }
+
+    async fn click_on(&self, what: Locator<'_>) {
+        let click = || async { self.client.find(what).await.ok()?.click().await.ok() };
+        if tokio::time::timeout(PATIENCE, found_in_time(click)).await.is_err() {
+            self.picture("failed").await;
+            panic!("nothing to click on: {what:?} in {}", self.text().await);
+        }
+    }
+
+    pub(crate) async fn fill(&self, name: &str, value: &str) {
+        let css = format!("input[name={name}]:not([type=hidden])");
+        let fill = || async {
+            let field = self.client.find(Locator::Css(&css)).await.ok()?;
+            field.clear().await.ok()?;
+            field.send_keys(value).await.ok()
+        };
+        found(&css, fill).await;
+    }
+
+    pub(crate) async fn replace_in_text(&self, from: &str, to: &str) {
+        self.sees("Show the difference").await;
+        let script = "const text = document.querySelector('textarea'); const before = text.value; \
+                      text.value = before.replace(arguments[0], arguments[1]); return before !== text.value;";
+        let changed = self.client.execute(script, vec![from.into(), to.into()]).await.expect("it ran");
+        assert_eq!(changed, true, "{from} is not in the text");
+    }
+
+    pub(crate) async fn text(&self) -> String {
+        let look = || async {
+            let body: Result<String, CmdError> =
+                async { self.client.find(Locator::Css("body")).await?.text().await }.await;
+            body.ok()
+        };
+        found("a page", look).await
+    }
+
+    /// Nothing that a message says has become a part of the page, or has run.
+    pub(crate) async fn is_clean(&self) {
+        let script = "return [document.title, [...document.scripts].map(script => script.src), \
+                      document.querySelectorAll('img, iframe, object, [onerror]').length];";
+        let seen = self.client.execute(script, Vec::new()).await.expect("it ran");
+        assert_ne!(seen[0], "owned");
+        let scripts = seen[1].as_array().expect("scripts");
+        assert!(
+            scripts.iter().all(|script| script.as_str().is_some_and(|script| script.ends_with("/script.js"))),
+            "{seen}"
+        );
+        assert_eq!(seen[2], 0, "{seen}");
+    }
+
+    /// Keeps a picture of the page, for people.
+    pub(crate) async fn picture(&self, name: &str) {
+        let picture = self.client.screenshot().await.expect("a picture");
+        std::fs::write(self.pictures.join(format!("{name}.png")), picture).expect("written");
+    }
+
+    pub(crate) async fn end(self) {
+        self.client.close().await.expect("closed");
+    }
+}
+
+async fn found<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
+    let found = tokio::time::timeout(PATIENCE, found_in_time(look)).await;
+    found.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+async fn found_in_time<T, F: Future<Output = Option<T>>>(mut look: impl FnMut() -> F) -> T {
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}
