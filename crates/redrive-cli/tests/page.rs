@@ -62,6 +62,7 @@ async fn the_task(shop: &Shop, name: &str) {
     browser.click_link(&shop.queue).await;
     browser.sees("5 messages in 2 groups").await;
     browser.picture("groups").await;
+    browser.fits_a_phone().await;
 
     browser.click_link("order <number>: no answer from the stock").await;
     browser.click_link("order-1").await;
@@ -89,7 +90,7 @@ async fn the_task(shop: &Shop, name: &str) {
     service.handled(3).await;
 
     browser.open(&page.at(&format!("/groups?queue={}", shop.queue))).await;
-    browser.sees("2 messages in 1 groups").await;
+    browser.sees("2 messages in 1 group").await;
     browser.click("Discard…").await;
     browser.fill("count", "3").await;
     browser.click("discard 2 messages").await;
@@ -112,8 +113,8 @@ async fn the_task(shop: &Shop, name: &str) {
     if shop.takes_restored() {
         browser.click_link("History").await;
         browser.click_link(cli.last_run().as_str()).await;
-        browser.click("Bring back what was discarded").await;
-        browser.sees("2 of 2 done").await;
+        browser.click("Bring back 2 messages").await;
+        browser.is_gone("Bring back").await;
         assert_eq!(shop.shelved().await, 2);
     }
     browser.picture("history").await;
@@ -132,7 +133,7 @@ async fn hostile(shop: &Shop) {
     let browser = Browser::start("hostile").await;
     browser.open(&page.url).await;
     browser.click_link(&shop.queue).await;
-    browser.sees("1 messages in 1 groups").await;
+    browser.sees("1 message in 1 group").await;
     // The text of the failure is the name of the group.
     browser.click_first_row().await;
     browser.sees(SCRIPT).await;

@@ -12,7 +12,7 @@ use redrive::ops::{Entries, Filter, GroupId, ShelfView, SnapshotOptions, TrendOp
 use serde::Deserialize;
 
 use super::auth::Who;
-use super::layout::{Answer, age, link, page, spark, text, time};
+use super::layout::{Answer, age, link, page, plural, spark, text, time};
 use super::web::Web;
 use crate::args::since;
 use crate::exit::usage;
@@ -147,7 +147,7 @@ pub(super) async fn groups(
     let content = html! {
         (filter_form(&web, &which))
         p {
-            strong { (summary.count) } " messages in " (summary.groups.len()) " groups "
+            strong { (plural(summary.count, "message")) } " in " (plural(summary.groups.len(), "group")) " "
             (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here))
         }
         @if chosen.view.is_truncated() { p.bad { "Only the first " (chosen.view.entries().len()) " messages of the shelf were read." } }
@@ -158,22 +158,22 @@ pub(super) async fn groups(
                 tbody { @for group in &summary.groups {
                     @let id = group.id.to_string();
                     tr {
-                        td.number { (group.count) }
+                        td.number data-label="messages" { (group.count) }
                         td.wide {
                             a.row href=(which.link(&web, "/entries", &id, 0)) {
                                 (text(&one_line(&format!("{}: {}", group.template.reason(), group.template.text()), 300)))
                             }
                             @if begun.is_some_and(|begun| group.is_new_since(begun)) { " " span.new { "NEW" } }
                         }
-                        td { (time(group.first_seen, chosen.now)) }
-                        td { (time(group.last_seen, chosen.now)) }
+                        td data-label="first" { (time(group.first_seen, chosen.now)) }
+                        td data-label="last" { (time(group.last_seen, chosen.now)) }
                         td { @if let Some(of_group) = by_group.get(&group.id) { (spark(&of_group.trend(&TrendOptions::until(chosen.now)).counts)) } }
                         td { (act(&web, &who, &Which { group: id.clone(), ..which.clone() })) }
                     }
                 } }
             }
             @if summary.left_out.of_groups > 0 { p { (summary.left_out.of_groups) " more messages are in groups that are not shown." } }
-            section { p { "All " (entries.len()) " messages: " } (act(&web, &who, &which)) }
+            section { h2 { "All " (plural(entries.len(), "message")) } (act(&web, &who, &which)) }
         }
     };
     let title = format!("{} {}", which.queue, chosen.shelf);
@@ -232,7 +232,7 @@ pub(super) async fn entries(
         }
     };
     let content = html! {
-        p { strong { (shown.total) } " messages " (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here)) }
+        p { strong { (plural(shown.total, "message")) } " " (age(&web, &which.queue, chosen.shelf, chosen.view.taken_at(), &here)) }
         (act(&web, &who, &which))
         @if shown.entries.is_empty() { p.good { "Nothing here." } }
         table.rows {
@@ -242,9 +242,9 @@ pub(super) async fn entries(
                 @let name = entry.entry.message.id().map_or_else(|| handle.clone(), |id| one_line(id, 60));
                 tr {
                     td { a.row href=(link(&web, "/message", &[("queue", &which.queue), ("handle", &handle)])) { (text(&name)) } }
-                    td { (time(entry.time(), chosen.now)) }
-                    td.number { (entry.entry.history.attempt.or_highest()) }
-                    td.number { (entry.entry.history.redrives.or_highest()) }
+                    td data-label="shelved" { (time(entry.time(), chosen.now)) }
+                    td.number data-label="attempts" { (entry.entry.history.attempt.or_highest()) }
+                    td.number data-label="redrives" { (entry.entry.history.redrives.or_highest()) }
                     td.wide { (text(&one_line(entry.entry.history.error.as_deref().or(entry.entry.reason()).unwrap_or("-"), 200))) }
                 }
             } }

@@ -109,9 +109,12 @@ fn attempts(entry: &Shelved, now: SystemTime) -> Markup {
                     }
                 }
             }
-            li {
-                strong { "Attempt " (history.attempt.or_highest()) } " " span.dim { (time(history.last_failed_at, now)) " ago" } " "
-                (text(&one_line(history.error.as_deref().or(entry.reason()).unwrap_or("set aside"), 300)))
+            // The last one, where the list does not have it.
+            @if history.past.last().is_none_or(|past| past.attempt != history.attempt.or_highest()) {
+                li {
+                    strong { "Attempt " (history.attempt.or_highest()) } " " span.dim { (time(history.last_failed_at, now)) " ago" } " "
+                    (text(&one_line(history.error.as_deref().or(entry.reason()).unwrap_or("set aside"), 300)))
+                }
             }
         }
         @if history.redrives.or_highest() > 0 { p { "Redriven " (history.redrives.or_highest()) " times before." } }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::auth::Who;
 use super::groups::{Which, may_act};
-use super::layout::{Answer, link, page, text};
+use super::layout::{Answer, link, page, plural, text};
 use super::web::Web;
 use crate::desk::plan::{Lines, Wanted};
 use crate::desk::{SavedPlan, make};
@@ -81,7 +81,7 @@ pub(super) async fn show(
     let which = Which { queue: plan.queue().to_owned(), shelf: plan.shelf().to_string(), ..Which::default() };
     let content = html! {
         p {
-            strong { (plan.action()) " " (count) } " messages of the " (plan.shelf()) " shelf of " strong { (text(plan.queue())) }
+            strong { (plan.action()) " " (plural(count, "message")) } " of the " (plan.shelf()) " shelf of " strong { (text(plan.queue())) }
             @if is_redrive { ", about " (short(plan.duration(&RunOptions::new()))) }
         }
         ul {
@@ -131,7 +131,7 @@ fn form(web: &Web, saved: &SavedPlan) -> maud::Markup {
             @if counts(plan.action(), count) {
                 p { label { "Type the number of messages, " strong { (count) } ": " input name="count" inputmode="numeric" size="8" required autocomplete="off"; } }
             }
-            button { (plan.action()) " " (count) " messages" }
+            button { (plan.action()) " " (plural(count, "message")) }
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::auth::Who;
 use super::groups::may_act;
-use super::layout::{Answer, link, page, text, time};
+use super::layout::{Answer, link, page, plural, text, time};
 use super::web::Web;
 use crate::desk::asks::{Ask, ask};
 use crate::desk::undo::Undoing;
@@ -70,8 +70,12 @@ impl Now {
         !self.is_running && !matches!(&self.replay.ended, Some(None | Some(StopReason::Aborted)))
     }
 
-    fn can_undo(&self) -> bool {
-        !self.is_running && self.replay.header.plan.action() == PlanAction::Discard && self.report.done > 0
+    /// Returns how many discarded messages can be brought back.
+    fn undoable(&self, web: &Web, id: &str) -> usize {
+        if self.is_running || self.replay.header.plan.action() != PlanAction::Discard {
+            return 0;
+        }
+        Undoing::of(&web.state, id).map_or(0, |undoing| undoing.left())
     }
 }
 
@@ -156,7 +160,8 @@ fn controls(web: &Web, id: &str, now: &Now) -> Markup {
                 button.quiet name="ask" value="abort" { "Abort" }
             }
             @if now.can_resume() { button name="ask" value="resume" { "Resume" } }
-            @if now.can_undo() { button name="ask" value="undo" { "Bring back what was discarded" } }
+            @let left = now.undoable(web, id);
+            @if left > 0 { button name="ask" value="undo" { "Bring back " (plural(left, "message")) } }
         }
         @if now.is_running {
             form.plain method="post" action={ (web.exposure.base) "/run" } {

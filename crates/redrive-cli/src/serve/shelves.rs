@@ -80,11 +80,11 @@ fn line(
         tr {
             td { a.row href=(groups) { (text(&desk.queue)) } }
             td { (shelf) }
-            td.number.bad[count > 0 && shelf == Shelf::DeadLetter] { (count) }
-            td.number { @match last_hour { Some(count) => (count), None => "-" } }
-            td { (time(oldest, now)) }
+            td.number.bad[count > 0 && shelf == Shelf::DeadLetter] data-label="messages" { (count) }
+            td.number data-label="last hour" { @match last_hour { Some(count) => (count), None => "-" } }
+            td data-label="oldest" { (time(oldest, now)) }
             td { @if let Some(trend) = &trend { (spark(&trend.counts)) } }
-            td.number.bad[waits] { @match work_queue.consumers { Some(count) => (count), None => "-" } }
+            td.number.bad[waits] data-label="consumers" { @match work_queue.consumers { Some(count) => (count), None => "-" } }
             td { @if let Some(view) = view { (age(web, &desk.queue, shelf, view.taken_at(), &link(web, "/", &[]))) } }
         }
     }

@@ -65,6 +65,21 @@ impl Browser {
         }
     }
 
+    /// Waits until the page does not say so.
+    pub(crate) async fn is_gone(&self, text: &str) {
+        found(text, || async { (!self.text().await.contains(text)).then_some(()) }).await;
+    }
+
+    /// On a narrow screen nothing is beside the screen.
+    pub(crate) async fn fits_a_phone(&self) {
+        self.client.set_window_size(390, 844).await.expect("narrow");
+        let script = "return [document.documentElement.scrollWidth, window.innerWidth];";
+        let seen = self.client.execute(script, Vec::new()).await.expect("it ran");
+        self.picture("phone").await;
+        assert!(seen[0].as_u64() <= seen[1].as_u64() && seen[1].as_u64() <= Some(600), "{seen}");
+        self.client.set_window_size(1280, 900).await.expect("wide");
+    }
+
     /// Clicks the link whose text contains this one.
     pub(crate) async fn click_link(&self, text: &str) {
         self.click_on(Locator::XPath(&format!("//a[contains(., {text:?})]"))).await;
