@@ -111,12 +111,38 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive serve orders invoices\n  redrive serve --token ada=/etc/redrive/ada --read-only-token wall=/etc/redrive/wall\n  redrive serve --listen 0.0.0.0:7420 --public-url https://ops.example/redrive --behind-proxy"
     )]
     Serve(Serve),
+    /// What becomes of a failing message, from the options of a consumer; asks no broker
+    #[command(
+        after_help = "Examples:\n  redrive explain orders --options service.toml --section orders --kind rabbitmq\n  redrive explain orders --options appsettings.json --section Consumers.Orders --format mermaid"
+    )]
+    Explain(Explain),
+    /// The same, and what does not fit at the broker; changes nothing
+    #[command(
+        after_help = "Examples:\n  redrive preflight orders --options service.toml --section orders\nExit codes: 0 the consumer would start, 1 it would not."
+    )]
+    Preflight(Explain),
+    /// The queues and exchanges that a consumer needs on RabbitMQ
+    #[command(
+        after_help = "Examples:\n  redrive topology orders --options service.toml --section orders > orders.json\n  redrive topology orders --wait 1s --wait 1m --format terraform"
+    )]
+    Topology(Topology),
+    /// Metrics of the shelves, for Prometheus
+    #[command(after_help = "Examples:\n  redrive exporter orders invoices --listen 0.0.0.0:9420")]
+    Exporter(Exporter),
     /// The brokers of the configuration file
     #[command(subcommand, after_help = "Examples:\n  redrive context list")]
     Context(ContextCommand),
     /// Completions for a shell
     #[command(after_help = "Examples:\n  redrive completions bash > /etc/bash_completion.d/redrive")]
     Completions { shell: clap_complete::Shell },
+    /// The process of `--where`
+    #[command(name = crate::look::jq::worker::NAME, hide = true)]
+    Jq { program: String },
+    /// Puts exported messages onto a shelf
+    #[command(
+        after_help = "Examples:\n  redrive import orders orders.jsonl\n  redrive import orders orders.jsonl --shelf parking --reason 'back from the backup'"
+    )]
+    Import(Import),
     /// The manual page
     #[command(after_help = "Examples:\n  redrive man > redrive.1")]
     Man,
@@ -139,6 +165,9 @@ pub(crate) struct Which {
     /// Only this group: g1 of the last `redrive groups`, or the id of a group
     #[arg(long, short)]
     pub(crate) group: Option<String>,
+    /// Only messages for which this program of jq says true: `.attempt > 3 and .headers.tenant == "blue"`
+    #[arg(long = "where", value_name = "JQ")]
+    pub(crate) jq: Option<String>,
     /// The shelf
     #[arg(long, value_enum, default_value = "dead-letter")]
     pub(crate) shelf: ShelfName,
@@ -364,6 +393,121 @@ pub(crate) enum Runs {
 }
 
 #[derive(ClapArgs, Debug)]
+pub(crate) struct Import {
+    /// The work queue
+    pub(crate) queue: String,
+    /// The file that `redrive export` wrote, or one of the folder of originals
+    pub(crate) file: PathBuf,
+    /// The shelf [default: the one that each message was on]
+    #[arg(long, value_enum)]
+    pub(crate) shelf: Option<ShelfName>,
+    /// Also messages that were exported from another queue
+    #[arg(long)]
+    pub(crate) from_other_queues: bool,
+    /// Why; required for more than 100 messages. It stands in the audit log
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Asks nothing
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// The options of a consumer.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Explain {
+    /// The work queue; of Service Bus also TOPIC/SUBSCRIPTION
+    pub(crate) queue: String,
+    /// The file with the options, as TOML or JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) options: PathBuf,
+    /// The section of it: `services.orders` [default: the whole file]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) section: Option<String>,
+    /// The kind of broker [default: that of --broker or the context]
+    #[arg(long, value_enum)]
+    pub(crate) kind: Option<BrokerKind>,
+    /// The type of the work queue on RabbitMQ
+    #[arg(long, value_enum, default_value = "classic")]
+    pub(crate) queue_type: QueueKind,
+    /// How it is written; --json writes it for programs
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: PlanFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BrokerKind {
+    Rabbitmq,
+    Servicebus,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum QueueKind {
+    Classic,
+    Quorum,
+}
+
+impl From<QueueKind> for redrive::rabbitmq::QueueType {
+    fn from(kind: QueueKind) -> Self {
+        match kind {
+            QueueKind::Classic => Self::Classic,
+            QueueKind::Quorum => Self::Quorum,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PlanFormat {
+    Text,
+    Mermaid,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Topology {
+    /// The work queue
+    pub(crate) queue: String,
+    /// The file with the options of its consumer, as TOML or JSON: they say the waits
+    #[arg(long, value_name = "FILE", conflicts_with = "wait")]
+    pub(crate) options: Option<PathBuf>,
+    /// The section of it: `services.orders` [default: the whole file]
+    #[arg(long, value_name = "PATH", requires = "options")]
+    pub(crate) section: Option<String>,
+    /// A wait before a retry; may be given several times
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) wait: Vec<Duration>,
+    /// The type of the work queue
+    #[arg(long, value_enum, default_value = "classic")]
+    pub(crate) queue_type: QueueKind,
+    /// The virtual host
+    #[arg(long, default_value = "/")]
+    pub(crate) vhost: String,
+    /// How it is written
+    #[arg(long, value_enum, default_value = "definitions")]
+    pub(crate) format: TopologyFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum TopologyFormat {
+    /// For `rabbitmqctl import_definitions`
+    Definitions,
+    Terraform,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Exporter {
+    #[command(flatten)]
+    pub(crate) queues: Queues,
+    /// The address
+    #[arg(long, default_value = "127.0.0.1:9420")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// How often the shelves are read
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// Only counts: reads no message
+    #[arg(long)]
+    pub(crate) count_only: bool,
+}
+
+#[derive(ClapArgs, Debug)]
 pub(crate) struct Serve {
     /// The queues [default: those of the context]
     pub(crate) queues: Vec<String>,
@@ -415,7 +559,7 @@ mod tests {
     fn the_arguments_are_consistent_and_every_command_ends_its_help_with_examples() {
         let command = Args::command();
         command.clone().debug_assert();
-        for command in command.get_subcommands() {
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(after.contains("Examples:"), "{}", command.get_name());
         }

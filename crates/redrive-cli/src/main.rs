@@ -11,6 +11,7 @@
 //! | [`look`] | commands that change nothing |
 //! | [`act`] | commands that act on entries |
 //! | [`serve`] | the web page |
+//! | [`service`] | commands about the options of a service |
 
 mod act;
 mod args;
@@ -20,6 +21,7 @@ mod look;
 mod output;
 mod secret;
 mod serve;
+mod service;
 mod settings;
 
 use std::process::ExitCode;
@@ -67,12 +69,18 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Edit(command) => act::edit::run(&global, command).await,
         Command::Undo(command) => act::undo::run(&global, command).await,
         Command::Runs(command) => act::runs::run(&global, command).await,
+        Command::Explain(command) => service::explain::explain(&global, &command),
+        Command::Preflight(command) => service::explain::preflight(&global, &command).await,
+        Command::Topology(command) => service::topology::run(&command),
+        Command::Exporter(command) => look::exporter::run(&global, command).await,
         Command::Serve(command) => serve::run(&global, command).await,
         Command::Context(command) => settings::command::run(&global, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());
             Ok(Exit::Ok)
         }
+        Command::Jq { program } => look::jq::worker::run(&program),
+        Command::Import(command) => act::import::run(&global, command).await,
         Command::Man => {
             clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
             Ok(Exit::Ok)

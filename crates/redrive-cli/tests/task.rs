@@ -18,6 +18,16 @@ mod v3_10 {
     async fn looking_changes_nothing() {
         looking(&Shop::rabbitmq(Version::V3_10).await).await;
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_is_controlled_from_another_process() {
+        control(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_options_of_a_service_are_explained() {
+        service(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
 }
 
 mod v4_3 {
@@ -32,6 +42,16 @@ mod v4_3 {
     async fn looking_changes_nothing() {
         looking(&Shop::rabbitmq(Version::V4_3).await).await;
     }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_is_controlled_from_another_process() {
+        control(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_options_of_a_service_are_explained() {
+        service(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
 }
 
 mod servicebus {
@@ -45,6 +65,16 @@ mod servicebus {
     #[tokio::test(flavor = "multi_thread")]
     async fn looking_changes_nothing() {
         looking(&Shop::servicebus().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_is_controlled_from_another_process() {
+        control(&Shop::servicebus().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_options_of_a_service_are_explained() {
+        service(&Shop::servicebus().await).await;
     }
 }
 
@@ -152,13 +182,120 @@ async fn looking(shop: &Shop) {
         cli.ok(&["plan", queue, "--group", "g1"]).await;
         assert_eq!(cli.run(&["check", queue, "--warn", "4"]).await.code, 1);
     }
+    where_says(&cli, queue).await;
     let after = shop.shelf().await;
     assert_eq!(before, after);
+    export_and_import(shop, &cli).await;
 
     let wrong = cli.run(&["browse", queue, "age>soon"]).await;
     assert_eq!(wrong.code, 2, "{}", wrong.err);
     assert_eq!(cli.run(&["show", queue, "dead-letter/00"]).await.code, 1);
     let missing = cli.run(&["redrive", queue, "g9", "--yes"]).await;
     assert!(missing.code == 2 && missing.err.contains("g9 is not known"), "{}", missing.err);
+    shop.tidy_up().await;
+}
+
+/// Programs of jq select, and one that is wrong, or never ends, or eats memory, does no harm.
+async fn where_says(cli: &Cli, queue: &str) {
+    let selected = cli.json(&["browse", queue, "--where", r#".id == "order-1" or .attempt > 9"#]).await;
+    assert_eq!(selected.as_array().unwrap().len(), 1, "{selected}");
+    let planned =
+        cli.json(&["plan", queue, "error~stock", "--where", r#".body | contains("order 2")"#]).await;
+    assert_eq!(planned["entries"].as_array().unwrap().len(), 1, "{planned}");
+    for (program, code, said) in [
+        (".id ==", 2, "expected"),
+        ("system(\"ls\")", 2, "unknown filter `system`"),
+        (".id", 2, "and not true or false"),
+        ("env | has(\"REDRIVE_BROKER\") or has(\"PATH\") | not", 0, ""),
+        ("def f: f; f", 1, "--where"),
+        ("[range(infinite)] | true", 1, "--where"),
+    ] {
+        let answer = cli.run(&["--timeout", "3s", "browse", queue, "--where", program]).await;
+        assert_eq!(answer.code, code, "{program}: {}", answer.err);
+        assert!(answer.err.contains(said), "{program}: {}", answer.err);
+    }
+}
+
+/// What was exported and discarded is put back once.
+async fn export_and_import(shop: &Shop, cli: &Cli) {
+    let queue = &shop.queue;
+    let file = cli.path("orders.jsonl").display().to_string();
+    cli.ok(&["export", queue, "--output", &file]).await;
+    let before = shop.shelf().await;
+    cli.ok(&["discard", queue, "--all", "--yes"]).await;
+    let import = cli.run(&["import", queue, &file, "--yes"]).await;
+    if !shop.takes_restored() {
+        assert_eq!(import.code, 1, "{}", import.err);
+        return;
+    }
+    assert_eq!(import.code, 0, "{}", import.err);
+    assert_eq!(shop.shelf().await, before);
+    let again = cli.ok(&["import", queue, &file, "--yes"]).await;
+    assert!(again.out.contains("0 were not put back before"), "{}", again.out);
+    assert_eq!(shop.shelved().await, 5);
+    let other = cli.run(&["import", "bills", &file, "--yes"]).await;
+    assert!(other.code == 2 && other.err.contains("--from-other-queues"), "{}", other.err);
+}
+
+/// Nobody consumes: the run sends its canary, and is then paused, given a rate, resumed and aborted by other processes.
+async fn control(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let options = ["--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
+    let mut run =
+        cli.command(&[&["redrive", queue, "--all"], &options[..]].concat()).spawn().expect("it runs");
+    while shop.shelved().await != 4 {
+        assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
+    }
+    let id = cli.last_run();
+    cli.ok(&["runs", "rate", &id, "50"]).await;
+    cli.ok(&["runs", "pause", &id]).await;
+    cli.ok(&["runs", "resume", &id]).await;
+    let listed = cli.ok(&["runs", "list"]).await;
+    assert!(listed.out.contains("it goes on"), "{}", listed.out);
+    // Two operators at once: the second one is refused.
+    let second = cli.run(&["redrive", queue, "--all", "--yes"]).await;
+    assert!(second.code == 1 && second.err.contains(&id), "{}", second.err);
+    cli.ok(&["runs", "abort", &id]).await;
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
+    assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
+    assert_eq!(shop.shelved().await, 4);
+    assert_eq!(cli.run(&["runs", "pause", &id]).await.code, 2, "it has ended");
+    assert_eq!(cli.audit()[0]["counts"]["done"], 1);
+    shop.tidy_up().await;
+}
+
+async fn service(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    cli.write("service.toml", "[orders]\nMaxDeliveryCount = 3\nRetry = { Base = 1, Factor = 10 }\n");
+    cli.write("wrong.json", r#"{"orders":{"Retry":{"Base":"soon"}}}"#);
+    let file = cli.path("service.toml").display().to_string();
+    let explained = cli.ok(&["explain", queue, "--options", &file, "--section", "orders"]).await;
+    assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
+    let preflight = cli.run(&["preflight", queue, "--options", &file, "--section", "orders"]).await;
+    assert_eq!(preflight.code, 0, "{}{}", preflight.out, preflight.err);
+    let topology = cli.json(&["topology", queue, "--options", &file, "--section", "orders"]).await;
+    let queues = topology["queues"].as_array().unwrap();
+    let names: Vec<_> = queues.iter().map(|queue| queue["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&&*format!("{queue}--retry-10000ms")), "{names:?}");
+    let wrong = cli.path("wrong.json").display().to_string();
+    let wrong = cli.run(&["explain", queue, "--options", &wrong, "--section", "orders"]).await;
+    assert!(wrong.code == 2 && wrong.err.contains("Retry.Base"), "{}", wrong.err);
+
+    let exporter = cli.command(&["exporter", queue, "--listen", "127.0.0.1:0"]);
+    let exporter = common::Page::of(exporter).await;
+    let seen = async {
+        loop {
+            let page = reqwest::get(&exporter.url).await.expect("an answer").text().await.expect("text");
+            if page.contains("shelf=\"dead-letter\"} 5") {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), seen).await.expect("the count of the shelf");
+    exporter.stop().await;
     shop.tidy_up().await;
 }

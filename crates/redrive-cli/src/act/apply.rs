@@ -26,7 +26,7 @@ pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
 ///
 /// # Errors
 ///
-/// If nobody can be asked, or the same as [`begin`].
+/// If nobody can be asked, or the same as [`begin()`].
 pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace: &Pace) -> Result<Exit> {
     let by = operator(pace.reason.as_deref());
     // Before anybody types an answer.

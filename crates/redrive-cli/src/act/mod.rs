@@ -7,11 +7,13 @@
 //! | [`apply`] | exports the originals, runs the plan, writes the audit log |
 //! | [`runs`] | lists runs, and goes on with one |
 //! | [`edit`] | changes one message |
+//! | [`import`] | puts exported messages onto a shelf |
 //! | [`undo`] | brings back what was discarded |
 
 pub(crate) mod apply;
 mod ask;
 pub(crate) mod edit;
+pub(crate) mod import;
 pub(crate) mod plan;
 pub(crate) mod runs;
 pub(crate) mod undo;

@@ -47,13 +47,7 @@ pub(crate) async fn connect_all(global: &Global, context: &Context, queues: &[St
 /// The same as [`connect_all`].
 pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> Result<Desk> {
     let connecting = async {
-        let secret = context.secret.as_ref().map(crate::secret::SecretSource::read).transpose()?;
-        let ca = context
-            .ca_file
-            .as_ref()
-            .map(std::fs::read_to_string)
-            .transpose()
-            .context("cannot read `ca-file`")?;
+        let (secret, ca) = secrets(context)?;
         if context.is_service_bus() {
             service_bus(context, queue, secret, ca).await
         } else {
@@ -64,6 +58,18 @@ pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> 
         .await
         .with_context(|| format!("cannot connect to {} for `{queue}`", context.label()))?;
     Ok(Desk { broker: context.label().to_owned(), queue: queue.to_owned(), shelves })
+}
+
+/// Reads the secret of a context, and the certificates.
+///
+/// # Errors
+///
+/// If one of them cannot be read.
+pub(crate) fn secrets(context: &Context) -> Result<(Option<Secret>, Option<String>)> {
+    let secret = context.secret.as_ref().map(crate::secret::SecretSource::read).transpose()?;
+    let ca =
+        context.ca_file.as_ref().map(std::fs::read_to_string).transpose().context("cannot read `ca-file`")?;
+    Ok((secret, ca))
 }
 
 /// Ends after the time of `--timeout`.
@@ -87,6 +93,17 @@ async fn rabbitmq(
     secret: Option<Secret>,
     ca: Option<String>,
 ) -> Result<Arc<dyn Shelves>> {
+    let options = rabbitmq_options(context, queue, secret, ca);
+    Ok(Arc::new(options.connect(&context.broker).await?.shelves()))
+}
+
+/// Returns the options of a queue on RabbitMQ.
+pub(crate) fn rabbitmq_options(
+    context: &Context,
+    queue: &str,
+    secret: Option<Secret>,
+    ca: Option<String>,
+) -> redrive::rabbitmq::Options {
     let mut options = RabbitMq::options(queue).connection_name("redrive command line");
     if let Some(name) = context.dead_letter_queues.get(queue) {
         options = options.dead_letter_queue(name);
@@ -104,7 +121,7 @@ async fn rabbitmq(
             async move { Ok(credentials) }
         });
     }
-    Ok(Arc::new(options.connect(&context.broker).await?.shelves()))
+    options
 }
 
 async fn service_bus(
@@ -113,9 +130,27 @@ async fn service_bus(
     secret: Option<Secret>,
     ca: Option<String>,
 ) -> Result<Arc<dyn Shelves>> {
-    let secret = secret.ok_or_else(|| {
+    let secret = connection_string(secret)?;
+    Ok(Arc::new(service_bus_options(context, queue, ca).connect(secret.expose()).await?.shelves()))
+}
+
+/// Returns the connection string of Service Bus.
+///
+/// # Errors
+///
+/// If there is none.
+pub(crate) fn connection_string(secret: Option<Secret>) -> Result<Secret> {
+    secret.ok_or_else(|| {
         usage("Service Bus needs a connection string: --secret-file FILE, --secret-env NAME, or `secret` of a context")
-    })?;
+    })
+}
+
+/// Returns the options of an entity of Service Bus.
+pub(crate) fn service_bus_options(
+    context: &Context,
+    queue: &str,
+    ca: Option<String>,
+) -> redrive::servicebus::Options {
     let entity = match queue.split_once('/') {
         Some((topic, subscription)) => Entity::subscription(topic, subscription),
         None => Entity::queue(queue),
@@ -127,7 +162,7 @@ async fn service_bus(
     if let Some(pem) = ca {
         options = options.ca_certificates(pem);
     }
-    Ok(Arc::new(options.connect(secret.expose()).await?.shelves()))
+    options
 }
 
 /// Returns the user of a URL; RabbitMQ's default user if it has none.

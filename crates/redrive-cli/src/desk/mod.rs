@@ -2,10 +2,10 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`connect`] | connects to the broker |
+//! | [`mod@connect`] | connects to the broker |
 //! | [`state`] | plans, journals, originals and the audit log on disk |
 //! | [`plan`] | makes a plan, and keeps it |
-//! | [`begin`] | exports the originals, runs a plan, writes the audit log |
+//! | [`mod@begin`] | exports the originals, runs a plan, writes the audit log |
 //! | [`edit`] | stores an edited message |
 //! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use redrive::Shelf;
 use redrive::ops::{AuditLog, ExportedEntry, GroupId, JournalFolder, Plan};
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::usage;
@@ -122,6 +123,14 @@ impl State {
     /// Returns the file that notes what of a run was undone.
     pub(crate) fn undone(&self, run: &str) -> PathBuf {
         self.0.join("runs").join(format!("{run}.undone"))
+    }
+
+    /// Returns the file that notes what was imported to the shelves of a queue.
+    pub(crate) fn imported(&self, broker: &str, queue: &str) -> PathBuf {
+        // Queues have names that files cannot have.
+        let name = digest(&SHA256, format!("{broker}\n{queue}").as_bytes());
+        let name: String = name.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        self.0.join("runs").join(format!("{name}.imported"))
     }
 
     /// Writes the original of an edited message, and returns when it is on the disk.

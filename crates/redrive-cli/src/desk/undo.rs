@@ -1,4 +1,4 @@
-//! Brings back what a run discarded.
+//! Brings back what a run discarded, or what was exported.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use redrive::ops::{
     AuditAction, AuditCounts, AuditRecord, EntryState, ExportLines, ExportedEntry, Operator, PlanAction,
     Replay,
 };
-use redrive::{EntryHandle, Shelves};
+use redrive::{EntryHandle, Shelf, Shelves};
 use serde::{Deserialize, Serialize};
 
 use super::{Desk, State};
@@ -82,7 +82,9 @@ impl Undoing {
             return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
         }
         let mut audit = state.audit()?;
-        let (done, failed) = restore(&*desk.shelves, &self.entries, &self.ledger).await?;
+        let (done, failed) =
+            restore(&*desk.shelves, self.entries.iter().map(|entry| (&entry.handle, entry)), &self.ledger)
+                .await?;
         let (now, shelf) = (SystemTime::now(), header.plan.shelf());
         let mut record =
             AuditRecord::new(by.who, by.host, now, AuditAction::Import, header.plan.queue(), shelf)
@@ -98,27 +100,83 @@ impl Undoing {
     }
 }
 
+/// What can be imported of a file.
+pub(crate) struct Importing {
+    /// How many messages the file has.
+    pub(crate) all: usize,
+    /// How many were being imported when a process died.
+    pub(crate) uncertain: usize,
+    ledger: PathBuf,
+    entries: Vec<(EntryHandle, ExportedEntry)>,
+}
+
+/// Reads what was imported before: the same messages are put onto the same shelf once.
+///
+/// # Errors
+///
+/// If what was imported before cannot be read.
+pub(crate) fn import(
+    state: &State,
+    desk: &Desk,
+    shelf: Option<Shelf>,
+    entries: Vec<ExportedEntry>,
+) -> Result<Importing> {
+    let ledger = state.imported(&desk.broker, &desk.queue);
+    let before = Undone::read(&ledger)?;
+    let all = entries.len();
+    let named = entries.into_iter().enumerate().map(|(number, entry)| {
+        let name = imported_name(&entry, shelf.unwrap_or(entry.handle.shelf()), number);
+        (name, entry)
+    });
+    let mut entries: Vec<_> = named.collect();
+    let uncertain = entries.iter().filter(|(name, _)| before.is_uncertain(name)).count();
+    entries.retain(|(name, _)| !before.begun.contains(name));
+    Ok(Importing { all, uncertain, ledger, entries })
+}
+
+/// Names an import: the shelf, the entry that was exported, and when. Two lines that are the same are two messages.
+fn imported_name(entry: &ExportedEntry, shelf: Shelf, number: usize) -> EntryHandle {
+    let at = entry.exported_at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
+    EntryHandle::new(shelf, format!("{at}-{number}-{}", entry.handle.entry()))
+}
+
+impl Importing {
+    pub(crate) fn left(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Puts them onto the shelf. Returns how many, and why it ended early.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be noted.
+    pub(crate) async fn run(&self, desk: &Desk) -> Result<(u64, Option<anyhow::Error>)> {
+        let entries = self.entries.iter().map(|(name, entry)| (name, entry));
+        restore(&*desk.shelves, entries, &self.ledger).await
+    }
+}
+
 /// Restores one entry after the other, each noted before and after. Returns how many, and why it ended early.
 ///
 /// # Errors
 ///
 /// If the ledger cannot be written: the entry is not restored.
-async fn restore(
+async fn restore<'a>(
     shelves: &dyn Shelves,
-    entries: &[ExportedEntry],
+    entries: impl Iterator<Item = (&'a EntryHandle, &'a ExportedEntry)>,
     ledger: &Path,
 ) -> Result<(u64, Option<anyhow::Error>)> {
     let mut done = 0;
-    for entry in entries {
-        note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::Begun })?;
-        if let Err(error) = shelves.restore(entry.handle.shelf(), entry.for_shelf()).await {
+    for (name, entry) in entries {
+        note(ledger, &Line { handle: name.to_string(), state: Noted::Begun })?;
+        if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
             let nothing_stored = error.kind() == redrive::transport::TransportErrorKind::Unsupported;
             if nothing_stored {
-                note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::NotStored })?;
+                note(ledger, &Line { handle: name.to_string(), state: Noted::NotStored })?;
             }
             return Ok((done, Some(error.into())));
         }
-        note(ledger, &Line { handle: entry.handle.to_string(), state: Noted::Done })?;
+        note(ledger, &Line { handle: name.to_string(), state: Noted::Done })?;
         done += 1;
     }
     Ok((done, None))

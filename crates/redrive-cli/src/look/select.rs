@@ -1,14 +1,16 @@
 //! Which entries a command means.
 
+use std::collections::HashSet;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
-use redrive::Shelf;
 use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
+use redrive::{EntryHandle, Shelf};
 
 use crate::args::Which;
 use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
+use crate::look::jq;
 use crate::look::shelves::cannot;
 use crate::settings::{Context, Global};
 
@@ -20,14 +22,20 @@ pub(crate) struct Selected {
     /// The group and the filter, for people and the audit log.
     pub(crate) text: String,
     group: Option<Filter>,
+    /// The entries that `--where` selects.
+    only: Option<HashSet<EntryHandle>>,
     pub(crate) now: SystemTime,
 }
 
 impl Selected {
     pub(crate) fn entries(&self) -> Entries<'_> {
         let entries = self.view.matching(&self.filter, self.now);
-        match &self.group {
+        let entries = match &self.group {
             Some(group) => entries.matching(group, self.now),
+            None => entries,
+        };
+        match &self.only {
+            Some(only) => entries.only(|entry| only.contains(&entry.entry.handle)),
             None => entries,
         }
     }
@@ -59,7 +67,16 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         Some(group) => format!("group {group} {text}").trim_end().to_owned(),
         None => text,
     };
-    Ok(Selected { desk, view, filter: parsed, text, group: group.map(Filter::group), now: SystemTime::now() })
+    let (group, now) = (group.map(Filter::group), SystemTime::now());
+    let mut selected = Selected { desk, view, filter: parsed, text, group, only: None, now };
+    if let Some(program) = &which.jq {
+        let entries: Vec<_> = selected.entries().iter().collect();
+        let only = jq::matching(global, program, &selected.desk.queue, &entries).await?;
+        drop(entries);
+        selected.only = Some(only);
+        selected.text = format!("{} --where {program}", selected.text).trim_start().to_owned();
+    }
+    Ok(selected)
 }
 
 /// Reads a shelf in one pass.
@@ -128,6 +145,7 @@ mod tests {
             queue: "orders".into(),
             filter: filter.iter().map(|term| (*term).to_owned()).collect(),
             group: group.map(str::to_owned),
+            jq: None,
             shelf: ShelfName::DeadLetter,
         };
         assert_eq!(group_and_filter(&which(&["g12"], None)).0, Some("g12"));

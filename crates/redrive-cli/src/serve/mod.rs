@@ -11,7 +11,7 @@
 //! | [`groups`] | the groups of a shelf, and the messages of a group |
 //! | [`message`] | one message, and its edit |
 //! | [`plan`] | a plan, and its word |
-//! | [`run`] | one run, and all of them |
+//! | [`mod@run`] | one run, and all of them |
 
 mod auth;
 mod exposure;

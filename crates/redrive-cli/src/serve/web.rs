@@ -123,7 +123,7 @@ impl Web {
     ///
     /// # Errors
     ///
-    /// The same as [`desk::begin`].
+    /// The same as [`desk::begin()`].
     pub(super) async fn begin(
         self: &Arc<Self>,
         saved: SavedPlan,
@@ -143,7 +143,7 @@ impl Web {
     ///
     /// # Errors
     ///
-    /// The same as [`desk::resume`].
+    /// The same as [`desk::resume()`].
     pub(super) async fn resume(self: &Arc<Self>, run: String, by: Operator) -> Result<()> {
         let desk = self.desk(self.state.journals()?.read(&run)?.header.plan.queue())?.clone();
         let web = Arc::clone(self);

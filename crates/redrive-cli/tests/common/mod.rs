@@ -307,8 +307,12 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) async fn start(cli: &Cli, arguments: &[&str]) -> Self {
-        let arguments = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
-        let mut server = cli.command(&arguments).stdout(Stdio::piped()).spawn().expect("it runs");
+        Self::of(cli.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat())).await
+    }
+
+    /// A server that prints its address.
+    pub(crate) async fn of(mut command: Command) -> Self {
+        let mut server = command.stdout(Stdio::piped()).spawn().expect("it runs");
         let mut lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
         let url = tokio::time::timeout(std::time::Duration::from_secs(180), lines.next_line()).await;
         let url = url.expect("in time").expect("text").expect("an address");

@@ -35,6 +35,12 @@ impl<'a> Entries<'a> {
         Self { view, entries }
     }
 
+    /// Keeps the entries for which `keep` answers true.
+    pub fn only(mut self, keep: impl Fn(&ViewEntry) -> bool) -> Self {
+        self.entries.retain(|entry| keep(entry));
+        self
+    }
+
     /// Returns the entries of these that match the filter; ages are counted until `now`.
     pub fn matching(mut self, filter: &Filter, now: SystemTime) -> Self {
         self.entries.retain(|entry| filter.matches(&entry.entry, entry.group, now));

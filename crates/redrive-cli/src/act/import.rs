@@ -1,0 +1,73 @@
+//! `redrive import`: puts exported messages onto a shelf.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, bail};
+use redrive::Shelf;
+use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedEntry, require_reason};
+
+use super::ask::counted;
+use crate::args::{Global, Import};
+use crate::desk::undo::import;
+use crate::desk::{State, connect, operator};
+use crate::exit::{Exit, usage};
+use crate::output::{print, printable};
+
+pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
+    let context = global.broker()?;
+    global.may_act(&context)?;
+    let file =
+        File::open(&command.file).with_context(|| format!("cannot open {}", command.file.display()))?;
+    let entries: Vec<ExportedEntry> = ExportLines::new(BufReader::new(file)).collect::<Result<_, _>>()?;
+    let other = entries.iter().find(|entry| entry.queue != command.queue);
+    if let Some(other) = other.filter(|_| !command.from_other_queues) {
+        return Err(usage(format!(
+            "{} was exported from `{}`: pass --from-other-queues to put it onto a shelf of `{}`",
+            other.handle, other.queue, command.queue
+        )));
+    }
+    let reason = command.reason.as_deref();
+    require_reason(entries.len() as u64, reason).map_err(|error| usage(format!("{error}: pass --reason")))?;
+    let state = State::open(global)?;
+    let shelf = command.shelf.map(Shelf::from);
+    let desk = connect(global, &context, &command.queue).await?;
+    let importing = import(&state, &desk, shelf, entries)?;
+    print(&printable(&format!(
+        "{} messages in {}; {} were not put back before",
+        importing.all,
+        command.file.display(),
+        importing.left()
+    )));
+    if importing.uncertain > 0 {
+        print(&format!(
+            "{} were being put back when a process died: look whether they are there",
+            importing.uncertain
+        ));
+    }
+    if importing.left() == 0 {
+        return Ok(Exit::Ok);
+    }
+    if !command.yes && !counted(importing.left(), "put back")? {
+        bail!("not done: the answer was no");
+    }
+    let mut audit = state.audit()?;
+    let (done, failed) = importing.run(&desk).await?;
+    let (by, now) = (operator(reason), SystemTime::now());
+    let shelf = shelf.unwrap_or(Shelf::DeadLetter);
+    let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Import, &desk.queue, shelf)
+        .filter(&command.file.display().to_string())
+        .counts(AuditCounts::done(done));
+    if let Some(reason) = reason {
+        record = record.reason(reason);
+    }
+    audit
+        .append(&record)
+        .context("the messages are put back, and that could not be noted in the audit log")?;
+    print(&format!("{done} of {} put back", importing.left()));
+    match failed {
+        Some(error) => Err(error.context("the rest was not put back: the same command goes on with it")),
+        None => Ok(Exit::Ok),
+    }
+}
