@@ -95,7 +95,7 @@ async fn the_task(shop: &Shop, name: &str) {
     browser.fill("count", "3").await;
     browser.click("discard 2 messages").await;
     browser.sees("type the number of messages, 2").await;
-    assert_eq!(shop.shelved().await, 2);
+    shop.has_shelved(2).await;
     browser.back().await;
     browser.fill("count", "2").await;
     browser.click("discard 2 messages").await;
@@ -104,7 +104,7 @@ async fn the_task(shop: &Shop, name: &str) {
     browser.sees("Shelves").await;
     browser.picture("empty").await;
     println!("{name}: {:.1} s by clicks", begun.elapsed().as_secs_f64());
-    assert_eq!(shop.shelved().await, 0);
+    shop.has_shelved(0).await;
 
     let audit = cli.audit();
     let actions: Vec<_> = audit.iter().map(|record| record["action"].as_str().unwrap()).collect();
@@ -115,7 +115,7 @@ async fn the_task(shop: &Shop, name: &str) {
         browser.click_link(cli.last_run().as_str()).await;
         browser.click("Bring back 2 messages").await;
         browser.is_gone("Bring back").await;
-        assert_eq!(shop.shelved().await, 2);
+        shop.has_shelved(2).await;
     }
     browser.picture("history").await;
     browser.end().await;
@@ -213,7 +213,7 @@ async fn strangers(shop: &Shop) {
     assert!(wrong.text().await.expect("text").contains("soon"));
     let missing = ask(Method::GET, "/groups?queue=bills", &[(COOKIE, &session)]).await;
     assert_eq!(missing.status(), StatusCode::BAD_REQUEST);
-    assert_eq!(shop.shelved().await, 5);
+    shop.has_shelved(5).await;
     page.stop().await;
 }
 

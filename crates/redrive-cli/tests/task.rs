@@ -104,7 +104,7 @@ async fn the_task(shop: &Shop) {
     let refused = cli.run(&["redrive", queue, "g1"]).await;
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(refused.err.contains("Pass --yes"), "{}", refused.err);
-    assert_eq!(shop.shelved().await, 5);
+    shop.has_shelved(5).await;
     // Nothing is assumed.
     assert_eq!(cli.run(&["discard", queue, "--yes"]).await.code, 2);
     // The whole shelf would be more than the group.
@@ -116,7 +116,7 @@ async fn the_task(shop: &Shop) {
     assert_eq!(done.code, 0, "{}\n{}", done.out, done.err);
     assert!(done.out.contains("3 of 3 done"), "{}", done.out);
     service.handled(3).await;
-    assert_eq!(shop.shelved().await, 2, "the other group stays");
+    shop.has_shelved(2).await;
 
     // One order is mended by hand and sent back.
     let listed = cli.json(&["browse", queue]).await;
@@ -126,7 +126,7 @@ async fn the_task(shop: &Shop) {
     assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);
     assert!(edited.out.contains("checked"), "{}", edited.out);
     service.handled(4).await;
-    assert_eq!(shop.shelved().await, 1);
+    shop.has_shelved(1).await;
     // Not changed, not done.
     let handle = cli.json(&["browse", queue]).await[0]["handle"].as_str().unwrap().to_owned();
     let unchanged = cli.with("EDITOR", "true").run(&["edit", queue, &handle, "--yes"]).await;
@@ -135,7 +135,7 @@ async fn the_task(shop: &Shop) {
     // What nobody needs is discarded, and was exported before.
     let discarded = cli.run(&["discard", queue, "g2", "--yes", "--reason", "test orders"]).await;
     assert_eq!(discarded.code, 0, "{}\n{}", discarded.out, discarded.err);
-    assert_eq!(shop.shelved().await, 0);
+    shop.has_shelved(0).await;
     assert_eq!(cli.originals(), 5);
     let ok = cli.ok(&["check", queue, "--warn", "0", "--critical", "0"]).await;
     assert!(ok.out.starts_with("OK - "), "{}", ok.out);
@@ -160,10 +160,10 @@ async fn undo(shop: &Shop, cli: &Cli, run: &str) {
         return;
     }
     assert_eq!(undone.code, 0, "{}\n{}", undone.out, undone.err);
-    assert_eq!(shop.shelved().await, 1);
+    shop.has_shelved(1).await;
     let again = cli.ok(&["undo", run, "--yes"]).await;
     assert!(again.out.contains("0 can be restored"), "{}", again.out);
-    assert_eq!(shop.shelved().await, 1, "it is restored once");
+    shop.has_shelved(1).await;
     assert_eq!(cli.run(&["discard", &shop.queue, "g2", "--yes"]).await.code, 0);
     assert_eq!(cli.run(&["undo", "r", "--yes"]).await.code, 2, "several runs begin so");
 }
@@ -232,7 +232,7 @@ async fn export_and_import(shop: &Shop, cli: &Cli) {
     assert_eq!(shop.shelf().await, before);
     let again = cli.ok(&["import", queue, &file, "--yes"]).await;
     assert!(again.out.contains("0 were not put back before"), "{}", again.out);
-    assert_eq!(shop.shelved().await, 5);
+    shop.has_shelved(5).await;
     let other = cli.run(&["import", "bills", &file, "--yes"]).await;
     assert!(other.code == 2 && other.err.contains("--from-other-queues"), "{}", other.err);
 }
@@ -245,7 +245,8 @@ async fn control(shop: &Shop) {
     let options = ["--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
     let mut run =
         cli.command(&[&["redrive", queue, "--all"], &options[..]].concat()).spawn().expect("it runs");
-    while shop.shelved().await != 4 {
+    // The count of the shelf would not tell: a run holds what it reads.
+    while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
         assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
     }
     let id = cli.last_run();
@@ -260,7 +261,7 @@ async fn control(shop: &Shop) {
     cli.ok(&["runs", "abort", &id]).await;
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
     assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
-    assert_eq!(shop.shelved().await, 4);
+    shop.has_shelved(4).await;
     assert_eq!(cli.run(&["runs", "pause", &id]).await.code, 2, "it has ended");
     assert_eq!(cli.audit()[0]["counts"]["done"], 1);
     shop.tidy_up().await;
