@@ -289,6 +289,9 @@ pub(crate) struct Pace {
     /// How long their fate is awaited: longer than all retries of the consumer together
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) canary_wait: Duration,
+    /// How long each rate lasts: 1, 10, 100 a second, up to --rate
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    pub(crate) ramp_step: Duration,
     /// Sends also while nobody consumes the work queue, or while it grows; the first messages prove nothing then
     #[arg(long)]
     pub(crate) ignore_work_queue: bool,

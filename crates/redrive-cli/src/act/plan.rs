@@ -87,12 +87,20 @@ impl Pace {
             .rate(self.rate)
             .canary(self.canary)
             .canary_wait(self.canary_wait)
+            .ramp_step(self.ramp_step)
             .ignore_work_queue(self.ignore_work_queue)
     }
 
     fn usual() -> Self {
         use std::time::Duration;
-        let (canary_wait, ignore_work_queue) = (Duration::from_secs(30), false);
-        Self { rate: 10, canary: 5, canary_wait, ignore_work_queue, reason: None, yes: false }
+        Self {
+            rate: 10,
+            canary: 5,
+            canary_wait: Duration::from_secs(30),
+            ramp_step: Duration::from_secs(10),
+            ignore_work_queue: false,
+            reason: None,
+            yes: false,
+        }
     }
 }

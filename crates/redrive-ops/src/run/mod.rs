@@ -2,12 +2,14 @@
 //!
 //! | module | contains |
 //! |---|---|
+//! | [`batch`] | how many entries a step has |
 //! | [`options`] | how fast a run goes, and when it stops |
 //! | [`step`] | what a run asks for, and what it is told |
 //! | [`pace`] | how many messages may be sent now |
 //! | [`queue`] | whether the work queue can take more |
 //! | [`report`] | how far a run is |
 
+mod batch;
 mod options;
 mod pace;
 #[cfg(test)]
@@ -26,15 +28,13 @@ use redrive_core::EntryHandle;
 
 use crate::plan::{Plan, PlanAction, PlannedEntry};
 
+use self::batch::{Batch, MAX_BATCH};
 pub use self::options::RunOptions;
 use self::pace::Pace;
 pub use self::queue::Hold;
 use self::queue::QueueGuard;
 pub use self::report::{FateCounts, RunReport};
 pub use self::step::{EntryState, Event, Fate, FateSource, PauseReason, SeenFate, Step, StopReason, Waiting};
-
-/// Maximum number of entries of a step that only burdens the broker.
-const MAX_BATCH: usize = 500;
 
 /// The run of a plan: a state machine without I/O and without a clock. It says what to do [next](Self::next), and is told what
 /// [happened](Self::on). Times are those of one clock of the caller, which only goes forward.
@@ -81,6 +81,7 @@ pub struct Run {
     awaited: BTreeSet<usize>,
     phase: Phase,
     pace: Pace,
+    batch: Batch,
     guard: QueueGuard,
     look: Look,
     same_failures: u32,
@@ -167,6 +168,7 @@ impl Run {
             awaited,
             phase,
             pace: Pace::new(options.rate, rate, options.ramp_step),
+            batch: Batch::default(),
             guard: QueueGuard::new(options.ignore_work_queue),
             look: Look::default(),
             same_failures: 0,
@@ -302,7 +304,8 @@ impl Run {
             let until = self.pace.next_room(now).min(self.look.next);
             return Some(Step::Wait { until, why: Waiting::Rate });
         }
-        Some(self.send(PlanAction::Redrive, room as usize))
+        let most = self.batch.begin(now).min(room as usize);
+        Some(self.send(PlanAction::Redrive, most))
     }
 
     /// Returns the next step of what is parked or discarded, or the end.
@@ -370,6 +373,7 @@ impl Run {
         if let Phase::Canary { left } = &mut self.phase {
             *left = left.saturating_sub(sent);
         }
+        self.batch.end(now);
         self.look.is_stale |= sent > 0;
         self.pace.sent(sent, now);
         if has_failed {

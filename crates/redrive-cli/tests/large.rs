@@ -1,0 +1,144 @@
+//! Many messages on a shelf, and runs that are killed. `REDRIVE_TEST_LARGE=100000` is the size of the published figures.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Cli, Shop};
+use redrive::Message;
+use redrive_brokers::Version;
+
+mod v3_10 {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn killed_in_the_middle_and_resumed() {
+        killed(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
+}
+
+mod v4_3 {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn killed_in_the_middle_and_resumed() {
+        killed(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
+}
+
+/// How many messages fail; half of them are sent back.
+fn size() -> usize {
+    std::env::var("REDRIVE_TEST_LARGE").map_or(400, |size| size.parse().expect("a number"))
+}
+
+const KILLS: usize = 5;
+
+async fn killed(shop: &Shop) {
+    let all = size();
+    let half = all / 2;
+    let service = shop.service_that(|text| {
+        let order: usize = text.trim_start_matches("order ").parse().expect("a number");
+        Err(if order.is_multiple_of(2) { "no answer from the stock" } else { "no such customer" }.to_owned())
+    });
+    let message = |order: usize| Message::new(format!("order {order}")).with_id(format!("order-{order}"));
+    shop.publish_all((0..all).map(message).collect()).await;
+    service.handled(u32::try_from(all).expect("not so many")).await;
+    service.stop().await;
+    shop.has_shelved(all as u64).await;
+
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let mut figures = Vec::new();
+    for arguments in
+        [&["shelves", queue][..], &["groups", queue], &["browse", queue, "error~stock attempt>=1"]]
+    {
+        let (seconds, memory) = measured(&cli, arguments).await;
+        figures.push(format!("{} {seconds:.1} s {memory} MiB", arguments[0]));
+    }
+    let begun = Instant::now();
+    let plan = cli.json(&["plan", queue, "error~stock"]).await;
+    figures.push(format!("plan {:.1} s", begun.elapsed().as_secs_f64()));
+    assert_eq!(plan["entries"].as_array().expect("entries").len(), half);
+
+    let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+    let counts = Arc::clone(&handled);
+    let service = shop.service_that(move |text| {
+        *counts.lock().unwrap().entry(text.to_owned()).or_default() += 1;
+        Ok(())
+    });
+    let distinct = || handled.lock().unwrap().len();
+    let begun = Instant::now();
+    let id = plan["id"].as_str().expect("an id");
+    let apply = [
+        "apply",
+        id,
+        "--yes",
+        "--rate",
+        "100000",
+        "--canary",
+        "1",
+        "--canary-wait",
+        "1s",
+        "--ramp-step",
+        "1s",
+    ];
+    let mut run =
+        cli.command(&[&apply[..], &["--reason", "the stock answers"]].concat()).spawn().expect("it runs");
+    for kill in 1..=KILLS {
+        // Somewhere in the middle. The count of the shelf would not tell: the run holds what it reads.
+        while distinct() < half * kill / (2 * KILLS) {
+            assert!(run.try_wait().unwrap().is_none(), "it ends before kill {kill}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        run.kill().await.expect("killed");
+        let resume = ["runs", "resume", &cli.last_run()].map(str::to_owned);
+        let resume: Vec<_> = resume.iter().map(String::as_str).collect();
+        run = cli.command(&resume).spawn().expect("it runs");
+    }
+    let ended = run.wait().await.expect("it ends");
+    figures.push(format!("run of half of them, killed {KILLS} times {:.1} s", begun.elapsed().as_secs_f64()));
+
+    let uncertain = shop.shelved().await as usize - half;
+    // What is on the shelf and not certain may be sent as well.
+    while distinct() < half - uncertain {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let shelf: Vec<_> = cli.json(&["browse", queue, "--limit", "1000000"]).await.as_array().unwrap().clone();
+    let on_shelf: Vec<_> = shelf
+        .iter()
+        .map(|entry| entry["message"]["properties"]["id"].as_str().unwrap_or_else(|| panic!("{entry}")))
+        .collect();
+    let twice = handled.lock().unwrap().values().filter(|count| **count > 1).count();
+    let mut lost = 0;
+    for order in (0..all).map(|order| format!("order {order}")) {
+        let is_handled = handled.lock().unwrap().contains_key(&order);
+        let is_shelved = on_shelf.contains(&&*order.replace(' ', "-"));
+        lost += usize::from(!is_handled && !is_shelved);
+    }
+    println!(
+        "{all} messages: {}; lost {lost}, sent twice {twice}, uncertain {uncertain}",
+        figures.join(", ")
+    );
+    assert_eq!((lost, twice), (0, 0));
+    assert_eq!(ended.code(), Some(if uncertain == 0 { 0 } else { 3 }));
+    service.stop().await;
+    shop.tidy_up().await;
+}
+
+/// Runs a command, and returns its seconds and its memory in MiB.
+async fn measured(cli: &Cli, arguments: &[&str]) -> (f64, u64) {
+    let begun = Instant::now();
+    let mut command = cli.command(arguments);
+    let mut process = command.stdout(std::process::Stdio::null()).spawn().expect("it runs");
+    let status = format!("/proc/{}/status", process.id().expect("it runs"));
+    let mut memory = 0;
+    while process.try_wait().expect("a process").is_none() {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+        memory = memory.max(peak.trim().trim_end_matches(" kB").parse().unwrap_or(0));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (begun.elapsed().as_secs_f64(), memory / 1024)
+}

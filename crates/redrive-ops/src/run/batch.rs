@@ -1,0 +1,63 @@
+//! How many entries a step has. Pure.
+
+use std::time::Duration;
+
+/// Maximum number of entries of a step.
+pub(super) const MAX_BATCH: usize = 500;
+
+/// Number of entries of a step that is quick.
+const SMALL: usize = 10;
+
+/// A step that takes longer is worth more entries.
+const LONG: Duration = Duration::from_millis(500);
+
+/// The number of entries of a step. If the process dies in a step, its entries are uncertain: there are few of them, unless each
+/// step takes long whatever its size, because the broker reads what comes before on the shelf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    size: usize,
+    began: Option<Duration>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self { size: SMALL, began: None }
+    }
+}
+
+impl Batch {
+    /// Returns the number of entries of the step that begins.
+    pub(super) fn begin(&mut self, now: Duration) -> usize {
+        self.began = Some(now);
+        self.size
+    }
+
+    /// The step has ended.
+    pub(super) fn end(&mut self, now: Duration) {
+        let Some(began) = self.began.take() else { return };
+        let took = now.saturating_sub(began);
+        if took > LONG {
+            self.size = (self.size * 2).min(MAX_BATCH);
+        } else if took < LONG / 4 {
+            self.size = (self.size / 2).max(SMALL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_slow_steps_are_large() {
+        let mut batch = Batch::default();
+        let mut step = |millis| {
+            let size = batch.begin(Duration::ZERO);
+            batch.end(Duration::from_millis(millis));
+            size
+        };
+        assert_eq!([10, 10, 600, 600, 300, 300, 100, 100].map(&mut step), [10, 10, 10, 20, 40, 40, 40, 20]);
+        let last = std::iter::repeat_with(|| step(5000)).take(10).last();
+        assert_eq!(last, Some(MAX_BATCH));
+    }
+}
