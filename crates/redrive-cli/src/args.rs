@@ -129,6 +129,11 @@ pub(crate) enum Command {
     /// Metrics of the shelves, for Prometheus
     #[command(after_help = "Examples:\n  redrive exporter orders invoices --listen 0.0.0.0:9420")]
     Exporter(Exporter),
+    /// A page in the terminal: shelves, groups, messages, and acting on them
+    #[command(
+        after_help = "Examples:\n  redrive watch orders invoices\n  redrive watch --read-only      looks only\nKeys: ? lists them."
+    )]
+    Watch(Queues),
     /// The brokers of the configuration file
     #[command(subcommand, after_help = "Examples:\n  redrive context list")]
     Context(ContextCommand),

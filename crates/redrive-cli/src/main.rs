@@ -12,6 +12,7 @@
 //! | [`act`] | commands that act on entries |
 //! | [`serve`] | the web page |
 //! | [`service`] | commands about the options of a service |
+//! | [`watch`] | the terminal page |
 
 mod act;
 mod args;
@@ -23,6 +24,7 @@ mod secret;
 mod serve;
 mod service;
 mod settings;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -74,6 +76,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Topology(command) => service::topology::run(&command),
         Command::Exporter(command) => look::exporter::run(&global, command).await,
         Command::Serve(command) => serve::run(&global, command).await,
+        Command::Watch(command) => watch::run(&global, command).await,
         Command::Context(command) => settings::command::run(&global, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());

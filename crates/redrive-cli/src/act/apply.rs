@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, StopReason, require_reason};
+use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, StopReason, require_reason};
 
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
@@ -104,7 +104,12 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
 fn show(bar: &ProgressBar, progress: &RunProgress) {
     let report = &progress.report;
     bar.set_position(report.entries - report.left);
-    bar.set_message(match &progress.activity {
+    bar.set_message(activity(progress));
+}
+
+/// Returns what a run does now, for a person.
+pub(crate) fn activity(progress: &RunProgress) -> String {
+    match &progress.activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
         Activity::Looking => "looks what became of them".to_owned(),
@@ -113,7 +118,7 @@ fn show(bar: &ProgressBar, progress: &RunProgress) {
         Activity::Paused(reason) => format!("{reason}"),
         Activity::Stopped(reason) => format!("{reason}"),
         _ => String::new(),
-    });
+    }
 }
 
 /// Says how a run ended.
@@ -133,17 +138,7 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         }))?;
     } else {
         print(&format!("run {}: {} of {} done", finished.id, report.done, report.entries));
-        let others = [
-            (report.gone, "left the shelf while the process died"),
-            (report.not_found, "had vanished before"),
-            (report.changed, "were changed since the plan, and not touched"),
-            (report.failed, "failed, and are still on the shelf"),
-            (report.uncertain, "are on the shelf, and perhaps in their new place as well"),
-            (report.left, "had no turn, and are still on the shelf"),
-            (report.fates.failed_same, "came back with the same failure"),
-            (report.fates.failed_other, "came back with another failure"),
-        ];
-        for (count, what) in others.iter().filter(|(count, _)| *count > 0) {
+        for (count, what) in not_simply_done(report) {
             print(&format!("  {count:>7}  {what}"));
         }
         for (entry, state) in finished.not_done.iter().take(5) {
@@ -156,4 +151,19 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         None => {}
     }
     Ok(if is_complete { Exit::Ok } else { Exit::Incomplete })
+}
+
+/// Returns the counts of entries that were not simply done, with what became of them.
+pub(crate) fn not_simply_done(report: &RunReport) -> impl Iterator<Item = (u64, &'static str)> {
+    let others = [
+        (report.gone, "left the shelf while the process died"),
+        (report.not_found, "had vanished before"),
+        (report.changed, "were changed since the plan, and not touched"),
+        (report.failed, "failed, and are still on the shelf"),
+        (report.uncertain, "are on the shelf, and perhaps in their new place as well"),
+        (report.left, "had no turn, and are still on the shelf"),
+        (report.fates.failed_same, "came back with the same failure"),
+        (report.fates.failed_other, "came back with another failure"),
+    ];
+    others.into_iter().filter(|(count, _)| *count > 0)
 }

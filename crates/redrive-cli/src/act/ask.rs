@@ -3,9 +3,10 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use anyhow::Result;
-use redrive::ops::{Plan, PlanAction};
+use redrive::ops::Plan;
 
 use crate::args::Pace;
+use crate::desk::plan::needs_count;
 use crate::exit::usage;
 
 /// What the user must answer.
@@ -13,7 +14,7 @@ use crate::exit::usage;
 enum Question {
     /// Yes or no: it can be done again.
     Confirm,
-    /// The count: it cannot be undone, or concerns many.
+    /// The count.
     Count(usize),
 }
 
@@ -63,11 +64,7 @@ fn answer(question: &Question, text: &str) -> Result<bool> {
 }
 
 fn question(plan: &Plan) -> Question {
-    let count = plan.entries().len();
-    match plan.action() {
-        PlanAction::Redrive if count <= 100 => Question::Confirm,
-        _ => Question::Count(count),
-    }
+    if needs_count(plan) { Question::Count(plan.entries().len()) } else { Question::Confirm }
 }
 
 fn is_agreement(question: &Question, answer: &str) -> bool {

@@ -48,9 +48,16 @@ pub(super) fn make(
 
 /// Shows a plan to a person.
 pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
+    for line in lines(saved, &pace.options()) {
+        print(&line);
+    }
+}
+
+/// Returns the lines of a plan, for a person: counts, targets, what is left out, how long it takes. Nothing in them steers a terminal.
+pub(crate) fn lines(saved: &SavedPlan, options: &RunOptions) -> Vec<String> {
     let plan = &saved.plan;
-    let took = short(plan.duration(&pace.options()));
-    print(&format!(
+    let took = short(plan.duration(options));
+    let mut lines = vec![format!(
         "plan {} on {}: {} {} messages of the {} shelf of `{}`, about {took}",
         plan.id(),
         printable(&saved.broker),
@@ -58,27 +65,28 @@ pub(super) fn show(saved: &SavedPlan, pace: &Pace) {
         plan.entries().len(),
         plan.shelf(),
         printable(plan.queue())
-    ));
-    let lines = Lines::of(plan);
-    for (target, count) in lines.targets {
-        print(&format!("  {count:>7}  {}", printable(&target)));
+    )];
+    let Lines { targets, left_out, names } = Lines::of(plan);
+    for (target, count) in targets {
+        lines.push(format!("  {count:>7}  {}", printable(&target)));
     }
-    for (why, count) in lines.left_out {
-        print(&format!("  {count:>7}  left where it is: {why}"));
+    for (why, count) in left_out {
+        lines.push(format!("  {count:>7}  left where it is: {why}"));
     }
-    for name in lines.names {
-        print(&format!(
+    for name in names {
+        lines.push(format!(
             "  some messages name the queue `{}`: it is not followed, any publisher can write that",
             one_line(&name, 80)
         ));
     }
     for sample in plan.samples().iter().take(3) {
-        print(&format!(
+        lines.push(format!(
             "  for example {}  {}",
             sample.handle,
             one_line(sample.text.as_deref().unwrap_or("-"), 90)
         ));
     }
+    lines
 }
 
 impl Pace {

@@ -49,6 +49,11 @@ pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted
     Ok(saved)
 }
 
+/// Returns true if a person types the number of messages to agree: the plan removes them, or there are many.
+pub(crate) fn needs_count(plan: &Plan) -> bool {
+    plan.action() == PlanAction::Discard || plan.entries().len() > 100
+}
+
 /// A plan in numbers and words.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {

@@ -78,7 +78,7 @@ pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
 }
 
 /// Draws counts as bars of eight heights.
-fn spark(counts: &[u64]) -> String {
+pub(crate) fn spark(counts: &[u64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = counts.iter().copied().max().unwrap_or(0).max(1);
     counts.iter().map(|&count| BARS[usize::try_from(count * 7 / most).unwrap_or(7)]).collect()

@@ -59,7 +59,7 @@ enum Wanted {
 }
 
 /// Returns the lines that tell the story of an entry.
-fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
+pub(crate) fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<String> {
     let Shelved { handle, message, history, .. } = &viewed.entry;
     let mut lines = vec![
         format!("{queue} {handle}"),

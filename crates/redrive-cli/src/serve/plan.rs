@@ -16,7 +16,7 @@ use super::auth::Who;
 use super::groups::{Which, may_act};
 use super::layout::{Answer, link, page, plural, text};
 use super::web::Web;
-use crate::desk::plan::{Lines, Wanted};
+use crate::desk::plan::{Lines, Wanted, needs_count};
 use crate::desk::{SavedPlan, make};
 use crate::exit::usage;
 use crate::output::{one_line, short};
@@ -128,17 +128,12 @@ fn form(web: &Web, saved: &SavedPlan) -> maud::Markup {
                 p { label { input type="checkbox" name="ignore_work_queue" value="yes"; " Send also while nobody consumes the work queue" } }
             }
             p { label { "Why " input name="reason" size="40" required[needs_reason]; } }
-            @if counts(plan.action(), count) {
+            @if needs_count(plan) {
                 p { label { "Type the number of messages, " strong { (count) } ": " input name="count" inputmode="numeric" size="8" required autocomplete="off"; } }
             }
             button { (plan.action()) " " (plural(count, "message")) }
         }
     }
-}
-
-/// Returns true if the person types the count: it cannot be undone, or concerns many.
-fn counts(action: PlanAction, count: usize) -> bool {
-    action != PlanAction::Redrive || count > 100
 }
 
 #[derive(Deserialize)]
@@ -190,7 +185,7 @@ pub(super) async fn apply(
 
 fn check_count(saved: &SavedPlan, typed: &str) -> Result<()> {
     let count = saved.plan.entries().len();
-    if counts(saved.plan.action(), count) && typed.trim().parse() != Ok(count) {
+    if needs_count(&saved.plan) && typed.trim().parse() != Ok(count) {
         return Err(usage(format!(
             "not done: type the number of messages, {count}, to {} them",
             saved.plan.action()
