@@ -122,26 +122,23 @@ fn draw_groups(frame: &mut Frame<'_>, page: &Page, area: Rect, now: SystemTime) 
         return;
     }
     // The last day needs 24 columns: a narrow terminal shows the failure instead.
-    let trend = if area.width >= 90 { 24 } else { 0 };
-    let widths = [
-        Constraint::Length(4),
-        Constraint::Length(8),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(trend),
-        Constraint::Fill(1),
-    ];
-    let heads = ["", "messages", "first", "last", "last day", "failure"];
+    let has_trend = area.width >= 90;
+    let mut widths =
+        vec![Constraint::Length(4), Constraint::Length(8), Constraint::Length(6), Constraint::Length(6)];
+    let mut heads = vec!["", "messages", "first", "last"];
+    if has_trend {
+        widths.push(Constraint::Length(24));
+        heads.push("last day");
+    }
+    widths.push(Constraint::Fill(1));
+    heads.push("failure");
     draw_table(frame, &heads, &widths, listing.groups.len(), page.level().cursor, area, |at| {
         let group = &listing.groups[at];
-        vec![
-            format!("g{}", at + 1),
-            group.count.to_string(),
-            ago(group.first, now),
-            ago(group.last, now),
-            group.trend.clone(),
-            group.failure.clone(),
-        ]
+        let (first, last) = (ago(group.first, now), ago(group.last, now));
+        let mut row = vec![format!("g{}", at + 1), group.count.to_string(), first, last];
+        row.extend(has_trend.then(|| group.trend.clone()));
+        row.push(group.failure.clone());
+        row
     });
 }
 
@@ -264,7 +261,8 @@ fn draw_status(frame: &mut Frame<'_>, page: &Page, area: Rect) {
             style = style.fg(Color::Red);
         }
     }
-    if !page.marked.is_empty() {
+    // Elsewhere the keys mean other messages.
+    if matches!(page.screen(), Screen::Entries(_)) && !page.marked.is_empty() {
         parts.push(format!("{} marked", page.marked.len()));
     }
     if let Some((_, what)) = &page.awaited {

@@ -14,20 +14,18 @@ use crate::desk::asks;
 use crate::look::show::story;
 
 /// The keys, for `?`.
-pub(super) const HELP: [(&str, &str); 14] = [
-    ("j k, arrows", "down, up; PgDn PgUp by a page; g G to the first, the last"),
-    ("Enter", "open: shelf, group, message; in a plan: do it"),
+pub(super) const HELP: [(&str, &str); 12] = [
+    ("j k, arrows", "down, up; PgDn PgUp; g G first, last"),
+    ("Enter", "open; in a plan: do it"),
     ("Esc, Backspace", "back"),
-    ("/", "edit the filter: reason:OutOfStock error~\"timed out\" age>1h"),
+    ("/", "filter: reason:Late error~\"timed out\" age>1h"),
     ("Space", "mark an entry of a group"),
-    ("r", "redrive: send back to the consumer that failed"),
-    ("p", "park: move to the parking shelf"),
-    ("d", "discard: remove, after an export"),
-    ("", "r p d mean the marked entries, else the group"),
+    ("r", "redrive the marked entries, else the group"),
+    ("p", "park: move them to the parking shelf"),
+    ("d", "discard: remove them, after an export"),
     ("R", "read again"),
-    ("Tab", "the run"),
-    ("p c a + -", "in a run: pause, continue, abort, faster, slower"),
-    ("Ctrl-C", "abort a run after its step; twice: leave at once"),
+    ("Tab; p c a + -", "the run; pause, continue, abort, rate"),
+    ("Ctrl-C", "abort a run after its step; twice: at once"),
     ("q", "quit"),
 ];
 
