@@ -108,7 +108,7 @@ async fn killed(shop: &Shop) {
     let shelf: Vec<_> = cli.json(&["browse", queue, "--limit", "1000000"]).await.as_array().unwrap().clone();
     let on_shelf: Vec<_> = shelf
         .iter()
-        .map(|entry| entry["message"]["properties"]["id"].as_str().unwrap_or_else(|| panic!("{entry}")))
+        .map(|entry| entry["properties"]["id"].as_str().unwrap_or_else(|| panic!("{entry}")))
         .collect();
     let twice = handled.lock().unwrap().values().filter(|count| **count > 1).count();
     let mut lost = 0;
