@@ -71,12 +71,14 @@ async fn killed(shop: &Shop) {
     let distinct = || handled.lock().unwrap().len();
     let begun = Instant::now();
     let id = plan["id"].as_str().expect("an id");
+    let rate = (half / 5).to_string();
     let apply = [
         "apply",
         id,
         "--yes",
         "--rate",
-        "100000",
+        // Slower than any service: else the run may be at its end before a kill is due.
+        &rate,
         "--canary",
         "1",
         "--canary-wait",
