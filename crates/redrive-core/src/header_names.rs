@@ -12,6 +12,8 @@ pub const ATTEMPT: &str = "redrive-attempt";
 pub const HOP: &str = "redrive-hop";
 /// How often an operator sent the message back from a shelf.
 pub const REDRIVES: &str = "redrive-redrives";
+/// Where the consumer reports that it handled the message, and of which entry: `QUEUE HANDLE`. On a redrive whose run collects reports.
+pub const REPORT_TO: &str = "redrive-report-to";
 /// How often a handler asked for the message to be delivered again later, without a failure.
 pub const SNOOZES: &str = "redrive-snoozes";
 /// How often earlier copies of the message were handed out without a failure being recorded.

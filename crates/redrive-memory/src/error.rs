@@ -75,3 +75,9 @@ pub(crate) fn not_found(entry: &EntryHandle) -> TransportError {
 pub(crate) fn no_cursor() -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on a memory broker")
 }
+
+/// Nobody waits for reports of this name.
+pub(crate) fn nobody_collects(queue: &str) -> TransportError {
+    let text = format!("nobody collects reports at `{queue}` any more: nothing was stored");
+    TransportError::new(TransportErrorKind::NotStored, text)
+}

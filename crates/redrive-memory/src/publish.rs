@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use redrive_core::{Outgoing, Publish, TransportError};
+use redrive_core::{Outgoing, Publish, REPORT_QUEUE_PREFIX, TransportError};
 use tokio::time::Instant;
 
 use crate::broker::MemoryBroker;
@@ -40,6 +40,14 @@ impl Publish for QueuePublisher {
         tokio::task::coop::consume_budget().await;
         if self.closed.load(Ordering::Acquire) {
             return messages.iter().map(|_| Err(error::closed(&self.queue))).collect();
+        }
+        if self.queue.starts_with(REPORT_QUEUE_PREFIX) {
+            let mut state = self.broker.lock();
+            let report = |Outgoing { message, .. }: &Outgoing| state.report(&self.queue, message);
+            let reported = messages.iter().map(report);
+            return reported
+                .map(|is_stored| is_stored.then_some(()).ok_or_else(|| error::nobody_collects(&self.queue)))
+                .collect();
         }
         let now = Instant::now();
         self.broker.change(&self.queue, |queue| {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, WorkQueue, edited,
+    EntryHandle, EntryOutcome, Message, ReportRequest, Reported, Reports, Selection, Shelf, ShelfCursor,
+    ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
 };
 use tokio::time::Instant;
 
@@ -18,13 +18,15 @@ use crate::state::State;
 pub struct MemoryShelves {
     broker: MemoryBroker,
     queue: String,
+    /// Where consumers report what they handled.
+    reports: Option<String>,
 }
 
 impl MemoryBroker {
     /// For operators: the shelves of this queue.
     #[must_use]
     pub fn shelves(&self, queue: impl Into<String>) -> MemoryShelves {
-        MemoryShelves { broker: self.clone(), queue: queue.into() }
+        MemoryShelves { broker: self.clone(), queue: queue.into(), reports: None }
     }
 }
 
@@ -34,7 +36,7 @@ impl MemoryShelves {
         &self,
         shelf: Shelf,
         which: &Selection,
-        store: impl FnMut(&mut State, &Message) -> Result<(), Refusal>,
+        store: impl FnMut(&mut State, &Entry) -> Result<(), Refusal>,
     ) -> ShelfReport {
         let options = self.broker.options();
         let is_meant = |entry: &Entry| which.includes(&self.shown(shelf, entry));
@@ -50,6 +52,10 @@ impl MemoryShelves {
         }
         report.complete(shelf, which);
         report
+    }
+
+    fn request(&self, entry: EntryHandle) -> Option<ReportRequest> {
+        self.reports.as_ref().map(|queue| ReportRequest::new(queue, entry))
     }
 
     fn shown(&self, shelf: Shelf, entry: &Entry) -> Shelved {
@@ -117,14 +123,17 @@ impl Shelves for MemoryShelves {
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        Ok(self.clear(shelf, which, |state, message| state.send_back(&self.queue, message, options)))
+        Ok(self.clear(shelf, which, |state, entry| {
+            let request = self.request(handle(shelf, entry.number));
+            state.send_back(&self.queue, &entry.message, request.as_ref(), options)
+        }))
     }
 
     async fn park(&self, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
-        Ok(self.clear(Shelf::DeadLetter, which, |state, message| {
+        Ok(self.clear(Shelf::DeadLetter, which, |state, entry| {
             let queue = state.queue(&self.queue, options);
-            queue.store_on_shelf(Shelf::Parking, message.clone(), Instant::now())
+            queue.store_on_shelf(Shelf::Parking, entry.message.clone(), Instant::now())
         }))
     }
 
@@ -148,7 +157,8 @@ impl Shelves for MemoryShelves {
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {
         let options = self.broker.options();
         self.with_entry(entry, |state, index, original| {
-            state.send_back(&self.queue, &edited(&original, message), options)?;
+            let request = self.request(entry.clone());
+            state.send_back(&self.queue, &edited(&original, message), request.as_ref(), options)?;
             state.queue(&self.queue, options).take_from_shelf(entry.shelf(), index);
             Ok(())
         })
@@ -164,5 +174,30 @@ impl Shelves for MemoryShelves {
     async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
         let depth = self.broker.depth(&self.queue);
         Ok(WorkQueue::new(u64::try_from(depth).ok(), None))
+    }
+
+    async fn reported(&self) -> Result<Option<Reported>, TransportError> {
+        let queue = self.broker.lock().collect_reports();
+        let reports = MemoryReports { broker: self.broker.clone(), queue: queue.clone() };
+        Ok(Some(Reported::new(Self { reports: Some(queue), ..self.clone() }, reports)))
+    }
+}
+
+/// Reports of consumers.
+struct MemoryReports {
+    broker: MemoryBroker,
+    queue: String,
+}
+
+#[async_trait]
+impl Reports for MemoryReports {
+    async fn take(&mut self) -> Result<Vec<EntryHandle>, TransportError> {
+        Ok(self.broker.lock().take_reports(&self.queue))
+    }
+}
+
+impl Drop for MemoryReports {
+    fn drop(&mut self) {
+        self.broker.lock().end_reports(&self.queue);
     }
 }

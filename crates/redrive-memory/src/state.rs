@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redrive_core::{Message, Shelf, redriven};
+use redrive_core::{EntryHandle, Message, REPORT_QUEUE_PREFIX, ReportRequest, Shelf, redriven};
 
 use crate::error::Refusal;
 use crate::options::MemoryOptions;
@@ -13,6 +13,9 @@ use crate::queue::{Entry, Owner, Queue};
 pub(crate) struct State {
     queues: BTreeMap<String, Queue>,
     owners: Owner,
+    /// Reports of consumers, for those who collect them.
+    reports: BTreeMap<String, Vec<EntryHandle>>,
+    collectors: u64,
 }
 
 impl State {
@@ -37,15 +40,46 @@ impl State {
         self.queues.get_mut(name).expect("it was inserted just now")
     }
 
+    /// Returns the name of a new queue for reports.
+    pub(crate) fn collect_reports(&mut self) -> String {
+        self.collectors += 1;
+        let name = format!("{REPORT_QUEUE_PREFIX}{}", self.collectors);
+        self.reports.insert(name.clone(), Vec::new());
+        name
+    }
+
+    /// Notes a report. Returns false if nobody collects it.
+    pub(crate) fn report(&mut self, queue: &str, report: &Message) -> bool {
+        let Some(reports) = self.reports.get_mut(queue) else { return false };
+        reports.extend(ReportRequest::reported(report.body()));
+        true
+    }
+
+    /// Returns the reports since the last call.
+    pub(crate) fn take_reports(&mut self, queue: &str) -> Vec<EntryHandle> {
+        self.reports.get_mut(queue).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends the collection of reports.
+    pub(crate) fn end_reports(&mut self, queue: &str) {
+        self.reports.remove(queue);
+    }
+
     /// Sends a message from a shelf of `queue` back to that queue. A shelf belongs to one queue, and no header chooses
     /// another one.
     pub(crate) fn send_back(
         &mut self,
         queue: &str,
         message: &Message,
+        request: Option<&ReportRequest>,
         options: &MemoryOptions,
     ) -> Result<(), Refusal> {
-        self.queue(queue, options).publish(redriven(message))
+        let copy = redriven(message);
+        let copy = match request {
+            Some(request) => request.on(copy),
+            None => copy,
+        };
+        self.queue(queue, options).publish(copy)
     }
 
     /// Offers every entry of a shelf that is meant to `store`, oldest first, and takes it off the shelf once it is stored.
@@ -55,7 +89,7 @@ impl State {
         (queue, shelf): (&str, Shelf),
         is_meant: impl Fn(&Entry) -> bool,
         options: &MemoryOptions,
-        mut store: impl FnMut(&mut Self, &Message) -> Result<(), Refusal>,
+        mut store: impl FnMut(&mut Self, &Entry) -> Result<(), Refusal>,
     ) -> Vec<(Entry, Result<(), Refusal>)> {
         let mut worked = Vec::new();
         let mut index = 0;
@@ -66,7 +100,7 @@ impl State {
                 index += 1;
                 continue;
             }
-            let stored = store(self, &entry.message);
+            let stored = store(self, &entry);
             match stored {
                 Ok(()) => self.queue(queue, options).take_from_shelf(shelf, index),
                 Err(_) => index += 1,

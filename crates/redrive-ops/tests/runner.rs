@@ -60,7 +60,7 @@ struct Scene {
     broker: MemoryBroker,
     shelves: MemoryShelves,
     folder: JournalFolder,
-    _temporary: tempfile::TempDir,
+    temporary: tempfile::TempDir,
 }
 
 impl Scene {
@@ -68,7 +68,7 @@ impl Scene {
         let broker = broker(entries).await?;
         let temporary = tempfile::tempdir()?;
         let folder = JournalFolder::open(temporary.path())?;
-        Ok(Self { shelves: broker.shelves("orders"), broker, folder, _temporary: temporary })
+        Ok(Self { shelves: broker.shelves("orders"), broker, folder, temporary })
     }
 
     async fn header(&self, options: RunOptions) -> Result<JournalHeader, BoxError> {
@@ -331,6 +331,19 @@ async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
     let run = scene.folder.runs()?.remove(0);
     let resumed = Runner::resume(&scene.shelves, &scene.folder, &run, ada(), UncertainEntries::Leave)?;
     assert_eq!(resumed.run().await?.report.done, ENTRIES);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_its_consumer_reports_as_handled_ends_the_wait() -> Result<(), BoxError> {
+    let scene = Scene::new(5).await?;
+    let begun = tokio::time::Instant::now();
+    let options = RunOptions::new().canary_wait(secs(1000));
+    let finished = with_consumer(&scene, options, |_, _| Disposition::Ack).await?;
+    assert_eq!((finished.stopped, finished.report.done, finished.report.fates.done), (None, 5, 5));
+    assert!(begun.elapsed() < secs(10), "{:?}", begun.elapsed());
+    let journal = std::fs::read_to_string(scene.temporary.path().join(format!("{}.jsonl", finished.id)))?;
+    assert_eq!(journal.matches(r#""source":"consumer""#).count(), 5, "{journal}");
     Ok(())
 }
 

@@ -133,6 +133,7 @@ pub(super) fn finish(global: &Global, finished: &FinishedRun) -> Result<Exit> {
         print_json(&serde_json::json!({
             "run": finished.id, "entries": report.entries, "done": report.done, "gone": report.gone, "not_found": report.not_found,
             "changed": report.changed, "failed": report.failed, "uncertain": report.uncertain, "left": report.left,
+            "handled": report.fates.done,
             "failed_again": report.fates.failed_same + report.fates.failed_other,
             "stopped": finished.stopped.as_ref().map(ToString::to_string),
         }))?;
@@ -162,6 +163,7 @@ pub(crate) fn not_simply_done(report: &RunReport) -> impl Iterator<Item = (u64, 
         (report.failed, "failed, and are still on the shelf"),
         (report.uncertain, "are on the shelf, and perhaps in their new place as well"),
         (report.left, "had no turn, and are still on the shelf"),
+        (report.fates.done, "were handled, as their consumer reported"),
         (report.fates.failed_same, "came back with the same failure"),
         (report.fates.failed_other, "came back with another failure"),
     ];

@@ -29,6 +29,11 @@ enum On {
 }
 
 impl Shop {
+    /// Returns true if consumers can report what they handled.
+    pub(crate) fn has_reports(&self) -> bool {
+        matches!(self.on, On::RabbitMq { .. })
+    }
+
     pub(crate) async fn rabbitmq(version: Version) -> Self {
         let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
         let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());

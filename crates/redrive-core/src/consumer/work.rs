@@ -18,6 +18,8 @@ use crate::disposition::Disposition;
 use crate::fail_point::{FailPoint, fail_point};
 use crate::failure::{Failure, Reason};
 use crate::handler::panic;
+use crate::history::Count;
+use crate::operate::ReportRequest;
 use crate::service::ErasedService;
 use crate::settlement::Settlement;
 use crate::transport::{NativeDeadLetter, ReceiptOf, Received, Receiver, Transport};
@@ -150,6 +152,7 @@ impl<T: Transport> Context<T> {
         if let Ended::Settled = self.settle(delivery, in_flight, receipt, Settlement::Complete).await {
             self.settled_at_last(delivery, in_flight);
             self.counters.deduplicated();
+            self.report_handled(delivery);
             self.tell(&Event::Deduplicated { delivery });
         }
     }
@@ -238,6 +241,9 @@ impl<T: Transport> Context<T> {
             Ended::Settled | Ended::Due { .. } => {
                 if let Ended::Settled = ended {
                     self.settled_at_last(delivery, &in_flight);
+                    if matches!(disposition, Disposition::Ack | Disposition::Discard(_)) {
+                        self.report_handled(delivery);
+                    }
                 }
                 let disposition = if in_flight.uncopied { disposition.without_copy() } else { disposition };
                 self.tell_settled(delivery, &mut in_flight, &disposition);
@@ -251,6 +257,20 @@ impl<T: Transport> Context<T> {
             }
         }
         self.go_on(delivery, in_flight, ended)
+    }
+
+    /// Tells the operator who redrove the message, if one waits for it. Nobody waits here: a report that is lost is lost.
+    fn report_handled(&self, delivery: &Delivery) {
+        if delivery.history().redrives == Count::Known(0) {
+            return;
+        }
+        let Some(request) = ReportRequest::of(delivery.message()) else { return };
+        let publisher = self.publisher.clone();
+        tokio::spawn(async move {
+            if let Err(error) = request.report(&publisher).await {
+                tracing::debug!(%error, "not reported as handled");
+            }
+        });
     }
 
     fn is_asked_to_reject(&self, disposition: &Disposition) -> bool {

@@ -2,6 +2,7 @@
 
 mod handle;
 mod report;
+mod reported;
 mod work_queue;
 
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
+pub use self::reported::{REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports};
 pub use self::work_queue::WorkQueue;
 use crate::disposition::Shelf;
 use crate::failure::Reason;
@@ -161,6 +163,16 @@ pub trait Shelves: Send + Sync {
     /// If the broker cannot be reached, or the queue does not exist.
     async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
         Ok(WorkQueue::default())
+    }
+
+    /// Begins to collect reports: consumers of redrive then report each message that they handled, of those that are redriven by the
+    /// shelves which this returns. By default there are none (`None`), and only the shelves tell what failed.
+    ///
+    /// # Errors
+    ///
+    /// If the broker cannot be reached, or refuses it: redriving works without reports.
+    async fn reported(&self) -> Result<Option<Reported>, TransportError> {
+        Ok(None)
     }
 }
 

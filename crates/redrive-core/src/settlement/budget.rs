@@ -21,6 +21,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
         |headers| {
             headers.remove(names::FINGERPRINT);
             headers.remove(names::TRACE_PARENT);
+            headers.remove(names::REPORT_TO);
         },
         |headers| {
             headers.remove(names::SOURCE_EXCHANGE);

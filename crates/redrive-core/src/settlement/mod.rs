@@ -190,6 +190,7 @@ pub fn redriven(shelved: &Message) -> Message {
         names::NOT_BEFORE,
         names::WAIT_LEFT,
         names::DUE_AT,
+        names::REPORT_TO,
     ] {
         headers.remove(name);
     }

@@ -10,16 +10,16 @@ mod act;
 mod control;
 mod fates;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{EntryHandle, Shelved, Shelves, TransportError, WorkQueue};
+use redrive_core::{EntryHandle, Reported, Shelved, Shelves, TransportError, WorkQueue};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 pub use self::control::{Activity, RunControl, RunProgress};
 pub use self::fates::{Fates, LookForFates, ShelfFates};
@@ -27,7 +27,7 @@ use crate::journal::{
     Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
 };
 use crate::plan::{ContentDigest, PlanAction, PlannedEntry};
-use crate::run::{EntryState, Event, Run, RunReport, SeenFate, Step, StopReason};
+use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, Step, StopReason};
 
 /// Runs a plan on a broker.
 ///
@@ -70,6 +70,8 @@ use crate::run::{EntryState, Event, Run, RunReport, SeenFate, Step, StopReason};
 /// ```
 pub struct Runner<'a> {
     shelves: &'a dyn Shelves,
+    /// The same shelves, if consumers report what they handled.
+    reported: Option<Reported>,
     run: Run,
     journal: Journal,
     id: String,
@@ -126,6 +128,7 @@ impl<'a> Runner<'a> {
         let fates = Box::new(ShelfFates::new(shelves, run.plan()));
         Self {
             shelves,
+            reported: None,
             run,
             journal,
             id,
@@ -173,6 +176,10 @@ impl<'a> Runner<'a> {
         if let Err(error) = self.check().await? {
             self.run.on(Event::Broken(error.to_string()), self.now());
         }
+        self.reported = self.shelves.reported().await.unwrap_or_else(|error| {
+            warn!(run = self.id, %error, "consumers cannot report what they handle: only what fails is seen, on the shelves");
+            None
+        });
         loop {
             while let Ok(event) = self.events.try_recv() {
                 self.run.on(event, self.now());
@@ -223,7 +230,7 @@ impl<'a> Runner<'a> {
     async fn send(&mut self, action: PlanAction, handles: Vec<EntryHandle>) -> Result<(), JournalError> {
         self.show(Activity::Sending);
         self.journal.intent(action, &handles, SystemTime::now())?;
-        let (states, stopped) = act::act(self.shelves, self.run.plan().shelf(), action, handles).await;
+        let (states, stopped) = act::act(self.sending(), self.run.plan().shelf(), action, handles).await;
         self.run.on(Event::Results(states.clone()), self.now());
         if let Some(error) = stopped {
             self.run.on(Event::Broken(error.to_string()), self.now());
@@ -250,8 +257,25 @@ impl<'a> Runner<'a> {
     async fn seen(&mut self) -> Result<(Vec<SeenFate>, WorkQueue), TransportError> {
         let awaited: Vec<_> = self.run.awaited().collect();
         let (left_shelf, parked) = self.run.left_shelf();
-        let fates = self.fates.look(LookForFates::new(&awaited, left_shelf, parked)).await?;
+        let mut fates = self.fates.look(LookForFates::new(&awaited, left_shelf, parked)).await?;
+        let awaited: HashSet<_> = awaited.iter().map(|entry| entry.handle.clone()).collect();
+        let handled = self.handled().await.into_iter().filter(|handle| awaited.contains(handle));
+        fates.extend(handled.map(|handle| SeenFate::new(handle, Fate::Done, FateSource::Consumer)));
         Ok((fates, self.shelves.work_queue().await?))
+    }
+
+    /// Returns what consumers reported. A run goes on without reports.
+    async fn handled(&mut self) -> Vec<EntryHandle> {
+        let Some(reported) = &mut self.reported else { return Vec::new() };
+        reported.reports.take().await.unwrap_or_else(|error| {
+            warn!(run = self.id, %error, "no more reports of consumers: only what fails is seen, on the shelves");
+            self.reported = None;
+            Vec::new()
+        })
+    }
+
+    fn sending(&self) -> &dyn Shelves {
+        self.reported.as_ref().map_or(self.shelves, |reported| &*reported.shelves)
     }
 
     async fn wait(&mut self, until: Duration, why: Activity) {

@@ -6,10 +6,12 @@
 //! | [`fingerprint`] | identifies an entry |
 //! | [`numbers`] | numbers identical entries |
 //! | [`cursor`] | the entries that were shown |
+//! | [`reports`] | reports of consumers about redriven messages |
 
 mod cursor;
 mod fingerprint;
 mod numbers;
+mod reports;
 mod scan;
 
 use std::ops::ControlFlow;
@@ -18,8 +20,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
-    Shelves, TransportError, TransportErrorKind, WorkQueue, edited, redriven,
+    EntryHandle, EntryOutcome, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor, ShelfPage,
+    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue, edited, redriven,
 };
 use tracing::{info, warn};
 
@@ -32,6 +34,7 @@ use crate::topology::{self, Route};
 use cursor::Shown;
 use fingerprint::Fingerprint;
 pub(crate) use numbers::Taken;
+use reports::RabbitMqReports;
 use scan::{Found, ShelfScan};
 
 /// The dead-letter queue and the parking queue of one work queue; made by
@@ -48,6 +51,8 @@ use scan::{Found, ShelfScan};
 pub struct RabbitMqShelves {
     shared: Arc<Shared>,
     taken: Arc<Taken>,
+    /// Where consumers report what they handled.
+    reports: Option<Arc<str>>,
 }
 
 /// The action on each selected entry.
@@ -70,7 +75,7 @@ struct Worked {
 
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<Taken>) -> Self {
-        Self { shared, taken }
+        Self { shared, taken, reports: None }
     }
 
     async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan<'_>, TransportError> {
@@ -154,9 +159,10 @@ impl RabbitMqShelves {
         let (queue, copy) = match action {
             Action::Remove => return Ok(None),
             _ if !found.whole => return Err(error::read_in_part()),
-            Action::Redrive => (self.way_back(&found.shelved), self.redriven(message)),
+            Action::Redrive => (self.way_back(&found.shelved), self.redriven(message, &found.shelved)),
             Action::RedriveAs(changed) => {
-                (self.way_back(&found.shelved), self.redriven(&edited(message, changed.clone())))
+                let copy = self.redriven(&edited(message, changed.clone()), &found.shelved);
+                (self.way_back(&found.shelved), copy)
             }
             Action::Park => (&*names.parking, for_good(message)),
             Action::Replace(changed) => (names.shelf(shelf)?, for_good(&edited(message, changed.clone()))),
@@ -201,10 +207,13 @@ fn is_about_this_entry(error: &TransportError) -> bool {
 }
 
 impl RabbitMqShelves {
-    fn redriven(&self, shelved: &Message) -> Message {
-        let mut copy = redriven(shelved);
+    fn redriven(&self, message: &Message, entry: &Shelved) -> Message {
+        let mut copy = redriven(message);
         self.shared.facts.strategy().redriven(&mut copy);
-        copy
+        match &self.reports {
+            Some(queue) => ReportRequest::new(&**queue, entry.handle.clone()).on(copy),
+            None => copy,
+        }
     }
 
     /// Returns the queue whose consumer failed: this one, or one of those that share the shelves.
@@ -330,6 +339,13 @@ impl Shelves for RabbitMqShelves {
         let control = self.shared.queues.control().await?;
         let (messages, consumers) = topology::look(&control, self.shared.queue()).await?;
         Ok(WorkQueue::new(Some(messages.into()), Some(consumers.into())))
+    }
+
+    /// Declares an exclusive queue `redrive-reports.…`, which ends with the connection.
+    async fn reported(&self) -> Result<Option<Reported>, TransportError> {
+        let reports = RabbitMqReports::declare(self.shared.queues.control().await?).await?;
+        let shelves = Self { reports: Some(reports.queue().into()), ..self.clone() };
+        Ok(Some(Reported::new(shelves, reports)))
     }
 }
 

@@ -143,6 +143,7 @@ macro_rules! __with_clauses {
             redrive_as_sends_the_edited_message
             restore_undoes_a_discard
             the_work_queue_is_told_as_it_is
+            what_was_handled_is_reported
         }
     };
 }

@@ -91,6 +91,7 @@ pub async fn hostile_headers_break_nothing<H: Harness>(case: &Case<H>) {
         names::USER_ID,
         names::EXPIRATION,
         names::NOT_BEFORE,
+        names::REPORT_TO,
         names::HISTORY,
     ];
     let hostile = [

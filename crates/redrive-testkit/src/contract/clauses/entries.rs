@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use redrive_core::{
-    Count, EntryHandle, EntryOutcome, Message, Reason, Selection, Settlement, Shelf, ShelfCursor,
-    ShelfReport, Shelved, Shelves, Transport, TransportError, TransportErrorKind,
+    Count, EntryHandle, EntryOutcome, Message, Reason, ReportRequest, Selection, Settlement, Shelf,
+    ShelfCursor, ShelfReport, Shelved, Shelves, Transport, TransportError, TransportErrorKind,
 };
 
 use super::operating::{browse, counts, done, handle_of, ids, set_aside, with_shelves};
@@ -329,6 +329,36 @@ pub async fn the_work_queue_is_told_as_it_is<H: Harness>(case: &Case<H>) {
     case.publish_ids(&["b", "c"]).await;
     eventually("two messages wait", || async { matches!(look().await.depth, None | Some(2)) }).await;
     eventually("no consumer", || async { matches!(look().await.consumers, None | Some(0)) }).await;
+}
+
+/// A redriven message asks for a report only where reports are collected; a report reaches the one who collects it, once.
+pub async fn what_was_handled_is_reported<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    let reported =
+        shelves.reported().await.unwrap_or_else(|error| panic!("collecting reports fails: {error}"));
+    let Some(mut reported) = reported else {
+        return case.does_not_apply("the shelves collect no reports");
+    };
+    let set_aside_is = async |id| {
+        set_aside(case, &transport, &[id], Shelf::DeadLetter, "Broken").await;
+        handle_of(&*shelves, Shelf::DeadLetter, id).await
+    };
+    let (a, b, c) = (set_aside_is("a").await, set_aside_is("b").await, set_aside_is("c").await);
+    assert_eq!(done(shelves.redrive(Shelf::DeadLetter, &a.into()).await), 1);
+    let received = case.complete_is(&transport, "a").await;
+    assert_eq!(ReportRequest::of(received.message()), None, "nobody collects it");
+
+    assert_eq!(done(reported.shelves.redrive(Shelf::DeadLetter, &b.clone().into()).await), 1);
+    reported.shelves.redrive_as(&c, edited(case).with_id("c")).await.expect("it is redriven");
+    assert_eq!(reported.reports.take().await.expect("reports"), []);
+    for (id, entry) in [("b", b), ("c", c)] {
+        let received = case.complete_is(&transport, id).await;
+        let request = ReportRequest::of(received.message()).expect("it asks for a report");
+        assert_eq!(request.entry(), &entry);
+        request.report(&transport.publisher()).await.expect("it is reported");
+        assert_eq!(reported.reports.take().await.expect("reports"), [entry]);
+    }
+    assert_eq!(reported.reports.take().await.expect("reports"), [], "each is told once");
 }
 
 fn edited<H: Harness>(case: &Case<H>) -> Message {

@@ -1,0 +1,55 @@
+//! Reports of consumers about redriven messages, in a queue that ends with the connection.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lapin::Channel;
+use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use redrive_core::{EntryHandle, REPORT_QUEUE_PREFIX, ReportRequest, Reports, TransportError};
+
+use crate::connection::{Connection, with_timeout};
+use crate::convert::short;
+use crate::error;
+
+/// Maximum number of reports that one call takes: more may come as fast as they are read.
+const MOST: usize = 10_000;
+
+/// An exclusive queue: the broker deletes it with its connection.
+pub(super) struct RabbitMqReports {
+    queue: String,
+    channel: Channel,
+    _connection: Arc<Connection>,
+}
+
+impl RabbitMqReports {
+    /// Declares a queue with a name that nobody can guess.
+    pub(super) async fn declare(connection: Arc<Connection>) -> Result<Self, TransportError> {
+        let queue = format!("{REPORT_QUEUE_PREFIX}{:032x}", fastrand::u128(..));
+        let channel = connection.channel().await?;
+        let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+        let name = short(&queue, "the name of a queue")?;
+        let declaring = channel.queue_declare(name, options, FieldTable::default());
+        with_timeout(&channel, declaring).await.map_err(|error| error::declaring(&queue, error))?;
+        Ok(Self { queue, channel, _connection: connection })
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+}
+
+#[async_trait]
+impl Reports for RabbitMqReports {
+    async fn take(&mut self) -> Result<Vec<EntryHandle>, TransportError> {
+        let mut handled = Vec::new();
+        for _ in 0..MOST {
+            let name = short(&self.queue, "the name of a queue")?;
+            let getting = self.channel.basic_get(name, BasicGetOptions { no_ack: true });
+            let found = with_timeout(&self.channel, getting).await;
+            let Some(found) = found.map_err(|error| error::verifying(&self.queue, error))? else { break };
+            handled.extend(ReportRequest::reported(&found.delivery.data));
+        }
+        Ok(handled)
+    }
+}
