@@ -464,6 +464,18 @@ async fn a_person_sees_and_controls_a_run() -> Result<(), BoxError> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_needs_no_right_to_look_at_the_work_queue() -> Result<(), BoxError> {
+    let scene = Scene::new(ENTRIES).await?;
+    let refused =
+        |_| Err(TransportError::new(TransportErrorKind::Unauthorized, "no right on the work queue"));
+    let shelves = Mortal::watching(&scene, refused);
+    let finished =
+        Runner::begin(&shelves, &scene.folder, scene.header(RunOptions::new()).await?)?.run().await?;
+    assert_eq!((finished.stopped, finished.report.done), (None, ENTRIES));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_broker_that_goes_away_stops_a_run_that_can_be_resumed() -> Result<(), BoxError> {
     let scene = Scene::new(ENTRIES).await?;
     let header = scene.header(unwatched()).await?;

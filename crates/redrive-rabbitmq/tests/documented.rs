@@ -269,10 +269,29 @@ async fn the_permissions_of_the_page_are_enough_and_needed(version: Version) {
     ] {
         assert_eq!(works(&node, options.clone(), grants).await, Ok(()), "{options:?} {grants:?}");
     }
-    // An operator reads the shelves.
-    let operator = Grants { read: "^orders", ..declare };
-    let transport = connected(&node, plain(), operator).await;
-    transport.shelves().browse(Shelf::DeadLetter, None, 10).await.expect("browsed");
+    // An operator reads the shelves, and redrives what is there.
+    let operator = Grants { configure: NOTHING, write: "^amq\\.default$", read: "^orders--" };
+    let transport = connected(&node, plain().topology(Topology::Nothing), operator).await;
+    let shelves = transport.shelves();
+    shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed");
+    let redriven = shelves.redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
+    assert!(redriven.done() > 0, "{redriven:?}");
+    let refused = shelves.reported().await.expect_err("may not declare");
+    assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
+    if version != Version::V3_10 {
+        let refused = shelves.work_queue().await.expect_err("may not look");
+        assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
+    }
+    transport.close().await;
+    let watching = Grants {
+        configure: "^redrive-reports\\.",
+        read: "^(orders(--.*)?|redrive-reports\\..*)$",
+        ..operator
+    };
+    let transport = connected(&node, plain().topology(Topology::Nothing), watching).await;
+    let mut reported = transport.shelves().reported().await.expect("declared").expect("reports");
+    reported.reports.take().await.expect("read");
+    transport.shelves().work_queue().await.expect("seen");
     transport.close().await;
     let transport = connected(&node, plain(), declare).await;
     let refused = transport.shelves().browse(Shelf::DeadLetter, None, 10).await.expect_err("may not read");

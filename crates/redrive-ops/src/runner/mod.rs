@@ -16,10 +16,10 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{EntryHandle, Reported, Shelved, Shelves, TransportError, WorkQueue};
+use redrive_core::{EntryHandle, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use self::control::{Activity, RunControl, RunProgress};
 pub use self::fates::{Fates, LookForFates, ShelfFates};
@@ -261,7 +261,15 @@ impl<'a> Runner<'a> {
         let awaited: HashSet<_> = awaited.iter().map(|entry| entry.handle.clone()).collect();
         let handled = self.handled().await.into_iter().filter(|handle| awaited.contains(handle));
         fates.extend(handled.map(|handle| SeenFate::new(handle, Fate::Done, FateSource::Consumer)));
-        Ok((fates, self.shelves.work_queue().await?))
+        let work_queue = match self.shelves.work_queue().await {
+            // Rights on the shelves are enough for a run.
+            Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
+                debug!(run = self.id, %error, "the work queue is not watched");
+                WorkQueue::default()
+            }
+            seen => seen?,
+        };
+        Ok((fates, work_queue))
     }
 
     /// Returns what consumers reported. A run goes on without reports.
