@@ -73,9 +73,9 @@ pub use layers::{ServiceBuilderExt, WithPreset};
 pub use message::{Message, Properties};
 pub use needs::Needs;
 pub use operate::{
-    EntryHandle, EntryOutcome, EntryResult, ParseCursorError, ParseHandleError, REPORT_QUEUE_PREFIX,
-    ReportRequest, Reported, Reports, Selection, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
-    WorkQueue, edited,
+    EntryHandle, EntryOutcome, EntryResult, Lease, Leased, ParseCursorError, ParseHandleError,
+    REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports, Selection, ShelfCursor, ShelfPage, ShelfReport,
+    Shelved, Shelves, WorkQueue, edited,
 };
 #[cfg(feature = "config")]
 pub use options::{ConsumerOptions, OptionsError, ShelfQueues};

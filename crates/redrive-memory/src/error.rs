@@ -81,3 +81,10 @@ pub(crate) fn nobody_collects(queue: &str) -> TransportError {
     let text = format!("nobody collects reports at `{queue}` any more: nothing was stored");
     TransportError::new(TransportErrorKind::NotStored, text)
 }
+
+/// Error for a shelf on which somebody else works.
+pub(crate) fn leased(queue: &str, shelf: Shelf) -> TransportError {
+    let message =
+        format!("another run works on the {shelf} shelf of queue `{queue}`: wait until it has ended");
+    TransportError::new(TransportErrorKind::Locked, message)
+}

@@ -1,9 +1,11 @@
 //! The operators' side of a queue.
 
+use std::sync::OnceLock;
+
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, ReportRequest, Reported, Reports, Selection, Shelf, ShelfCursor,
-    ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
+    EntryHandle, EntryOutcome, Lease, Leased, Message, ReportRequest, Reported, Reports, Selection, Shelf,
+    ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves, TransportError, WorkQueue, edited,
 };
 use tokio::time::Instant;
 
@@ -180,6 +182,47 @@ impl Shelves for MemoryShelves {
         let queue = self.broker.lock().collect_reports();
         let reports = MemoryReports { broker: self.broker.clone(), queue: queue.clone() };
         Ok(Some(Reported::new(Self { reports: Some(queue), ..self.clone() }, reports)))
+    }
+
+    async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
+        if !self.broker.lock().lease(&self.queue, shelf) {
+            return Err(error::leased(&self.queue, shelf));
+        }
+        let lease = MemoryLease {
+            broker: self.broker.clone(),
+            queue: self.queue.clone(),
+            shelf,
+            ended: OnceLock::new(),
+        };
+        Ok(Some(Leased::new(self.clone(), lease)))
+    }
+}
+
+/// The lease of a shelf.
+struct MemoryLease {
+    broker: MemoryBroker,
+    queue: String,
+    shelf: Shelf,
+    ended: OnceLock<()>,
+}
+
+impl MemoryLease {
+    fn give_back(&self) {
+        // Once: the next lease is somebody else's.
+        self.ended.get_or_init(|| self.broker.lock().end_lease(&self.queue, self.shelf));
+    }
+}
+
+#[async_trait]
+impl Lease for MemoryLease {
+    async fn end(&self) {
+        self.give_back();
+    }
+}
+
+impl Drop for MemoryLease {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 

@@ -1,6 +1,6 @@
 //! All queues of a broker: what concerns more than one of them. No clock, no lock, no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redrive_core::{EntryHandle, Message, REPORT_QUEUE_PREFIX, ReportRequest, Shelf, redriven};
 
@@ -16,6 +16,8 @@ pub(crate) struct State {
     /// Reports of consumers, for those who collect them.
     reports: BTreeMap<String, Vec<EntryHandle>>,
     collectors: u64,
+    /// The shelves that somebody works on.
+    leases: BTreeSet<(String, Shelf)>,
 }
 
 impl State {
@@ -63,6 +65,16 @@ impl State {
     /// Ends the collection of reports.
     pub(crate) fn end_reports(&mut self, queue: &str) {
         self.reports.remove(queue);
+    }
+
+    /// Takes the lease of a shelf. Returns false if somebody has it.
+    pub(crate) fn lease(&mut self, queue: &str, shelf: Shelf) -> bool {
+        self.leases.insert((queue.to_owned(), shelf))
+    }
+
+    /// Ends the lease of a shelf.
+    pub(crate) fn end_lease(&mut self, queue: &str, shelf: Shelf) {
+        self.leases.remove(&(queue.to_owned(), shelf));
     }
 
     /// Sends a message from a shelf of `queue` back to that queue. A shelf belongs to one queue, and no header chooses

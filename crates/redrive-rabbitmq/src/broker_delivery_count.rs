@@ -34,6 +34,11 @@ pub(crate) fn count(
     returns.saturating_add(1)
 }
 
+/// Returns how many returns a quorum queue counts against its limit.
+pub(crate) fn returns(headers: &Headers) -> i64 {
+    number(headers, "x-delivery-count").map_or(0, i64::from)
+}
+
 /// Returns true if a redelivered message has no count: the queue is not a quorum queue. A dead-lettered message proves nothing: 4.3
 /// marks its first delivery as redelivered.
 pub(crate) fn is_missing(headers: &Headers, redelivered: bool) -> bool {

@@ -2,7 +2,7 @@
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
-use redrive_core::{BoxError, EntryHandle, TransportError, TransportErrorKind, redact};
+use redrive_core::{BoxError, EntryHandle, Shelf, TransportError, TransportErrorKind, redact};
 
 /// Error for a connection that failed. `shown` is the address without its password; `provided` is true when a provider gave the
 /// credentials.
@@ -216,6 +216,37 @@ pub(crate) fn read_in_part() -> TransportError {
     let message =
         "the headers do not fit a frame, and a copy would lose some: only the broker can move the message";
     TransportError::new(TransportErrorKind::TooLarge, message)
+}
+
+/// Error for a shelf on which another client works.
+pub(crate) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
+    TransportError::new(
+        TransportErrorKind::Locked,
+        format!(
+            "another run works on the {shelf} shelf of `{queue}`, perhaps from another machine: its connection owns the queue `{lease}`. Wait \
+             until it has ended"
+        ),
+    )
+}
+
+/// Error for a shelf whose messages the broker removes if they are looked at too often.
+pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
+    let message = format!(
+        "`{queue}` is not read: each look counts as a delivery, and RabbitMQ removes a message after {limit} of them. Move the messages \
+         to a queue with a large `x-delivery-limit`; or, if a policy of that queue sets a large one, accept it with \
+         `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
+    );
+    TransportError::new(TransportErrorKind::Unsupported, message)
+}
+
+/// Error for a message that the broker removes if this process dies now.
+pub(crate) fn dies_with_the_process(queue: &str, limit: i64) -> TransportError {
+    let message = format!(
+        "`{queue}` is not read: a message in it has reached the delivery limit of {limit}, and RabbitMQ would remove it if this process \
+         died while it looks. Raise the limit by a policy `delivery-limit` of that queue, and accept it with \
+         `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
+    );
+    TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
 /// Error for an entry that is no longer on its shelf, or that another client holds.

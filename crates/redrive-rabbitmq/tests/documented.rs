@@ -278,20 +278,29 @@ async fn the_permissions_of_the_page_are_enough_and_needed(version: Version) {
     assert!(redriven.done() > 0, "{redriven:?}");
     let refused = shelves.reported().await.expect_err("may not declare");
     assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
+    // Without the right to keep others out it works in steps all the same.
+    let leases = [shelves.lease(Shelf::DeadLetter).await, shelves.lease(Shelf::DeadLetter).await];
+    assert!(leases.iter().all(|leased| matches!(leased, Ok(Some(_)))), "{leases:?}");
     if version != Version::V3_10 {
         let refused = shelves.work_queue().await.expect_err("may not look");
         assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
     }
     transport.close().await;
     let watching = Grants {
-        configure: "^redrive-reports\\.",
-        read: "^(orders(--.*)?|redrive-reports\\..*)$",
+        configure: "^redrive-(reports|lease)\\.",
+        read: "^(orders(--.*)?|redrive-(reports|lease)\\..*)$",
         ..operator
     };
     let transport = connected(&node, plain().topology(Topology::Nothing), watching).await;
     let mut reported = transport.shelves().reported().await.expect("declared").expect("reports");
     reported.reports.take().await.expect("read");
     transport.shelves().work_queue().await.expect("seen");
+    let leased = transport.shelves().lease(Shelf::DeadLetter).await.expect("leased").expect("a lease");
+    let other = connected(&node, plain().topology(Topology::Nothing), watching).await;
+    let refused = other.shelves().lease(Shelf::DeadLetter).await.expect_err("it is leased");
+    assert_eq!(refused.kind(), TransportErrorKind::Locked, "{refused}");
+    other.close().await;
+    leased.lease.end().await;
     transport.close().await;
     let transport = connected(&node, plain(), declare).await;
     let refused = transport.shelves().browse(Shelf::DeadLetter, None, 10).await.expect_err("may not read");

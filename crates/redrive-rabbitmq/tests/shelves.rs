@@ -2,15 +2,17 @@
 
 mod common;
 
-use common::{Scene, complete, message, needs, next, publish, settle, started, tidy_up, with_short_wait};
+use common::{
+    Scene, complete, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
+};
 use lapin::BasicProperties;
-use lapin::options::BasicGetOptions;
+use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::{
     EntryOutcome, Message, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
 };
-use redrive_rabbitmq::{DeathHistory, RabbitMq};
+use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::{Started, eventually};
 
 tests!(
@@ -18,6 +20,9 @@ tests!(
     what_cannot_be_copied_stays_and_the_others_are_moved,
     no_header_names_the_queue_of_a_redrive,
     an_empty_page_is_no_end_and_passes_nothing_over,
+    a_lease_keeps_other_connections_out,
+    what_another_client_held_is_found_by_a_later_step,
+    a_shelf_with_a_low_delivery_limit_is_not_read,
 );
 
 /// A content header takes this many bytes beside the text: the message fills what a client library reads to the last byte.
@@ -186,4 +191,103 @@ async fn an_empty_page_is_no_end_and_passes_nothing_over(scene: Scene) {
     assert_eq!(shown, ["a", "large", "b"]);
     transport.close().await;
     tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+async fn a_lease_keeps_other_connections_out(scene: Scene) {
+    let (here, there) = (with_short_wait(&scene), with_short_wait(&scene));
+    let here = started(here, &scene, &needs(&[100], 10)).await;
+    let there = there.connect(&scene.url).await.expect("connected");
+    let lease = async |transport: &RabbitMq| transport.shelves().lease(Shelf::DeadLetter).await;
+    let leased = lease(&here).await.expect("leased").expect("RabbitMQ has leases");
+    let refused = lease(&there).await.expect_err("another connection has it");
+    assert_eq!(refused.kind(), TransportErrorKind::Locked, "{refused}");
+    assert!(refused.to_string().contains("another run works on the dead-letter shelf"), "{refused}");
+    leased.lease.end().await;
+    let leased = lease(&there).await.expect("it has ended").expect("RabbitMQ has leases");
+    // The process dies.
+    there.close().await;
+    drop(leased);
+    eventually("the lease ends with its connection", async || lease(&here).await.is_ok()).await;
+    here.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+async fn what_another_client_held_is_found_by_a_later_step(scene: Scene) {
+    let transport = started(with_short_wait(&scene), &scene, &needs(&[100], 10)).await;
+    shelf_with(&transport, &scene, 10).await;
+    let shelves = transport.shelves();
+    let entries = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries;
+    let handles: Vec<_> = entries.iter().map(|entry| entry.handle.clone()).collect();
+    let leased = shelves.lease(Shelf::DeadLetter).await.expect("leased").expect("RabbitMQ has leases");
+    let held = scene.raw.basic_get(scene.dead_letters().into(), BasicGetOptions::default()).await;
+    let held = held.expect("an answer").expect("the first one");
+    let discard = async |handle: &redrive_core::EntryHandle| {
+        let report =
+            leased.shelves.discard(Shelf::DeadLetter, &handle.clone().into()).await.expect("it begins");
+        report.done()
+    };
+    assert_eq!(discard(&handles[1]).await, 1, "the scan begins behind what is held");
+    let back = BasicNackOptions { requeue: true, multiple: false };
+    scene.raw.basic_nack(held.delivery.delivery_tag, back).await.expect("given back");
+    eventually("the first one is found", async || discard(&handles[0]).await == 1).await;
+    assert_eq!(discard(&handles[2]).await, 1);
+    leased.lease.end().await;
+    assert_eq!(shelves.count(Shelf::DeadLetter).await.expect("counted"), 0);
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+async fn a_shelf_with_a_low_delivery_limit_is_not_read(scene: Scene) {
+    const LIMIT: i64 = 5;
+    let foreign = format!("{}-failed", scene.queue);
+    // The broker names one argument after the other.
+    let mut arguments =
+        vec![("x-dead-letter-exchange", text("")), ("x-dead-letter-routing-key", text("it's gone"))];
+    arguments.push(("x-max-length", AMQPValue::LongInt(10)));
+    if scene.queue_type == QueueType::Quorum {
+        arguments.push(("x-queue-type", text("quorum")));
+        arguments.push(("x-delivery-limit", AMQPValue::LongLongInt(LIMIT)));
+    }
+    scene.declare_raw(&foreign, &arguments).await;
+    scene.publish_raw(&foreign, b"body", BasicProperties::default().with_delivery_mode(2)).await;
+    let shelves = async |accept| {
+        let options = scene.options().topology(Topology::Nothing).dead_letter_queue(&foreign);
+        options.accept_low_delivery_limit(accept).connect(&scene.url).await.expect("connected").shelves()
+    };
+    let count = async || shelves(false).await.count(Shelf::DeadLetter).await.expect("counted");
+    eventually("the message is there", async || count().await == 1).await;
+    let browse = async |accept| shelves(accept).await.browse(Shelf::DeadLetter, None, 10).await;
+    let looked = scene.raw.basic_get(foreign.clone().into(), BasicGetOptions::default()).await;
+    let looked = looked.expect("an answer").expect("it is there").delivery;
+    // 3.10 counts from the first delivery on, and each look.
+    let headers = looked.properties.headers().clone().unwrap_or_default();
+    let counts_looks = headers.inner().contains_key("x-delivery-count");
+    let back = BasicNackOptions { requeue: true, multiple: false };
+    scene.raw.basic_nack(looked.delivery_tag, back).await.expect("given back");
+    eventually("it is back", async || count().await == 1).await;
+    if counts_looks {
+        let refused = browse(false).await.expect_err("each look counts");
+        assert!(refused.to_string().contains("after 5 of them"), "{refused}");
+        assert_eq!(refused.kind(), TransportErrorKind::Unsupported);
+        assert_eq!(count().await, 1);
+        assert_eq!(browse(true).await.expect("accepted").entries.len(), 1);
+    } else {
+        for _ in 0..3 * LIMIT {
+            assert_eq!(browse(false).await.expect("looks do not count").entries.len(), 1);
+            eventually("it is back", async || count().await == 1).await;
+        }
+    }
+    if scene.queue_type == QueueType::Quorum && !counts_looks {
+        for _ in 0..LIMIT {
+            let got = scene.raw.basic_get(foreign.clone().into(), BasicGetOptions::default()).await;
+            let tag = got.expect("an answer").expect("it is there").delivery.delivery_tag;
+            scene.raw.basic_reject(tag, BasicRejectOptions { requeue: true }).await.expect("rejected");
+            eventually("it is back", async || count().await == 1).await;
+        }
+        let refused = browse(false).await.expect_err("one more and it is gone");
+        assert!(refused.to_string().contains("reached the delivery limit of 5"), "{refused}");
+        eventually("it is back", async || count().await == 1).await;
+        assert_eq!(browse(true).await.expect("accepted").entries.len(), 1);
+    }
+    scene.delete(&foreign).await;
 }

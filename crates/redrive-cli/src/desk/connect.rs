@@ -104,7 +104,9 @@ pub(crate) fn rabbitmq_options(
     secret: Option<Secret>,
     ca: Option<String>,
 ) -> redrive::rabbitmq::Options {
-    let mut options = RabbitMq::options(queue).connection_name("redrive command line");
+    let mut options = RabbitMq::options(queue)
+        .connection_name("redrive command line")
+        .accept_low_delivery_limit(context.accept_low_delivery_limit);
     if let Some(name) = context.dead_letter_queues.get(queue) {
         options = options.dead_letter_queue(name);
     }

@@ -44,6 +44,9 @@ pub(crate) struct Context {
     pub(crate) parking_queues: BTreeMap<String, String>,
     /// PEM of more certificate authorities.
     pub(crate) ca_file: Option<PathBuf>,
+    /// Reads a dead-letter queue although its delivery limit is low.
+    #[serde(default)]
+    pub(crate) accept_low_delivery_limit: bool,
     /// Refuses every command that changes something.
     #[serde(default)]
     pub(crate) read_only: bool,

@@ -41,6 +41,9 @@ pub(crate) struct Global {
     /// The folder of plans, runs and originals [default: redrive in the user's state folder]
     #[arg(long, global = true, env = "REDRIVE_STATE", value_name = "FOLDER", help_heading = "Broker")]
     pub(crate) state: Option<PathBuf>,
+    /// Reads a dead-letter queue of RabbitMQ although its delivery limit is low: the broker may remove what is looked at too often
+    #[arg(long, global = true, help_heading = "Broker")]
+    pub(crate) accept_low_delivery_limit: bool,
     /// Refuses every command that changes something
     #[arg(long, global = true)]
     pub(crate) read_only: bool,
@@ -65,7 +68,9 @@ impl Global {
                 (_, Some(name)) => Some(SecretSource::Env(name.clone())),
                 _ => None,
             };
-            let context = Context { broker: broker.clone(), secret, ..Context::default() };
+            let accept_low_delivery_limit = self.accept_low_delivery_limit;
+            let context =
+                Context { broker: broker.clone(), secret, accept_low_delivery_limit, ..Context::default() };
             context.check()?;
             return Ok(context);
         }
@@ -80,7 +85,8 @@ impl Global {
             let known: Vec<_> = config.contexts.keys().map(String::as_str).collect();
             usage(format!("no context `{name}` in {}: it has {}", config.path.display(), known.join(", ")))
         })?;
-        Ok(Context { name: Some(name.clone()), ..context })
+        let accept_low_delivery_limit = context.accept_low_delivery_limit || self.accept_low_delivery_limit;
+        Ok(Context { name: Some(name.clone()), accept_low_delivery_limit, ..context })
     }
 
     /// Refuses to act if the command or the context is read-only.

@@ -34,6 +34,11 @@ impl Shop {
         matches!(self.on, On::RabbitMq { .. })
     }
 
+    /// Returns true if the broker keeps other machines from a shelf that a run works on.
+    pub(crate) fn has_leases(&self) -> bool {
+        matches!(self.on, On::RabbitMq { .. })
+    }
+
     pub(crate) async fn rabbitmq(version: Version) -> Self {
         let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
         let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());

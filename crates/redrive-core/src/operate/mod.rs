@@ -1,6 +1,7 @@
 //! For operators: inspects the shelves and sends messages back.
 
 mod handle;
+mod leased;
 mod report;
 mod reported;
 mod work_queue;
@@ -12,6 +13,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 pub use self::handle::{EntryHandle, ParseCursorError, ParseHandleError, ShelfCursor};
+pub use self::leased::{Lease, Leased};
 pub use self::report::{EntryOutcome, EntryResult, ShelfReport};
 pub use self::reported::{REPORT_QUEUE_PREFIX, ReportRequest, Reported, Reports};
 pub use self::work_queue::WorkQueue;
@@ -172,6 +174,23 @@ pub trait Shelves: Send + Sync {
     ///
     /// If the broker cannot be reached, or refuses it: redriving works without reports.
     async fn reported(&self) -> Result<Option<Reported>, TransportError> {
+        Ok(None)
+    }
+
+    /// Begins work in many steps on one shelf, and keeps other clients that ask for the same from it. Others can still browse, and act
+    /// without a lease.
+    ///
+    /// Where each action reads the shelf from its head, the leased shelves go on where the last one ended. They hold the entries
+    /// that they passed, for at most some minutes: others do not see those meanwhile, and neither does
+    /// [`browse`](Self::browse).
+    ///
+    /// By default there is no lease (`None`): act on these shelves.
+    ///
+    /// # Errors
+    ///
+    /// [`Locked`](crate::TransportErrorKind::Locked) if another client has the lease; or if the broker cannot be reached.
+    async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
+        let _ = shelf;
         Ok(None)
     }
 }

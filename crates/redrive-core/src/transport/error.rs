@@ -102,6 +102,8 @@ pub enum TransportErrorKind {
     Lost,
     /// The entry of a shelf that the handle names no longer exists.
     NotFound,
+    /// Another client has the exclusive right.
+    Locked,
     /// The transport was closed.
     Closed,
     /// Any other kind.

@@ -32,13 +32,22 @@ pub struct LookForFates<'a> {
     pub left_shelf: u64,
     /// How many of those went to the parking shelf.
     pub parked: u64,
+    /// How many entries of the shelf the run [holds](redrive_core::Lease::held): nobody sees or counts them.
+    pub held: u64,
 }
 
 impl<'a> LookForFates<'a> {
     /// Creates what a run knows.
     #[must_use]
     pub fn new(awaited: &'a [&'a PlannedEntry], left_shelf: u64, parked: u64) -> Self {
-        Self { awaited, left_shelf, parked }
+        Self { awaited, left_shelf, parked, held: 0 }
+    }
+
+    /// Sets how many entries of the shelf the run holds. Default: 0.
+    #[must_use]
+    pub fn held(mut self, held: u64) -> Self {
+        self.held = held;
+        self
     }
 }
 
@@ -75,7 +84,8 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
         let mut dead_letter = self.shelves.count(Shelf::DeadLetter).await?;
         let mut parking = self.shelves.count(Shelf::Parking).await?.saturating_sub(look.parked);
-        *(if self.shelf == Shelf::Parking { &mut parking } else { &mut dead_letter }) += look.left_shelf;
+        *(if self.shelf == Shelf::Parking { &mut parking } else { &mut dead_letter }) +=
+            look.left_shelf + look.held;
         Ok(Counted { dead_letter, parking })
     }
 }

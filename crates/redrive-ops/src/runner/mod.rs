@@ -16,7 +16,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use redrive_core::{EntryHandle, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue};
+use redrive_core::{
+    EntryHandle, Leased, Reported, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -70,6 +72,8 @@ use crate::run::{EntryState, Event, Fate, FateSource, Run, RunReport, SeenFate, 
 /// ```
 pub struct Runner<'a> {
     shelves: &'a dyn Shelves,
+    /// The same shelves, for work in steps that keeps other machines out.
+    leased: Option<Leased>,
     /// The same shelves, if consumers report what they handled.
     reported: Option<Reported>,
     run: Run,
@@ -128,6 +132,7 @@ impl<'a> Runner<'a> {
         let fates = Box::new(ShelfFates::new(shelves, run.plan()));
         Self {
             shelves,
+            leased: None,
             reported: None,
             run,
             journal,
@@ -173,13 +178,18 @@ impl<'a> Runner<'a> {
     /// Dropping the future is as if the process was killed: the run can be resumed.
     pub async fn run(mut self) -> Result<FinishedRun, JournalError> {
         self.began = Instant::now();
-        if let Err(error) = self.check().await? {
+        let ended = self.run_to_end().await;
+        if let Some(leased) = self.leased.take() {
+            leased.lease.end().await;
+        }
+        self.end(ended?)
+    }
+
+    /// Returns why the run ended early.
+    async fn run_to_end(&mut self) -> Result<Option<StopReason>, JournalError> {
+        if let Err(error) = self.prepare().await? {
             self.run.on(Event::Broken(error.to_string()), self.now());
         }
-        self.reported = self.shelves.reported().await.unwrap_or_else(|error| {
-            warn!(run = self.id, %error, "consumers cannot report what they handle: only what fails is seen, on the shelves");
-            None
-        });
         loop {
             while let Ok(event) = self.events.try_recv() {
                 self.run.on(event, self.now());
@@ -192,10 +202,26 @@ impl<'a> Runner<'a> {
                     self.show(Activity::Paused(why));
                     self.wait_for_event().await;
                 }
-                Step::Done => return self.end(None),
-                Step::Stopped(why) => return self.end(Some(why)),
+                Step::Done => return Ok(None),
+                Step::Stopped(why) => return Ok(Some(why)),
             }
         }
+    }
+
+    /// Keeps others from the shelf, compares the plan with it, and asks for reports.
+    async fn prepare(&mut self) -> Result<Result<(), TransportError>, JournalError> {
+        match self.shelves.lease(self.run.plan().shelf()).await {
+            Ok(leased) => self.leased = leased,
+            Err(error) => return Ok(Err(error)),
+        }
+        if let Err(error) = self.check().await? {
+            return Ok(Err(error));
+        }
+        self.reported = self.working().reported().await.unwrap_or_else(|error| {
+            warn!(run = self.id, %error, "consumers cannot report what they handle: only what fails is seen, on the shelves");
+            None
+        });
+        Ok(Ok(()))
     }
 
     /// Compares the plan with the shelf, in one scan.
@@ -257,7 +283,9 @@ impl<'a> Runner<'a> {
     async fn seen(&mut self) -> Result<(Vec<SeenFate>, WorkQueue), TransportError> {
         let awaited: Vec<_> = self.run.awaited().collect();
         let (left_shelf, parked) = self.run.left_shelf();
-        let mut fates = self.fates.look(LookForFates::new(&awaited, left_shelf, parked)).await?;
+        let held = self.leased.as_ref().map_or(0, |leased| leased.lease.held());
+        let look = LookForFates::new(&awaited, left_shelf, parked).held(held);
+        let mut fates = self.fates.look(look).await?;
         let awaited: HashSet<_> = awaited.iter().map(|entry| entry.handle.clone()).collect();
         let handled = self.handled().await.into_iter().filter(|handle| awaited.contains(handle));
         fates.extend(handled.map(|handle| SeenFate::new(handle, Fate::Done, FateSource::Consumer)));
@@ -282,8 +310,12 @@ impl<'a> Runner<'a> {
         })
     }
 
+    fn working(&self) -> &dyn Shelves {
+        self.leased.as_ref().map_or(self.shelves, |leased| &*leased.shelves)
+    }
+
     fn sending(&self) -> &dyn Shelves {
-        self.reported.as_ref().map_or(self.shelves, |reported| &*reported.shelves)
+        self.reported.as_ref().map_or_else(|| self.working(), |reported| &*reported.shelves)
     }
 
     async fn wait(&mut self, until: Duration, why: Activity) {

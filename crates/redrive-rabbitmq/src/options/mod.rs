@@ -65,6 +65,7 @@ pub struct Options {
     pub(crate) consumer_priority: Option<i32>,
     pub(crate) idle_check: Duration,
     pub(crate) consumer_timeout: Option<Duration>,
+    pub(crate) accepts_low_delivery_limit: bool,
     #[cfg(feature = "management")]
     pub(crate) management_url: Option<String>,
 }
@@ -94,6 +95,7 @@ impl Options {
             consumer_priority: None,
             idle_check: DEFAULT_IDLE_CHECK,
             consumer_timeout: None,
+            accepts_low_delivery_limit: false,
             #[cfg(feature = "management")]
             management_url: None,
         }

@@ -128,6 +128,16 @@ impl Options {
         self
     }
 
+    /// Reads shelves although RabbitMQ says that it may remove messages which are looked at too often. Default: false.
+    ///
+    /// Each look at a quorum queue is a delivery. Shelves that redrive declares bear two thousand million of them. About a shelf with a
+    /// [name](Self::dead_letter_queue) of its own, [`Shelves`](redrive_core::Shelves) ask the broker, and read nothing if its
+    /// `x-delivery-limit` is low. They do not see policies: accept it if a policy sets a large limit.
+    pub fn accept_low_delivery_limit(mut self, accept: bool) -> Self {
+        self.accepts_low_delivery_limit = accept;
+        self
+    }
+
     /// Names other work queues whose dead letters are on the same shelves. A redrive sends a message back to the one that its
     /// `redrive-source-queue` names. Default: none, everything goes back to this work queue. The header alone is not trusted,
     /// because any publisher can write it.

@@ -6,23 +6,30 @@
 //! | [`fingerprint`] | identifies an entry |
 //! | [`numbers`] | numbers identical entries |
 //! | [`cursor`] | the entries that were shown |
+//! | [`delivery_limit`] | protects messages that the broker removes if they are looked at too often |
+//! | [`lease`] | work in many steps |
 //! | [`reports`] | reports of consumers about redriven messages |
 
 mod cursor;
+mod delivery_limit;
 mod fingerprint;
+mod lease;
 mod numbers;
 mod reports;
 mod scan;
 
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue, edited, redriven,
+    EntryHandle, EntryOutcome, Leased, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor,
+    ShelfPage, ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue, edited,
+    redriven,
 };
+use tokio::sync::Mutex;
 use tracing::{info, warn};
 
 use crate::convert;
@@ -32,7 +39,9 @@ use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
 use crate::topology::{self, Route};
 use cursor::Shown;
+use delivery_limit::Looks;
 use fingerprint::Fingerprint;
+use lease::{LeaseGuard, ShelfLease};
 pub(crate) use numbers::Taken;
 use reports::RabbitMqReports;
 use scan::{Found, ShelfScan};
@@ -53,6 +62,9 @@ pub struct RabbitMqShelves {
     taken: Arc<Taken>,
     /// Where consumers report what they handled.
     reports: Option<Arc<str>>,
+    lease: Option<Arc<ShelfLease>>,
+    /// What a look does to the messages of queues that were asked about.
+    looks: Arc<Mutex<HashMap<String, Looks>>>,
 }
 
 /// The action on each selected entry.
@@ -75,21 +87,41 @@ struct Worked {
 
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<Taken>) -> Self {
-        Self { shared, taken, reports: None }
+        Self { shared, taken, reports: None, lease: None, looks: Arc::default() }
     }
 
-    async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan<'_>, TransportError> {
+    async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
+        let looks = self.looks(&queue).await?;
+        if let Looks::Counted(limit) = looks {
+            return Err(error::looks_are_counted(&queue, limit));
+        }
         let channel = DeliveryChannel::immediate(self.shared.connections.consuming().await?).await?;
-        Ok(ShelfScan::new(channel, queue, shelf, &self.taken))
+        Ok(ShelfScan::new(channel, queue, shelf, Arc::clone(&self.taken), looks))
+    }
+
+    /// Returns what a look does to the messages of a queue; asks the broker once about one that another program named.
+    async fn looks(&self, queue: &str) -> Result<Looks, TransportError> {
+        let options = &self.shared.options;
+        let is_own = queue.strip_prefix(self.shared.queue()).is_some_and(|rest| rest.starts_with("--"));
+        if is_own || options.accepts_low_delivery_limit {
+            return Ok(Looks::Safe);
+        }
+        let mut asked = self.looks.lock().await;
+        if let Some(looks) = asked.get(queue) {
+            return Ok(*looks);
+        }
+        let control = self.shared.queues.control().await?;
+        topology::look(&control, queue).await?;
+        let looks = Looks::at(&control, queue).await?;
+        asked.insert(queue.to_owned(), looks);
+        Ok(looks)
     }
 
     /// Applies the action to every selected entry. Gives all others back, also after an error.
     async fn work(&self, shelf: Shelf, which: &Selection, action: &Action) -> Result<Worked, TransportError> {
-        let mut scan = self.begin_scan(shelf).await?;
         let mut worked = Worked::default();
-        let stopped = self.work_through(&mut scan, shelf, which, action, &mut worked).await;
-        scan.end().await;
+        let stopped = self.work_in_scans(shelf, which, action, &mut worked).await;
         let report = &mut worked.report;
         match stopped {
             // No entry was touched.
@@ -101,16 +133,56 @@ impl RabbitMqShelves {
         Ok(worked)
     }
 
+    /// Works in one scan; with a lease, in the one that it has open.
+    async fn work_in_scans(
+        &self,
+        shelf: Shelf,
+        which: &Selection,
+        action: &Action,
+        worked: &mut Worked,
+    ) -> Result<(), TransportError> {
+        let lease = self.lease.as_ref().filter(|lease| lease.shelf == shelf);
+        let (Some(lease), Selection::Handles(handles)) = (lease, which) else {
+            let mut scan = self.begin_scan(shelf).await?;
+            let stopped = self.work_through(&mut scan, shelf, which, action, worked).await;
+            scan.end().await;
+            return stopped;
+        };
+        let mut rest: HashSet<_> = handles.iter().filter(|handle| handle.shelf() == shelf).cloned().collect();
+        loop {
+            let resumed = lease.resume(&rest).await?;
+            let is_whole = resumed.is_none();
+            let mut scan = match resumed {
+                Some(scan) => scan,
+                None => self.begin_scan(shelf).await?,
+            };
+            let which = Selection::Handles(rest.clone());
+            let stopped = self.work_through(&mut scan, shelf, &which, action, worked).await;
+            for entry in &worked.report.entries {
+                rest.remove(&entry.handle);
+            }
+            if stopped.is_ok() && (rest.is_empty() || is_whole) {
+                lease.keep(scan).await;
+                return Ok(());
+            }
+            lease.give_back(scan).await;
+            // Another client may have held the rest when the scan passed it: once more, from the head.
+            stopped?;
+        }
+    }
+
     async fn work_through(
         &self,
-        scan: &mut ShelfScan<'_>,
+        scan: &mut ShelfScan,
         shelf: Shelf,
         which: &Selection,
         action: &Action,
         worked: &mut Worked,
     ) -> Result<(), TransportError> {
         let most = match which {
-            Selection::Handles(handles) => handles.iter().filter(|handle| handle.shelf() == shelf).count(),
+            Selection::Handles(handles) => {
+                worked.report.entries.len() + handles.iter().filter(|handle| handle.shelf() == shelf).count()
+            }
             _ => usize::MAX,
         };
         while worked.report.entries.len() < most
@@ -346,6 +418,14 @@ impl Shelves for RabbitMqShelves {
         let reports = RabbitMqReports::declare(self.shared.queues.control().await?).await?;
         let shelves = Self { reports: Some(reports.queue().into()), ..self.clone() };
         Ok(Some(Reported::new(shelves, reports)))
+    }
+
+    /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. A user who may not do that works without keeping others out,
+    /// which is logged as a warning.
+    async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
+        let lease = ShelfLease::take(Arc::clone(&self.shared), shelf).await?;
+        let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
+        Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
     }
 }
 

@@ -1,13 +1,16 @@
 //! Scans one shelf.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures::future::try_join_all;
 use lapin::message::BasicGetMessage;
 use lapin::options::BasicGetOptions;
-use redrive_core::{Shelf, Shelved, TransportError, TransportErrorKind};
+use redrive_core::{EntryHandle, Shelf, Shelved, TransportError, TransportErrorKind};
 
+use tokio::time::Instant;
+
+use super::delivery_limit::Looks;
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
 use crate::broker_delivery_count;
@@ -31,11 +34,12 @@ pub(super) struct Found {
 }
 
 /// A scan of one shelf, on its own channel. It returns only messages that are there at the beginning.
-pub(super) struct ShelfScan<'a> {
+pub(super) struct ShelfScan {
     channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
-    taken: &'a Taken,
+    taken: Arc<Taken>,
+    looks: Looks,
     numbers: Numbers,
     /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
     /// queue: directly after a confirmed publish it can still report 0.)
@@ -44,23 +48,34 @@ pub(super) struct ShelfScan<'a> {
     at_once: u32,
     /// In flight, and not returned yet.
     ahead: VecDeque<BasicGetMessage>,
-    /// Messages to give back, in this order.
+    /// Messages to give back, in this order, and their names.
     held: Vec<u64>,
+    passed: HashSet<Name>,
+    pub(super) began: Instant,
 }
 
-impl<'a> ShelfScan<'a> {
-    pub(super) fn new(channel: Arc<DeliveryChannel>, queue: String, shelf: Shelf, taken: &'a Taken) -> Self {
+impl ShelfScan {
+    pub(super) fn new(
+        channel: Arc<DeliveryChannel>,
+        queue: String,
+        shelf: Shelf,
+        taken: Arc<Taken>,
+        looks: Looks,
+    ) -> Self {
         let (ahead, held) = (VecDeque::new(), Vec::new());
         Self {
             channel,
             queue,
             shelf,
             taken,
+            looks,
             numbers: Numbers::default(),
             left: None,
             at_once: 1,
             ahead,
             held,
+            passed: HashSet::new(),
+            began: Instant::now(),
         }
     }
 
@@ -72,9 +87,15 @@ impl<'a> ShelfScan<'a> {
         let Some(BasicGetMessage { delivery, .. }) = self.ahead.pop_front() else { return Ok(None) };
         let whole = convert::left_out(&delivery.properties).is_none();
         let mut message = convert::message(&delivery.properties, delivery.data);
+        if let Looks::SafeBelow(limit) = self.looks
+            && broker_delivery_count::returns(message.headers()) >= limit
+        {
+            self.held.push(delivery.delivery_tag);
+            return Err(error::dies_with_the_process(&self.queue, limit));
+        }
         // Each look raises them: they are the queue's, and not part of the entry.
         message.headers_mut().retain(|name, _| !broker_delivery_count::HEADERS.contains(&name));
-        let name = self.numbers.next(self.taken, self.shelf, Fingerprint::of(&message));
+        let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = deaths::shelved(name.handle(self.shelf), message);
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
     }
@@ -87,6 +108,22 @@ impl<'a> ShelfScan<'a> {
     /// Keeps a message on the shelf.
     pub(super) fn keep(&mut self, found: &Found) {
         self.held.push(found.tag);
+        self.passed.insert(found.name);
+    }
+
+    /// Returns true if the scan keeps this entry on the shelf, or may do so: it does not come again.
+    pub(super) fn has_passed(&self, entry: &EntryHandle) -> bool {
+        Name::parse(entry.entry()).is_none_or(|name| self.passed.contains(&name))
+    }
+
+    /// Returns how many messages are held.
+    pub(super) fn held(&self) -> u64 {
+        (self.held.len() + self.ahead.len()) as u64
+    }
+
+    /// Returns true while its messages can be settled.
+    pub(super) fn is_live(&self) -> bool {
+        self.channel.is_live()
     }
 
     /// Removes a message from the shelf.
@@ -98,7 +135,7 @@ impl<'a> ShelfScan<'a> {
 
     /// Returns the name of a message that was stored on the shelf meanwhile.
     pub(super) fn name_of_stored(&mut self, fingerprint: Fingerprint) -> Name {
-        self.numbers.next(self.taken, self.shelf, fingerprint)
+        self.numbers.next(&self.taken, self.shelf, fingerprint)
     }
 
     /// Requests the next messages.

@@ -1,0 +1,222 @@
+//! Work in many steps on one shelf: a scan that stays open from one step to the next, and a queue that only one client can have.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lapin::options::{BasicConsumeOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use redrive_core::{EntryHandle, Lease, Shelf, TransportError, TransportErrorKind};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::scan::ShelfScan;
+use crate::connection::{Connection, with_timeout};
+use crate::convert::short;
+use crate::error;
+use crate::shared::Shared;
+
+/// How the names of the queues begin that are leases.
+pub(crate) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
+
+/// Without a step for so long, everything held is given back.
+const IDLE: Duration = Duration::from_secs(10);
+/// The longest time for which entries are held. RabbitMQ ends the channel of whoever holds messages for half an hour.
+const LONGEST_HOLD: Duration = Duration::from_secs(300);
+
+/// The lease of one shelf.
+pub(super) struct ShelfLease {
+    shared: Arc<Shared>,
+    pub(super) shelf: Shelf,
+    lock: Mutex<Lock>,
+    open: Mutex<Option<OpenScan>>,
+    held: AtomicU64,
+}
+
+/// A scan between two steps.
+struct OpenScan {
+    scan: ShelfScan,
+    began: Instant,
+    used: Instant,
+}
+
+impl ShelfLease {
+    /// Takes the lease.
+    pub(super) async fn take(shared: Arc<Shared>, shelf: Shelf) -> Result<Arc<Self>, TransportError> {
+        let lock = Lock::take(&shared, shelf).await?;
+        let (lock, open) = (Mutex::new(lock), Mutex::new(None));
+        let lease = Arc::new(Self { shared, shelf, lock, open, held: AtomicU64::new(0) });
+        tokio::spawn(give_back_in_time(Arc::downgrade(&lease)));
+        Ok(lease)
+    }
+
+    /// Returns the scan to go on with, if it is still of use: it passed none of these entries.
+    pub(super) async fn resume(
+        &self,
+        wanted: &HashSet<EntryHandle>,
+    ) -> Result<Option<ShelfScan>, TransportError> {
+        self.lock.lock().await.keep(&self.shared, self.shelf).await?;
+        let Some(OpenScan { scan, began, .. }) = self.open.lock().await.take() else { return Ok(None) };
+        if began.elapsed() < LONGEST_HOLD
+            && scan.is_live()
+            && !wanted.iter().any(|entry| scan.has_passed(entry))
+        {
+            return Ok(Some(scan));
+        }
+        self.give_back(scan).await;
+        Ok(None)
+    }
+
+    /// Keeps a scan for the next step.
+    pub(super) async fn keep(&self, scan: ShelfScan) {
+        self.held.store(scan.held(), Ordering::Relaxed);
+        let (mut open, now) = (self.open.lock().await, Instant::now());
+        let began = scan.began;
+        *open = Some(OpenScan { scan, began, used: now });
+    }
+
+    pub(super) async fn give_back(&self, scan: ShelfScan) {
+        scan.end().await;
+        self.held.store(0, Ordering::Relaxed);
+    }
+
+    async fn give_back_unused(&self) {
+        let mut open = self.open.lock().await;
+        let is_unused =
+            |open: &mut OpenScan| open.used.elapsed() >= IDLE || open.began.elapsed() >= LONGEST_HOLD;
+        if let Some(OpenScan { scan, .. }) = open.take_if(is_unused) {
+            self.give_back(scan).await;
+        }
+    }
+}
+
+impl fmt::Debug for ShelfLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShelfLease").field("shelf", &self.shelf).finish_non_exhaustive()
+    }
+}
+
+/// What the caller of [`Shelves::lease`](redrive_core::Shelves::lease) has.
+pub(super) struct LeaseGuard(pub(super) Arc<ShelfLease>);
+
+#[async_trait]
+impl Lease for LeaseGuard {
+    fn held(&self) -> u64 {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    async fn end(&self) {
+        if let Some(OpenScan { scan, .. }) = self.0.open.lock().await.take() {
+            self.0.give_back(scan).await;
+        }
+        self.0.lock.lock().await.end().await;
+    }
+}
+
+async fn give_back_in_time(lease: Weak<ShelfLease>) {
+    loop {
+        tokio::time::sleep(IDLE / 2).await;
+        let Some(lease) = lease.upgrade() else { return };
+        lease.give_back_unused().await;
+    }
+}
+
+/// An exclusive queue with an exclusive consumer: no other connection, and no other channel of this one, can have the same.
+enum Lock {
+    Held {
+        queue: ShortString,
+        channel: Channel,
+        /// Its drop would cancel it.
+        _consumer: Consumer,
+        _connection: Arc<Connection>,
+    },
+    /// The user may not declare such a queue.
+    NotPermitted,
+    Ended,
+}
+
+impl Lock {
+    async fn take(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
+        match Self::declare(shared, shelf).await {
+            Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
+                warn!(
+                    %shelf, queue = shared.queue(), %error,
+                    "runs on this shelf from other machines cannot be kept out"
+                );
+                Ok(Self::NotPermitted)
+            }
+            taken => taken,
+        }
+    }
+
+    async fn declare(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
+        let connection = shared.queues.control().await?;
+        let queue = queue_name(shared.plan.names.shelf(shelf)?);
+        let (channel, name) = (connection.channel().await?, short(&queue, "the name of a queue")?);
+        // Deleted with its consumer, so with this channel.
+        let options =
+            QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
+        let declaring = channel.queue_declare(name.clone(), options, FieldTable::default());
+        if let Err(failed) = with_timeout(&channel, declaring).await {
+            return Err(match error::refusal(&failed) {
+                Some((405, _)) => error::leased(shared.queue(), shelf, &queue),
+                _ => error::declaring(&queue, failed),
+            });
+        }
+        let options = BasicConsumeOptions { exclusive: true, ..BasicConsumeOptions::default() };
+        let consuming = channel.basic_consume(name.clone(), "".into(), options, FieldTable::default());
+        let consumer =
+            with_timeout(&channel, consuming).await.map_err(|failed| match error::refusal(&failed) {
+                Some((403, text)) if text.contains("in exclusive use") => {
+                    error::leased(shared.queue(), shelf, &queue)
+                }
+                _ => error::verifying(&queue, failed),
+            })?;
+        Ok(Self::Held { queue: name, channel, _consumer: consumer, _connection: connection })
+    }
+
+    /// Takes the lock again if its connection was lost.
+    async fn keep(&mut self, shared: &Shared, shelf: Shelf) -> Result<(), TransportError> {
+        if matches!(self, Self::Held { channel, .. } if !channel.status().connected()) {
+            *self = Self::take(shared, shelf).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self) {
+        if let Self::Held { queue, channel, .. } = std::mem::replace(self, Self::Ended) {
+            // Its channel would delete it too, but a moment later.
+            let _ = with_timeout(&channel, channel.queue_delete(queue, QueueDeleteOptions::default())).await;
+            let _ = with_timeout(&channel, channel.close(200, "OK".into())).await;
+        }
+    }
+}
+
+/// Returns the name of the queue that is the lease of a shelf.
+fn queue_name(shelf: &str) -> String {
+    const MOST: usize = 255;
+    let name = format!("{LEASE_QUEUE_PREFIX}{shelf}");
+    if name.len() <= MOST {
+        return name;
+    }
+    Sha256::digest(shelf).iter().fold(LEASE_QUEUE_PREFIX.to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_lease_is_short_enough_and_each_shelf_has_its_own() {
+        assert_eq!(queue_name("orders--dead-letters"), "redrive-lease.orders--dead-letters");
+        let [one, other] = ["a", "b"].map(|end| queue_name(&("x".repeat(250) + end)));
+        assert_ne!(one, other);
+        assert_eq!(one.len(), LEASE_QUEUE_PREFIX.len() + 64);
+    }
+}
