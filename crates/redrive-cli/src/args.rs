@@ -92,9 +92,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  redrive discard orders 'header.tenant:loadtest' --reason 'load test'"
     )]
     Discard(AtOnce),
-    /// Changes one message in $EDITOR, and sends it back
+    /// Changes one message in $EDITOR and sends it back, or many by a program of jq
     #[command(
-        after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf"
+        after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"'     all of a group, back onto the shelf"
     )]
     Edit(Edit),
     /// Brings back what a run discarded
@@ -142,7 +142,11 @@ pub(crate) enum Command {
     Completions { shell: clap_complete::Shell },
     /// The process of `--where`
     #[command(name = crate::look::jq::worker::NAME, hide = true)]
-    Jq { program: String },
+    Jq {
+        program: String,
+        #[arg(long)]
+        edit: bool,
+    },
     /// Puts exported messages onto a shelf
     #[command(
         after_help = "Examples:\n  redrive import orders orders.jsonl\n  redrive import orders orders.jsonl --shelf parking --reason 'back from the backup'"
@@ -172,7 +176,7 @@ pub(crate) struct Which {
     pub(crate) group: Option<String>,
     /// Only messages for which this program of jq says true: `.attempt > 3 and .headers.tenant == "blue"`
     #[arg(long = "where", value_name = "JQ")]
-    pub(crate) jq: Option<String>,
+    pub(crate) selecting: Option<String>,
     /// The shelf
     #[arg(long, value_enum, default_value = "dead-letter")]
     pub(crate) shelf: ShelfName,
@@ -335,10 +339,11 @@ pub(crate) struct AtOnce {
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Edit {
-    /// The work queue
-    pub(crate) queue: String,
-    /// The handle of the message, as `browse` prints it
-    pub(crate) handle: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Edits many messages by this program of jq, and keeps them on the shelf: `.body.currency = "EUR"`
+    #[arg(long, value_name = "JQ")]
+    pub(crate) jq: Option<String>,
     /// Stores the edited message on the shelf instead of sending it back
     #[arg(long)]
     pub(crate) keep: bool,

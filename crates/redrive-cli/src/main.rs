@@ -82,7 +82,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             clap_complete::generate(shell, &mut Args::command(), "redrive", &mut std::io::stdout());
             Ok(Exit::Ok)
         }
-        Command::Jq { program } => look::jq::worker::run(&program),
+        Command::Jq { program, edit } => {
+            use look::jq::worker::{Mode, run};
+            run(&program, if edit { Mode::Edit } else { Mode::Select })
+        }
         Command::Import(command) => act::import::run(&global, command).await,
         Command::Man => {
             clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;

@@ -10,6 +10,11 @@ mod v3_10 {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn many_are_edited_by_a_program() {
+        many_are_edited(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn find_explain_and_redrive() {
         the_task(&Shop::rabbitmq(Version::V3_10).await).await;
     }
@@ -34,6 +39,11 @@ mod v4_3 {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn many_are_edited_by_a_program() {
+        many_are_edited(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn find_explain_and_redrive() {
         the_task(&Shop::rabbitmq(Version::V4_3).await).await;
     }
@@ -56,6 +66,11 @@ mod v4_3 {
 
 mod servicebus {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_are_edited_by_a_program() {
+        many_are_edited(&Shop::servicebus().await).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn find_explain_and_redrive() {
@@ -191,6 +206,7 @@ async fn looking(shop: &Shop) {
         assert_eq!(cli.run(&["check", queue, "--warn", "4"]).await.code, 1);
     }
     where_says(&cli, queue).await;
+    wrong_edits(&cli, queue).await;
     let after = shop.shelf().await;
     assert_eq!(before, after);
     export_and_import(shop, &cli).await;
@@ -200,6 +216,65 @@ async fn looking(shop: &Shop) {
     assert_eq!(cli.run(&["show", queue, "dead-letter/00"]).await.code, 1);
     let missing = cli.run(&["redrive", queue, "g9", "--yes"]).await;
     assert!(missing.code == 2 && missing.err.contains("g9 is not known"), "{}", missing.err);
+    shop.tidy_up().await;
+}
+
+/// Edits that may not be made, or that change nothing.
+async fn wrong_edits(cli: &Cli, queue: &str) {
+    for (arguments, code, said) in [
+        (&["error~stock", "--jq", ".properties.id = \"order-9\""][..], 1, "--sensitive"),
+        (&["error~stock", "--jq", ".headers[\"redrive-attempt\"] = 0"], 1, "redrive-attempt"),
+        (&["error~stock", "--jq", ".body"], 1, "cannot be read"),
+        (&["error~stock", "--jq", ".body ="], 2, "--jq fails"),
+        (&["error~stock", "--jq", "."], 0, "changes 0 of 3"),
+        (&["--jq", ".body = 1"], 2, "which messages?"),
+        (&["g1"], 2, "is not the handle of an entry"),
+    ] {
+        let answer = cli.run(&[&["edit", queue, "--yes"], arguments].concat()).await;
+        assert_eq!(answer.code, code, "{arguments:?}: {}{}", answer.out, answer.err);
+        assert!(answer.err.contains(said), "{arguments:?}: {}", answer.err);
+    }
+}
+
+/// All messages of a group are mended by one program, kept, and sent back by the plan that it makes.
+async fn many_are_edited(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let edit =
+        ["edit", queue, "error~stock", "--jq", r#".headers.checked = true | .body |= sub("order"; "0rder")"#];
+    let nobody = cli.run(&edit).await;
+    assert!(nobody.code == 2 && nobody.err.contains("Pass --yes"), "{}", nobody.err);
+    let edited = cli.run(&[&edit[..], &["--yes", "--reason", "a typing error"]].concat()).await;
+    if !shop.takes_restored() {
+        assert_eq!(edited.code, 1, "{}", edited.out);
+        assert!(edited.err.contains("lets nobody send to `orders/$DeadLetterQueue`"), "{}", edited.err);
+        return;
+    }
+    assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);
+    assert!(
+        edited.out.contains("+header checked: true") && edited.out.contains("3 of 3 edited"),
+        "{}",
+        edited.out
+    );
+    shop.has_shelved(5).await;
+    assert_eq!(cli.originals(), 3);
+    let shelf = cli.json(&["browse", queue, "header.checked:true"]).await;
+    assert_eq!(shelf.as_array().unwrap().len(), 3, "{shelf}");
+    let story = shelf[0]["story"]["error"].as_str().unwrap_or_default();
+    assert!(story.ends_with("no answer from the stock"), "the story is kept: {}", shelf[0]);
+    let again = cli.ok(&[&edit[..], &["--yes"]].concat()).await;
+    assert!(again.err.contains("changes 0 of 3"), "{}", again.err);
+
+    let plan = edited.out.trim().rsplit(' ').next().expect("a plan");
+    let service = shop.repaired();
+    let applied = cli.run(&["apply", plan, "--yes", "--canary-wait", "1h"]).await;
+    assert_eq!(applied.code, 0, "{}\n{}", applied.out, applied.err);
+    service.handled(3).await;
+    shop.has_shelved(2).await;
+    let audit = cli.audit();
+    assert_eq!((&audit[0]["action"], &audit[0]["reason"]), (&"edit".into(), &"a typing error".into()));
+    service.stop().await;
     shop.tidy_up().await;
 }
 
@@ -266,6 +341,12 @@ async fn control(shop: &Shop) {
     // Two operators at once: the second one is refused.
     let second = cli.run(&["redrive", queue, "--all", "--yes"]).await;
     assert!(second.code == 1 && second.err.contains(&id), "{}", second.err);
+    // The same from another machine, which has no file of the first one: where the broker can keep it out.
+    if shop.has_leases() {
+        let elsewhere = Cli::new(shop).run(&["redrive", queue, "--all", "--yes"]).await;
+        assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
+        assert!(elsewhere.err.contains("another run works on the dead-letter shelf"), "{}", elsewhere.err);
+    }
     cli.ok(&["runs", "abort", &id]).await;
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
     assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));

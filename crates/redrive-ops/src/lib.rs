@@ -20,7 +20,9 @@ mod view;
 pub use audit::{
     AuditAction, AuditCounts, AuditLog, AuditRecord, MESSAGES_WITHOUT_REASON, ReasonRequired, require_reason,
 };
-pub use edit::{Edit, EditClass, EditError, EditText, MessagePart, ParseEditError, SensitiveEdits, diff};
+pub use edit::{
+    Edit, EditClass, EditDocument, EditError, EditText, MessagePart, ParseEditError, SensitiveEdits, diff,
+};
 pub use export::{
     ExportError, ExportLines, ExportedEntry, ParseLineError, ReadExportError, ReadLineError, UnwritableValue,
     export,

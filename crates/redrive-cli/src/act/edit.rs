@@ -1,4 +1,4 @@
-//! `redrive edit`: changes one message in an editor, and sends it back or keeps it on its shelf.
+//! `redrive edit`: changes one message in an editor, and sends it back or keeps it on its shelf; or many by a program.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
@@ -19,11 +19,19 @@ use crate::output::{print, printable};
 pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
-    let handle: EntryHandle = command.handle.parse().map_err(|error| usage(format!("{error}")))?;
+    if let Some(program) = &command.jq {
+        return super::edit_many::run(global, &context, &command, program).await;
+    }
+    let [handle] = &command.which.filter[..] else {
+        return Err(usage(
+            "which message? One handle as `browse` prints it, or a filter and --jq to edit many",
+        ));
+    };
+    let handle: EntryHandle = handle.parse().map_err(|error| usage(format!("{error}")))?;
     if !command.yes && !std::io::stdin().is_terminal() {
         return Err(usage("nobody can be asked: there is no terminal. Pass --yes to store the edit"));
     }
-    let desk = connect(global, &context, &command.queue).await?;
+    let desk = connect(global, &context, &command.which.queue).await?;
     let view = read(global, &desk, handle.shelf()).await?;
     let found = view.entries().iter().find(|entry| entry.entry.handle == handle);
     let entry = &found.with_context(|| format!("{handle} is not on the shelf now"))?.entry;

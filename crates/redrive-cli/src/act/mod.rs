@@ -7,12 +7,14 @@
 //! | [`apply`] | exports the originals, runs the plan, writes the audit log |
 //! | [`runs`] | lists runs, and goes on with one |
 //! | [`edit`] | changes one message |
+//! | [`edit_many`] | changes many by one program |
 //! | [`import`] | puts exported messages onto a shelf |
 //! | [`undo`] | brings back what was discarded |
 
 pub(crate) mod apply;
 mod ask;
 pub(crate) mod edit;
+mod edit_many;
 pub(crate) mod import;
 pub(crate) mod plan;
 pub(crate) mod runs;

@@ -1,12 +1,14 @@
-//! Stores an edited message.
+//! Stores edited messages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator};
-use redrive::{EntryHandle, Shelved};
+use redrive::transport::TransportErrorKind;
+use redrive::{EntryHandle, Shelf, Shelved};
 
+use super::ledger::{Ledger, Noted, note};
 use super::{Desk, State};
 
 /// What becomes of an edited message.
@@ -39,8 +41,9 @@ pub(crate) async fn store(
 ) -> Result<Stored> {
     let mut audit = state.audit()?;
     let now = SystemTime::now();
-    let original =
-        state.save_original(&ExportedEntry::new(&desk.queue, entry, now)).context("nothing was changed")?;
+    let original = state
+        .save_edited([ExportedEntry::new(&desk.queue, entry, now)].iter())
+        .context("nothing was changed")?;
     let parts: Vec<_> = edit.changed().iter().map(ToString::to_string).collect();
     let handle = match then {
         Then::Keep => desk.shelves.replace(&entry.handle, edit.into_message()).await?,
@@ -58,4 +61,95 @@ pub(crate) async fn store(
     }
     audit.append(&record).context("the edit is done, and could not be noted in the audit log")?;
     Ok(Stored { original, handle })
+}
+
+/// What was done of many edits.
+pub(crate) struct StoredAll {
+    /// Where the originals are.
+    pub(crate) originals: PathBuf,
+    pub(crate) done: u64,
+    /// The handles of the edited messages, as far as the broker tells them.
+    pub(crate) handles: Vec<EntryHandle>,
+    /// Why it ended early.
+    pub(crate) failed: Option<anyhow::Error>,
+}
+
+/// Edits that a program made.
+pub(crate) struct Edits {
+    ledger: PathBuf,
+    pub(crate) edits: Vec<(Shelved, Edit)>,
+    /// Entries that a process was editing when it died: their edited copies may be on the shelf beside them.
+    pub(crate) uncertain: Vec<EntryHandle>,
+}
+
+impl Edits {
+    /// Leaves out what a process that died may have edited.
+    ///
+    /// # Errors
+    ///
+    /// If what was edited before cannot be read.
+    pub(crate) fn new(state: &State, desk: &Desk, edits: Vec<(Shelved, Edit)>) -> Result<Self> {
+        let ledger = state.edited(&desk.broker, &desk.queue);
+        let before = Ledger::read(&ledger)?;
+        let (uncertain, edits): (Vec<_>, Vec<_>) =
+            edits.into_iter().partition(|(entry, _)| before.is_uncertain(&entry.handle));
+        let uncertain = uncertain.into_iter().map(|(entry, _)| entry.handle).collect();
+        Ok(Self { ledger, edits, uncertain })
+    }
+
+    /// Writes the originals to the disk, stores each edited message on the shelf in place of its entry, and notes that in the audit log.
+    ///
+    /// # Errors
+    ///
+    /// If the originals cannot be written: nothing is changed. If the audit log cannot be written.
+    pub(crate) async fn store(
+        self,
+        state: &State,
+        desk: &Desk,
+        by: Operator,
+        filter: &str,
+    ) -> Result<StoredAll> {
+        let mut audit = state.audit()?;
+        let now = SystemTime::now();
+        let export = |(entry, _): &(Shelved, Edit)| ExportedEntry::new(&desk.queue, entry, now);
+        let originals: Vec<_> = self.edits.iter().map(export).collect();
+        let originals = state.save_edited(originals.iter()).context("nothing was changed")?;
+        let mut stored = StoredAll { originals, done: 0, handles: Vec::new(), failed: None };
+        let shelf = self.edits.first().map_or(Shelf::DeadLetter, |(entry, _)| entry.handle.shelf());
+        for (entry, edit) in self.edits {
+            if let Err(error) = keep(desk, &self.ledger, &entry.handle, edit, &mut stored.handles).await {
+                stored.failed = Some(error);
+                break;
+            }
+            stored.done += 1;
+        }
+        let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Edit, &desk.queue, shelf)
+            .filter(filter)
+            .counts(AuditCounts::done(stored.done));
+        if let Some(reason) = &by.reason {
+            record = record.reason(reason);
+        }
+        audit.append(&record).context("the edits are done, and could not be noted in the audit log")?;
+        Ok(stored)
+    }
+}
+
+async fn keep(
+    desk: &Desk,
+    ledger: &Path,
+    entry: &EntryHandle,
+    edit: Edit,
+    handles: &mut Vec<EntryHandle>,
+) -> Result<()> {
+    note(ledger, entry, Noted::Begun)?;
+    match desk.shelves.replace(entry, edit.into_message()).await {
+        Ok(handle) => handles.extend(handle),
+        Err(error) => {
+            if matches!(error.kind(), TransportErrorKind::Unsupported | TransportErrorKind::NotFound) {
+                note(ledger, entry, Noted::NotStored)?;
+            }
+            return Err(anyhow::Error::from(error).context(format!("cannot keep the edit of {entry}")));
+        }
+    }
+    note(ledger, entry, Noted::Done)
 }

@@ -7,6 +7,7 @@
 //! | [`plan`] | makes a plan, and keeps it |
 //! | [`mod@begin`] | exports the originals, runs a plan, writes the audit log |
 //! | [`edit`] | stores an edited message |
+//! | [`ledger`] | notes what is stored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |
 
@@ -14,6 +15,7 @@ pub(crate) mod asks;
 pub(crate) mod begin;
 pub(crate) mod connect;
 pub(crate) mod edit;
+mod ledger;
 pub(crate) mod plan;
 pub(crate) mod state;
 pub(crate) mod undo;

@@ -127,22 +127,33 @@ impl State {
 
     /// Returns the file that notes what was imported to the shelves of a queue.
     pub(crate) fn imported(&self, broker: &str, queue: &str) -> PathBuf {
+        self.of_queue(broker, queue, "imported")
+    }
+
+    /// Returns the file that notes which entries of a queue were edited by a program.
+    pub(crate) fn edited(&self, broker: &str, queue: &str) -> PathBuf {
+        self.of_queue(broker, queue, "edited")
+    }
+
+    fn of_queue(&self, broker: &str, queue: &str, ending: &str) -> PathBuf {
         // Queues have names that files cannot have.
         let name = digest(&SHA256, format!("{broker}\n{queue}").as_bytes());
         let name: String = name.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.join("runs").join(format!("{name}.imported"))
+        self.0.join("runs").join(format!("{name}.{ending}"))
     }
 
-    /// Writes the original of an edited message, and returns when it is on the disk.
+    /// Writes the originals of edited messages, and returns when they are on the disk.
     ///
     /// # Errors
     ///
-    /// If it cannot be written.
-    pub(crate) fn save_original(&self, entry: &ExportedEntry) -> Result<PathBuf> {
-        let millis = entry.exported_at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
-        let path = self.0.join("originals").join(format!("edit-{millis}-{}.jsonl", std::process::id()));
-        write_durably(&path, format!("{}\n", entry.to_line()?).as_bytes())?;
-        Ok(path)
+    /// If one of them cannot be written.
+    pub(crate) fn save_edited<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a ExportedEntry>,
+    ) -> Result<PathBuf> {
+        let now = std::time::SystemTime::now();
+        let millis = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.save_originals(&format!("edit-{millis}-{}", std::process::id()), entries)
     }
 
     /// Remembers which groups are called g1, g2, ….

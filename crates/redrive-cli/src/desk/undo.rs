@@ -1,8 +1,8 @@
 //! Brings back what a run discarded, or what was exported.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, ErrorKind, Write as _};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,8 +12,8 @@ use redrive::ops::{
     Replay,
 };
 use redrive::{EntryHandle, Shelf, Shelves};
-use serde::{Deserialize, Serialize};
 
+use super::ledger::{Ledger, Noted, note};
 use super::{Desk, State};
 use crate::exit::usage;
 
@@ -45,7 +45,7 @@ impl Undoing {
             )));
         }
         let ledger = state.undone(run);
-        let before = Undone::read(&ledger)?;
+        let before = Ledger::read(&ledger)?;
         let removed = removed(&replay);
         let file = File::open(&originals)
             .with_context(|| format!("cannot open the originals {}", originals.display()))?;
@@ -122,7 +122,7 @@ pub(crate) fn import(
     entries: Vec<ExportedEntry>,
 ) -> Result<Importing> {
     let ledger = state.imported(&desk.broker, &desk.queue);
-    let before = Undone::read(&ledger)?;
+    let before = Ledger::read(&ledger)?;
     let all = entries.len();
     let named = entries.into_iter().enumerate().map(|(number, entry)| {
         let name = imported_name(&entry, shelf.unwrap_or(entry.handle.shelf()), number);
@@ -168,15 +168,15 @@ async fn restore<'a>(
 ) -> Result<(u64, Option<anyhow::Error>)> {
     let mut done = 0;
     for (name, entry) in entries {
-        note(ledger, &Line { handle: name.to_string(), state: Noted::Begun })?;
+        note(ledger, name, Noted::Begun)?;
         if let Err(error) = shelves.restore(name.shelf(), entry.for_shelf()).await {
             let nothing_stored = error.kind() == redrive::transport::TransportErrorKind::Unsupported;
             if nothing_stored {
-                note(ledger, &Line { handle: name.to_string(), state: Noted::NotStored })?;
+                note(ledger, name, Noted::NotStored)?;
             }
             return Ok((done, Some(error.into())));
         }
-        note(ledger, &Line { handle: name.to_string(), state: Noted::Done })?;
+        note(ledger, name, Noted::Done)?;
         done += 1;
     }
     Ok((done, None))
@@ -186,98 +186,4 @@ async fn restore<'a>(
 fn removed(replay: &Replay) -> HashSet<EntryHandle> {
     let is_removed = |state: &EntryState| matches!(state, EntryState::Done | EntryState::Gone);
     replay.states.iter().filter(|(_, state)| is_removed(state)).map(|(handle, _)| handle.clone()).collect()
-}
-
-/// What was restored before.
-#[derive(Debug, Default)]
-struct Undone {
-    begun: HashSet<EntryHandle>,
-    done: HashSet<EntryHandle>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line {
-    handle: String,
-    state: Noted,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Noted {
-    Begun,
-    Done,
-    NotStored,
-}
-
-impl Undone {
-    fn read(path: &Path) -> Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-            text => text.with_context(|| format!("cannot read {}", path.display()))?,
-        };
-        Self::parse(&text).with_context(|| format!("cannot read {}", path.display()))
-    }
-
-    /// A process that dies may leave a part of a line at the end: nothing was done for it.
-    fn parse(text: &str) -> Result<Self> {
-        let mut undone = Self::default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines() {
-            let Line { handle, state } = serde_json::from_str(line)?;
-            let handle: EntryHandle = handle.parse()?;
-            match state {
-                Noted::Begun => undone.begun.insert(handle),
-                Noted::Done => undone.done.insert(handle),
-                Noted::NotStored => undone.begun.remove(&handle),
-            };
-        }
-        Ok(undone)
-    }
-
-    /// A process died while it restored this one, or had no answer.
-    fn is_uncertain(&self, handle: &EntryHandle) -> bool {
-        self.begun.contains(handle) && !self.done.contains(handle)
-    }
-}
-
-/// Appends a line, and returns when it is on the disk.
-fn note(path: &Path, line: &Line) -> Result<()> {
-    let write = || -> Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path)?;
-        let mut text = serde_json::to_string(line)?;
-        text.push('\n');
-        file.write_all(text.as_bytes())?;
-        Ok(file.sync_all()?)
-    };
-    write().with_context(|| format!("cannot write {}: nothing more is restored", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_dead_process_had_begun_is_uncertain_and_a_torn_line_is_nothing() {
-        let line = |entry: &str, state: &str| {
-            format!("{{\"handle\":\"dead-letter/{entry}\",\"state\":\"{state}\"}}\n")
-        };
-        let text = [
-            line("1", "begun"),
-            line("1", "done"),
-            line("2", "begun"),
-            line("3", "begun"),
-            line("3", "not-stored"),
-        ]
-        .concat();
-        let undone = Undone::parse(&format!("{text}{{\"handle\":\"dead-le")).unwrap();
-        let handle = |entry: &str| -> EntryHandle { format!("dead-letter/{entry}").parse().unwrap() };
-        assert!(undone.begun.contains(&handle("1")) && !undone.is_uncertain(&handle("1")));
-        assert!(undone.is_uncertain(&handle("2")));
-        assert!(!undone.begun.contains(&handle("3")), "it can be tried again");
-        assert!(Undone::parse("{}\n").is_err());
-    }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
     };
     let (group, now) = (group.map(Filter::group), SystemTime::now());
     let mut selected = Selected { desk, view, filter: parsed, text, group, only: None, now };
-    if let Some(program) = &which.jq {
+    if let Some(program) = &which.selecting {
         let entries: Vec<_> = selected.entries().iter().collect();
         let only = jq::matching(global, program, &selected.desk.queue, &entries).await?;
         drop(entries);

@@ -3,11 +3,13 @@
 //! | module | does |
 //! |---|---|
 //! | [`class`] | which parts are free, sensitive or locked |
+//! | [`document`] | a message as one line of JSON for a program, and back |
 //! | [`text`] | a message as text for an editor, and back |
 //! | [`diff`] | what an edit changes, for people |
 
 mod class;
 mod diff;
+mod document;
 mod pretty;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ use serde_json::{Map, Value as Json};
 
 pub use self::class::{EditClass, MessagePart};
 pub use self::diff::diff;
+pub use self::document::EditDocument;
 pub use self::text::{EditText, ParseEditError};
 use crate::export::PropertiesJson;
 

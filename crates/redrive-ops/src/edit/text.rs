@@ -56,10 +56,16 @@ pub struct ParseEditError {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct WrittenHead {
     properties: PropertiesJson,
     headers: Map<String, Json>,
     body: BodyForm,
+}
+
+/// What a person or a program wrote.
+pub(super) struct Head {
+    pub(super) properties: PropertiesJson,
+    pub(super) headers: Map<String, Json>,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -77,7 +83,7 @@ impl EditText {
     /// If a header cannot be written.
     pub fn of(message: &Message) -> Result<Self, UnwritableValue> {
         let text = std::str::from_utf8(message.body()).ok().filter(|text| is_editable(text));
-        let head = Head {
+        let head = WrittenHead {
             properties: PropertiesJson::from(&unlocked(message.properties())),
             headers: headers_to_json(&headers_of(message, |class| class != EditClass::Locked))?,
             body: if text.is_some() { BodyForm::Text } else { BodyForm::Base64 },
@@ -106,11 +112,12 @@ impl EditText {
         // Comments become empty lines, so that the lines of errors are those of the text.
         let json: String =
             head.split_inclusive('\n').map(|l| if l.starts_with('#') { "\n" } else { l }).collect();
-        let head: Head = serde_json::from_str(&json).map_err(|error| ParseEditError {
-            line: Some(error.line()).filter(|line| *line > 0),
-            why: error.to_string(),
-        })?;
-        let body = match head.body {
+        let WrittenHead { properties, headers, body: form } =
+            serde_json::from_str(&json).map_err(|error| ParseEditError {
+                line: Some(error.line()).filter(|line| *line > 0),
+                why: error.to_string(),
+            })?;
+        let body = match form {
             BodyForm::Text => body.as_bytes().to_vec(),
             BodyForm::Base64 => {
                 let compact: String = body.split_ascii_whitespace().collect();
@@ -118,23 +125,28 @@ impl EditText {
                 decoded.map_err(|error| ParseEditError::new(format!("the body is no base64: {error}")))?
             }
         };
-        let mut properties = Properties::try_from(head.properties).map_err(ParseEditError::new)?;
-        let fixed = original.properties().clone();
-        properties.user_id = properties.user_id.or(fixed.user_id);
-        properties.cluster_id = properties.cluster_id.or(fixed.cluster_id);
-        properties.persistent = properties.persistent.or(fixed.persistent);
-        let mut headers = headers_from_json(head.headers).map_err(ParseEditError::new)?;
-        for (name, value) in headers_of(original, |class| class == EditClass::Locked).iter() {
-            if !headers.contains(name) {
-                headers.insert(name, value.clone());
-            }
-        }
-        Ok(Message::from_parts(body.into(), headers, properties))
+        message_of(Head { properties, headers }, body, original)
     }
 }
 
+/// Returns the edited message, with the locked parts of the original that it does not name.
+pub(super) fn message_of(head: Head, body: Vec<u8>, original: &Message) -> Result<Message, ParseEditError> {
+    let mut properties = Properties::try_from(head.properties).map_err(ParseEditError::new)?;
+    let fixed = original.properties().clone();
+    properties.user_id = properties.user_id.or(fixed.user_id);
+    properties.cluster_id = properties.cluster_id.or(fixed.cluster_id);
+    properties.persistent = properties.persistent.or(fixed.persistent);
+    let mut headers = headers_from_json(head.headers).map_err(ParseEditError::new)?;
+    for (name, value) in headers_of(original, |class| class == EditClass::Locked).iter() {
+        if !headers.contains(name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    Ok(Message::from_parts(body.into(), headers, properties))
+}
+
 impl ParseEditError {
-    fn new(why: String) -> Self {
+    pub(super) fn new(why: String) -> Self {
         Self { line: None, why }
     }
 }
@@ -166,14 +178,14 @@ fn wrapped(base64: &str) -> String {
     lines.join("\n")
 }
 
-fn headers_of(message: &Message, wanted: impl Fn(EditClass) -> bool) -> Headers {
+pub(super) fn headers_of(message: &Message, wanted: impl Fn(EditClass) -> bool) -> Headers {
     let mut headers = message.headers().clone();
     headers.retain(|name, _| wanted(MessagePart::Header(name.to_owned()).class()));
     headers
 }
 
 /// Returns the properties without locked ones.
-fn unlocked(properties: &Properties) -> Properties {
+pub(super) fn unlocked(properties: &Properties) -> Properties {
     let mut properties = properties.clone();
     (properties.user_id, properties.cluster_id, properties.persistent) = (None, None, None);
     properties

@@ -1,4 +1,4 @@
-//! Selects entries by a program of jq: `--where '.headers.tenant == "blue" and (.body.lines | length) > 3'`.
+//! Selects entries by a program of jq: `--where '.headers.tenant == "blue" and (.body.lines | length) > 3'`, and edits them.
 //!
 //! The program runs in a process of its own, which has nothing of the environment, and little time and memory: a program that never ends, or
 //! that eats memory, ends itself and nothing else.
@@ -15,11 +15,12 @@ use std::collections::HashSet;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::EntryHandle;
-use redrive::ops::ViewEntry;
+use redrive::ops::{Edit, EditDocument, SensitiveEdits, ViewEntry};
+use redrive::{EntryHandle, Shelved};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
+use self::worker::Mode;
 use crate::desk::within;
 use crate::exit::usage;
 use crate::settings::Global;
@@ -38,15 +39,78 @@ pub(crate) async fn matching(
     queue: &str,
     entries: &[&ViewEntry],
 ) -> Result<HashSet<EntryHandle>> {
+    let lines = entries.iter().map(|entry| document::of(queue, entry).to_string()).collect();
+    let handles = entries.iter().map(|entry| &entry.entry.handle);
+    let mut matching = HashSet::new();
+    answers(
+        global,
+        (program, Mode::Select),
+        lines,
+        handles.cloned().collect(),
+        |handle, answer| match answer {
+            "true" => {
+                matching.insert(handle.clone());
+                Ok(())
+            }
+            "false" => Ok(()),
+            error => Err(usage(format!("--where fails for {handle}: {error}"))),
+        },
+    )
+    .await
+    .context("cannot select by --where")?;
+    Ok(matching)
+}
+
+/// Returns each entry as the program edits it, if it changes anything.
+///
+/// # Errors
+///
+/// If the program is wrong, fails for an entry, makes an edit that may not be made, or takes too much time or memory.
+pub(crate) async fn edited(
+    global: &Global,
+    program: &str,
+    entries: &[&Shelved],
+    sensitive: SensitiveEdits,
+) -> Result<Vec<(Shelved, Edit)>> {
+    let document = |entry: &&Shelved| Ok(EditDocument::of(&entry.message)?.as_str().to_owned());
+    let lines = entries.iter().map(document).collect::<Result<_>>()?;
+    let handles = entries.iter().map(|entry| entry.handle.clone()).collect();
+    let (mut edits, mut rest) = (Vec::new(), entries.iter());
+    answers(global, (program, Mode::Edit), lines, handles, |handle, answer| {
+        let Some((entry, line)) = rest.next().zip(answer.strip_prefix(worker::EDITED)) else {
+            return Err(usage(format!("--jq fails for {handle}: {answer}")));
+        };
+        let message =
+            EditDocument::parse(line, &entry.message).with_context(|| format!("the edit of {handle}"))?;
+        let edit = Edit::between(&entry.message, message, sensitive)
+            .with_context(|| format!("the edit of {handle}; --sensitive confirms such an edit"))?;
+        edits.extend(edit.map(|edit| (Shelved::clone(entry), edit)));
+        Ok(())
+    })
+    .await
+    .context("nothing was changed: cannot edit by --jq")?;
+    Ok(edits)
+}
+
+/// Runs a program on each line, and passes its answers on.
+async fn answers(
+    global: &Global,
+    (program, mode): (&str, Mode),
+    lines: Vec<String>,
+    handles: Vec<EntryHandle>,
+    mut each: impl FnMut(&EntryHandle, &str) -> Result<()>,
+) -> Result<()> {
     let mut command = sandboxed(&std::env::current_exe().context("cannot find this program")?);
     command.arg(worker::NAME).arg(program).env_clear();
+    if mode == Mode::Edit {
+        command.arg("--edit");
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
     let mut worker = command.spawn().context("cannot run jq")?;
     let (input, output) = (worker.stdin.take(), worker.stdout.take());
     let (mut input, output) = (input.context("no pipe")?, output.context("no pipe")?);
     let write = async {
-        for entry in entries {
-            let mut line = document::of(queue, entry).to_string();
+        for mut line in lines {
             line.push('\n');
             // A worker that has ended says why on its last line.
             if input.write_all(line.as_bytes()).await.is_err() {
@@ -58,22 +122,16 @@ pub(crate) async fn matching(
     };
     let read = async {
         let mut lines = BufReader::new(output).lines();
-        let mut matching = HashSet::new();
-        for entry in entries {
-            let handle = &entry.entry.handle;
-            match lines.next_line().await?.as_deref() {
-                Some("true") => {
-                    matching.insert(handle.clone());
-                }
-                Some("false") => {}
-                Some(error) => return Err(usage(format!("--where fails for {handle}: {error}"))),
-                None => bail!("--where took too much time or memory, at {handle}"),
+        for handle in &handles {
+            match lines.next_line().await? {
+                Some(answer) => each(handle, &answer)?,
+                None => bail!("the program took too much time or memory, at {handle}"),
             }
         }
-        Ok(matching)
+        Ok(())
     };
-    let both = within(global.timeout, async { tokio::try_join!(write, read) });
-    Ok(both.await.context("cannot select by --where")?.1)
+    within(global.timeout, async { tokio::try_join!(write, read) }).await?;
+    Ok(())
 }
 
 /// Returns the command of a process with limits, where the system has them.

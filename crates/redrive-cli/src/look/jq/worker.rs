@@ -1,4 +1,4 @@
-//! The process that runs a program of jq: a line of JSON in, `true`, `false` or an error out.
+//! The process that runs a program of jq: a line of JSON in, and out `true`, `false` or an error; or, as an editor, `=` and a line of JSON.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -11,10 +11,20 @@ use crate::exit::Exit;
 /// The first argument of the process.
 pub(crate) const NAME: &str = "__jq";
 
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Select,
+    Edit,
+}
+
+/// Before a line of JSON, which no error begins with.
+pub(super) const EDITED: char = '=';
+
 /// Answers each line of the standard input, and ends with the first error.
-pub(crate) fn run(program: &str) -> anyhow::Result<Exit> {
+pub(crate) fn run(program: &str, mode: Mode) -> anyhow::Result<Exit> {
     let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let answered = answer(program, input.lines().map_while(Result::ok), |line| {
+    let answered = answer(program, mode, input.lines().map_while(Result::ok), |line| {
         // Nobody reads it any more.
         writeln!(output, "{line}").is_ok() && output.flush().is_ok()
     });
@@ -27,8 +37,9 @@ pub(crate) fn run(program: &str) -> anyhow::Result<Exit> {
 /// Passes the answer for each line on, as long as `say` says so.
 fn answer(
     program: &str,
+    mode: Mode,
     lines: impl Iterator<Item = String>,
-    mut say: impl FnMut(bool) -> bool,
+    mut say: impl FnMut(String) -> bool,
 ) -> Result<(), String> {
     let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
     let funs = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
@@ -44,9 +55,11 @@ fn answer(
         let input = read::parse_single(line.as_bytes()).map_err(|error| error.to_string())?;
         let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
         let mut results = filter.id.run((ctx, input)).map(unwrap_valr);
-        let matches = match results.next() {
-            None => false,
-            Some(Ok(Val::Bool(matches))) => matches,
+        let answer = match results.next() {
+            None if mode == Mode::Select => "false".to_owned(),
+            None => return Err("it says nothing: the edited message is missing".to_owned()),
+            Some(Ok(edited)) if mode == Mode::Edit => format!("{EDITED}{edited}"),
+            Some(Ok(Val::Bool(matches))) => matches.to_string(),
             Some(Ok(other)) => {
                 return Err(format!("it says {}, and not true or false", cut(&other.to_string())));
             }
@@ -55,7 +68,7 @@ fn answer(
         if results.next().is_some() {
             return Err("it says more than one thing: `any(…)` or `all(…)` makes one of them".to_owned());
         }
-        if !say(matches) {
+        if !say(answer) {
             break;
         }
     }
@@ -90,10 +103,14 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn answers(program: &str, lines: &[&str]) -> Result<Vec<bool>, String> {
+    fn answers(program: &str, lines: &[&str]) -> Result<Vec<String>, String> {
+        answers_of(program, Mode::Select, lines)
+    }
+
+    fn answers_of(program: &str, mode: Mode, lines: &[&str]) -> Result<Vec<String>, String> {
         let mut answers = Vec::new();
-        answer(program, lines.iter().map(|line| (*line).to_owned()), |matches| {
-            answers.push(matches);
+        answer(program, mode, lines.iter().map(|line| (*line).to_owned()), |answer| {
+            answers.push(answer);
             true
         })?;
         Ok(answers)
@@ -102,9 +119,23 @@ mod tests {
     #[test]
     fn each_entry_gets_true_or_false() {
         let lines = [r#"{"body":{"lines":[1,2]},"attempt":3}"#, r#"{"body":"text","attempt":1}"#];
-        assert_eq!(answers(".attempt > 2", &lines).unwrap(), [true, false]);
-        assert_eq!(answers("select(.attempt > 2) | true", &lines).unwrap(), [true, false]);
-        assert_eq!(answers("(.body | type) == \"string\"", &lines).unwrap(), [false, true]);
+        assert_eq!(answers(".attempt > 2", &lines).unwrap(), ["true", "false"]);
+        assert_eq!(answers("select(.attempt > 2) | true", &lines).unwrap(), ["true", "false"]);
+        assert_eq!(answers("(.body | type) == \"string\"", &lines).unwrap(), ["false", "true"]);
+    }
+
+    #[test]
+    fn an_edit_keeps_the_order_of_names_and_long_numbers() {
+        let line = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":1.50}}"#;
+        let edited = |program| answers_of(program, Mode::Edit, &[line]);
+        let expected = r#"={"headers":{},"body":{"b":12345678901234567890123,"a":"x"}}"#;
+        assert_eq!(edited(r#".body.a = "x""#).unwrap(), [expected]);
+        for (program, expected) in
+            [("empty", "it says nothing"), (".,.", "more than one"), (".body.a.b = 1", "cannot")]
+        {
+            let error = edited(program).expect_err(program);
+            assert!(error.contains(expected), "{program}: {error}");
+        }
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! What was stored on a shelf, entry by entry, on the disk: noted before and after, so that a process that dies leaves few in doubt.
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use redrive::EntryHandle;
+use serde::{Deserialize, Serialize};
+
+/// What was stored before.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) begun: HashSet<EntryHandle>,
+    done: HashSet<EntryHandle>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    handle: String,
+    state: Noted,
+}
+
+/// What is noted of one entry.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Noted {
+    Begun,
+    Done,
+    NotStored,
+}
+
+impl Ledger {
+    /// Reads a file; one that does not exist is empty.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or parsed.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        Self::parse(&text).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// A process that dies may leave a part of a line at the end: nothing was done for it.
+    fn parse(text: &str) -> Result<Self> {
+        let mut ledger = Self::default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines() {
+            let Line { handle, state } = serde_json::from_str(line)?;
+            let handle: EntryHandle = handle.parse()?;
+            match state {
+                Noted::Begun => ledger.begun.insert(handle),
+                Noted::Done => ledger.done.insert(handle),
+                Noted::NotStored => ledger.begun.remove(&handle),
+            };
+        }
+        Ok(ledger)
+    }
+
+    /// A process died while it stored this one, or had no answer.
+    pub(super) fn is_uncertain(&self, handle: &EntryHandle) -> bool {
+        self.begun.contains(handle) && !self.done.contains(handle)
+    }
+}
+
+/// Appends a line, and returns when it is on the disk.
+///
+/// # Errors
+///
+/// If it cannot be written: the entry must not be stored then.
+pub(super) fn note(path: &Path, entry: &EntryHandle, state: Noted) -> Result<()> {
+    let line = Line { handle: entry.to_string(), state };
+    let write = || -> Result<()> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path)?;
+        let mut text = serde_json::to_string(&line)?;
+        text.push('\n');
+        file.write_all(text.as_bytes())?;
+        Ok(file.sync_all()?)
+    };
+    write().with_context(|| format!("cannot write {}: nothing more is stored", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_process_had_begun_is_uncertain_and_a_torn_line_is_nothing() {
+        let line = |entry: &str, state: &str| {
+            format!("{{\"handle\":\"dead-letter/{entry}\",\"state\":\"{state}\"}}\n")
+        };
+        let text = [
+            line("1", "begun"),
+            line("1", "done"),
+            line("2", "begun"),
+            line("3", "begun"),
+            line("3", "not-stored"),
+        ]
+        .concat();
+        let ledger = Ledger::parse(&format!("{text}{{\"handle\":\"dead-le")).unwrap();
+        let handle = |entry: &str| -> EntryHandle { format!("dead-letter/{entry}").parse().unwrap() };
+        assert!(ledger.begun.contains(&handle("1")) && !ledger.is_uncertain(&handle("1")));
+        assert!(ledger.is_uncertain(&handle("2")));
+        assert!(!ledger.begun.contains(&handle("3")), "it can be tried again");
+        assert!(Ledger::parse("{}\n").is_err());
+    }
+}
