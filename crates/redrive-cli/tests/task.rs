@@ -4,10 +4,21 @@
 mod common;
 
 use common::{Cli, Shop};
+use redrive::Message;
 use redrive_brokers::Version;
 
 mod v3_10 {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_stops_when_the_same_failure_comes_back() {
+        stops(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn large_and_binary_bodies_are_shown_and_come_back() {
+        bodies(&Shop::rabbitmq(Version::V3_10).await).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_are_edited_by_a_program() {
@@ -39,6 +50,16 @@ mod v4_3 {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_stops_when_the_same_failure_comes_back() {
+        stops(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn large_and_binary_bodies_are_shown_and_come_back() {
+        bodies(&Shop::rabbitmq(Version::V4_3).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn many_are_edited_by_a_program() {
         many_are_edited(&Shop::rabbitmq(Version::V4_3).await).await;
     }
@@ -66,6 +87,11 @@ mod v4_3 {
 
 mod servicebus {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_stops_when_the_same_failure_comes_back() {
+        stops(&Shop::servicebus().await).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_are_edited_by_a_program() {
@@ -388,4 +414,87 @@ async fn service(shop: &Shop) {
     tokio::time::timeout(std::time::Duration::from_secs(60), seen).await.expect("the count of the shelf");
     exporter.stop().await;
     shop.tidy_up().await;
+}
+
+/// The cause is not repaired: the canary comes back, and the others are not sent. Then it breaks again in the middle.
+async fn stops(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let service = shop.service_that(|text| Err(format!("order {}: no answer from the stock", &text[7..8])));
+    let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
+    assert_eq!(stopped.code, 2, "g1 of no list: {}", stopped.err);
+    cli.ok(&["groups", queue]).await;
+    let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
+    println!("{}{}", stopped.out, stopped.err);
+    assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
+    assert!(stopped.err.contains("stopped: the same failure came back"), "{}", stopped.err);
+    assert!(stopped.out.contains("1 of 3 done") && stopped.out.contains("2  had no turn"), "{}", stopped.out);
+    shop.has_shelved(5).await;
+    service.stop().await;
+
+    // The stock answers the first one only.
+    let served = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let service =
+        shop.service_that(move |text| match served.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(format!("order {}: no answer from the stock", &text[7..8])),
+        });
+    let wait = if shop.has_reports() { "1h" } else { "1s" };
+    let options = ["--yes", "--canary", "1", "--canary-wait", wait, "--ramp-step", "1s", "--rate", "2"];
+    let halved = cli.run(&[&["redrive", queue, "--all"][..], &options].concat()).await;
+    println!("{}{}", halved.out, halved.err);
+    assert_eq!(halved.code, 3, "{}\n{}", halved.out, halved.err);
+    assert!(halved.out.contains("came back with"), "{}", halved.out);
+    service.stop().await;
+    shop.tidy_up().await;
+}
+
+/// A body of ten megabytes, and one that is no text.
+async fn bodies(shop: &Shop) {
+    const LARGE: usize = 10 << 20;
+    let service = shop.service_that(|_| Err("too much".to_owned()));
+    for (id, body) in [("large", vec![b'x'; LARGE]), ("binary", vec![0, 0x1b, b'[', b'2', b'J', 0xff])] {
+        shop.publish(Message::new(body).with_id(id)).await;
+    }
+    service.handled(2).await;
+    service.stop().await;
+    shop.has_shelved(2).await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let before = shop.shelf().await;
+    cli.ok(&["groups", queue]).await;
+    let handle = async |id| {
+        let found = cli.json(&["browse", queue, &format!("id:{id}")]).await;
+        found[0]["handle"].as_str().expect("a handle").to_owned()
+    };
+    let binary = cli.ok(&["show", queue, &handle("binary").await]).await;
+    assert!(!binary.out.contains('\u{1b}'), "{:?}", binary.out);
+    let large = cli.ok(&["show", queue, &handle("large").await]).await;
+    assert!(large.out.len() < 1 << 20, "{} bytes are shown", large.out.len());
+    let file = cli.path("bodies.jsonl").display().to_string();
+    cli.ok(&["export", queue, "--output", &file]).await;
+    cli.ok(&["discard", queue, "--all", "--yes"]).await;
+    shop.has_shelved(0).await;
+    cli.ok(&["import", queue, &file, "--yes"]).await;
+    shop.has_shelved(2).await;
+    assert!(shop.shelf().await == before, "what came back is not what was exported");
+    shop.tidy_up().await;
+}
+
+/// Nobody listens there: an error that says where, and what to look at.
+#[tokio::test]
+async fn a_broker_that_cannot_be_reached_is_named() {
+    let shop = Shop::servicebus().await;
+    let cli = Cli::new(&shop);
+    for arguments in [&["shelves", "orders"][..], &["redrive", "orders", "--all", "--yes"]] {
+        let broker = ["--broker", "amqp://guest@127.0.0.1:9", "--timeout", "5s"];
+        let refused = cli.run(&[&broker[..], arguments].concat()).await;
+        assert_eq!(refused.code, 1, "{}{}", refused.out, refused.err);
+        assert!(
+            refused.err.contains("127.0.0.1:9") && refused.err.contains("is it running"),
+            "{}",
+            refused.err
+        );
+    }
 }

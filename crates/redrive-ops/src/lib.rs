@@ -32,7 +32,8 @@ pub use exporter::{CONTENT_TYPE, InvalidPrefix, ShelfExporter, ShelfMetrics};
 pub use filter::{Filter, ParseFilterError};
 pub use group::{GroupId, ParseGroupIdError, Template};
 pub use journal::{
-    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, UncertainEntries,
+    Journal, JournalError, JournalFolder, JournalHeader, Operator, Replay, ShelfLock, StoppedRun,
+    UncertainEntries,
 };
 pub use plan::{
     ContentDigest, LeftOutEntry, ParseDigestError, Plan, PlanAction, PlanError, PlanOptions, PlanSample,

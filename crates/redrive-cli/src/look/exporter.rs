@@ -10,7 +10,7 @@ use axum::routing::get;
 use redrive::ops::{CONTENT_TYPE as OPEN_METRICS, ShelfExporter};
 
 use crate::args::{Exporter, Global};
-use crate::desk::connect_all;
+use crate::desk::{State, connect_all};
 use crate::exit::Exit;
 
 pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
@@ -18,7 +18,8 @@ pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
     let listener =
         TcpListener::bind(command.listen).with_context(|| format!("cannot listen on {}", command.listen))?;
     listener.set_nonblocking(true)?;
-    let mut exporter = ShelfExporter::new().interval(command.interval);
+    let journals = State::open(global)?.journals()?;
+    let mut exporter = ShelfExporter::new().interval(command.interval).journals(journals, context.label());
     for desk in connect_all(global, &context, &command.queues.queues).await? {
         exporter = if command.count_only {
             exporter.count_only(desk.queue, desk.shelves)

@@ -17,14 +17,19 @@ use std::time::{Duration, SystemTime};
 
 use redrive_core::{Shelf, Shelves};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use self::reading::{Reading, Seen, WatchedShelf};
 use self::rendering::Shown;
+use crate::journal::JournalFolder;
 use crate::snapshot::SnapshotOptions;
 
 /// Value of the header `content-type` for the text that [`ShelfMetrics::render`] returns, on a page of its own. Behind other metrics
 /// in the text format of Prometheus, the page has theirs: `text/plain; version=0.0.4`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// For how long a run that ended early is shown.
+const STOPPED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reads the shelves of queues periodically, and exposes them as metrics. Any number of queues, on any transports.
 ///
@@ -63,6 +68,12 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// | `shelf_readable` | 1 if the last read succeeded, 0 if it failed or none has ended yet |
 /// | `shelf_read_age_seconds` | age of the other values of the shelf; absent before the first successful read |
 ///
+/// With [journals](Self::journals) there is one more, with the label `why` as in [`StoppedRun`](crate::StoppedRun):
+///
+/// | metric | value |
+/// |---|---|
+/// | `run_stopped_age_seconds` | time since the newest run of the shelf ended early; absent after a day, or if it was resumed |
+///
 /// # Stale values
 ///
 /// A shelf that cannot be read keeps its last values, so that an alert on them does not end with the broker's connection.
@@ -79,6 +90,7 @@ pub struct ShelfExporter {
     queues: BTreeMap<String, Watch>,
     reading: Reading,
     prefix: Option<String>,
+    journals: Option<(JournalFolder, String)>,
     clock: Clock,
 }
 
@@ -99,7 +111,13 @@ impl ShelfExporter {
             count_only: false,
             groups: 20,
         };
-        Self { queues: BTreeMap::new(), reading, prefix: None, clock: Arc::new(SystemTime::now) }
+        Self {
+            queues: BTreeMap::new(),
+            reading,
+            prefix: None,
+            journals: None,
+            clock: Arc::new(SystemTime::now),
+        }
     }
 
     /// Adds both shelves of a queue. `queue_name` is the label and must be unique: a later queue of the same name replaces the
@@ -151,6 +169,13 @@ impl ShelfExporter {
         Ok(self)
     }
 
+    /// Exposes runs that ended early, of the folder of their journals. `broker` is the one of their [headers](crate::JournalHeader).
+    /// Default: none.
+    pub fn journals(mut self, folder: JournalFolder, broker: impl Into<String>) -> Self {
+        self.journals = Some((folder, broker.into()));
+        self
+    }
+
     /// Sets the clock by which the age of the oldest entry is computed. Default: the system's. For tests on virtual time.
     pub fn clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(now);
@@ -166,15 +191,16 @@ impl ShelfExporter {
     pub fn start(self) -> ShelfMetrics {
         let mut tasks = JoinSet::new();
         let mut shelves = Vec::new();
-        for (queue_name, Watch { shelves: of_queue, count_only }) in self.queues {
+        let Self { queues, reading: every, prefix, journals, clock } = self;
+        for (queue_name, Watch { shelves: of_queue, count_only }) in queues {
             for shelf in [Shelf::DeadLetter, Shelf::Parking] {
                 let watched = Arc::new(WatchedShelf::new(queue_name.clone(), shelf));
-                let reading = Reading { count_only, ..self.reading.clone() };
+                let reading = Reading { count_only, ..every.clone() };
                 tasks.spawn(reading::keep_reading(Arc::clone(&watched), Arc::clone(&of_queue), reading));
                 shelves.push(watched);
             }
         }
-        let shared = Shared { shelves, prefix: self.prefix, clock: self.clock, _tasks: tasks };
+        let shared = Shared { shelves, prefix, journals, clock, _tasks: tasks };
         ShelfMetrics { shared: Arc::new(shared) }
     }
 }
@@ -212,6 +238,7 @@ pub struct ShelfMetrics {
 struct Shared {
     shelves: Vec<Arc<WatchedShelf>>,
     prefix: Option<String>,
+    journals: Option<(JournalFolder, String)>,
     clock: Clock,
     /// Ends the tasks when dropped.
     _tasks: JoinSet<()>,
@@ -219,17 +246,24 @@ struct Shared {
 
 impl ShelfMetrics {
     /// Returns the metrics in the text format of OpenMetrics, which is also valid in the text format of Prometheus: it
-    /// may follow other metrics in that format. Does not wait for the broker.
+    /// may follow other metrics in that format. Does not wait for the broker; reads the journals of the last day.
     #[must_use]
     pub fn render(&self) -> String {
-        let Shared { shelves, prefix, clock, .. } = &*self.shared;
+        let Shared { shelves, prefix, journals, clock, .. } = &*self.shared;
         let shown = shelves.iter().map(|shelf| {
             let Seen { succeeded, values } = shelf.seen();
             let values = values.map(|(began, values)| (began.elapsed(), values));
             let (queue_name, label) = (shelf.queue_name.clone(), shelf.shelf.to_string());
             Shown { queue_name, shelf: label, readable: succeeded == Some(true), values }
         });
-        rendering::render(prefix.as_deref(), clock(), shown.collect())
+        let now = clock();
+        let stopped = journals.as_ref().map(|(folder, broker)| folder.stopped(broker, STOPPED_WITHIN, now));
+        let stopped = stopped.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|error| {
+            warn!(%error, "it is not known which runs have stopped");
+            Vec::new()
+        });
+        let stopped = stopped.into_iter().map(|stopped| (stopped.shelf.to_string(), stopped)).collect();
+        rendering::render(prefix.as_deref(), now, shown.collect(), stopped)
     }
 }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::values::{EntryValues, Values};
+use crate::journal::StoppedRun;
 
 /// The metrics of one shelf.
 #[derive(Debug)]
@@ -22,9 +23,14 @@ pub(super) struct Shown {
 }
 
 /// Returns the text of the metrics at this time.
-pub(super) fn render(prefix: Option<&str>, now: SystemTime, shown: Vec<Shown>) -> String {
+pub(super) fn render(
+    prefix: Option<&str>,
+    now: SystemTime,
+    shown: Vec<Shown>,
+    stopped: Vec<(String, StoppedRun)>,
+) -> String {
     let mut registry = prefix.map_or_else(Registry::default, Registry::with_prefix);
-    registry.register_collector(Box::new(Page { now, shown }));
+    registry.register_collector(Box::new(Page { now, shown, stopped }));
     let mut page = String::new();
     text::encode(&mut page, &registry).expect("writing to a string does not fail");
     page
@@ -34,6 +40,8 @@ pub(super) fn render(prefix: Option<&str>, now: SystemTime, shown: Vec<Shown>) -
 struct Page {
     now: SystemTime,
     shown: Vec<Shown>,
+    /// Runs that ended early, with the labels of their shelves.
+    stopped: Vec<(String, StoppedRun)>,
 }
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
@@ -80,7 +88,13 @@ impl Collector for Page {
             .shown
             .iter()
             .filter_map(|shown| Some((labels(shown), shown.values.as_ref()?.0.as_secs_f64())));
-        gauge(encoder, "shelf_read_age", Some(&Unit::Seconds), "Age of the other values of the shelf", age)
+        gauge(encoder, "shelf_read_age", Some(&Unit::Seconds), "Age of the other values of the shelf", age)?;
+        let stopped = self.stopped.iter().map(|(shelf, stopped)| {
+            let labels = vec![("queue_name", &*stopped.queue), ("shelf", &**shelf), ("why", stopped.why)];
+            (labels, self.since(stopped.at))
+        });
+        let help = "Time since the newest run of the shelf ended early, within the last day";
+        gauge(encoder, "run_stopped_age", Some(&Unit::Seconds), help, stopped)
     }
 }
 
@@ -161,7 +175,8 @@ mod tests {
             truncated: false,
         };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-        let page = render(Some("shop"), now, shown(Some(Values { messages: 2, entries: Some(entries) })));
+        let page =
+            render(Some("shop"), now, shown(Some(Values { messages: 2, entries: Some(entries) })), vec![]);
         assert_eq!(
             series(&page),
             [
@@ -180,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_was_never_read_has_no_values() {
-        let page = render(None, SystemTime::UNIX_EPOCH, shown(None));
+        let page = render(None, SystemTime::UNIX_EPOCH, shown(None), vec![]);
         assert_eq!(series(&page), [r#"shelf_readable{queue_name="a\"b\\c\n",shelf="parking"} 0"#]);
     }
 
@@ -192,8 +207,12 @@ mod tests {
             by_group: vec![],
             truncated: true,
         };
-        let page =
-            render(None, SystemTime::UNIX_EPOCH, shown(Some(Values { messages: 1, entries: Some(entries) })));
+        let page = render(
+            None,
+            SystemTime::UNIX_EPOCH,
+            shown(Some(Values { messages: 1, entries: Some(entries) })),
+            vec![],
+        );
         assert!(
             page.contains("shelf_oldest_age_seconds{queue_name=\"a\\\"b\\\\c\\n\",shelf=\"parking\"} 0.0\n"),
             "{page}"

@@ -124,7 +124,7 @@ impl JournalFolder {
         if is_name && path.is_file() { Ok(path) } else { Err(JournalError::NoRun(run.to_owned())) }
     }
 
-    fn journal(&self, run: &str) -> PathBuf {
+    pub(super) fn journal(&self, run: &str) -> PathBuf {
         self.path.join(format!("{run}.{ENDING}"))
     }
 

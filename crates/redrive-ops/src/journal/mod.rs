@@ -5,12 +5,14 @@
 //! | [`record`] | the lines |
 //! | [`replay`] | what a journal says of a run that ended anywhere; pure |
 //! | [`folder`] | the folder of journals, and the lock of a shelf |
+//! | [`stopped`] | runs that ended early |
 //! | [`disk`] | a file that is only appended to |
 
 mod disk;
 mod folder;
 mod record;
 mod replay;
+mod stopped;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +29,7 @@ pub use self::folder::{JournalFolder, ShelfLock};
 pub use self::record::{JournalHeader, Operator};
 use self::record::{Record, VERSION};
 pub use self::replay::{Replay, UncertainEntries};
+pub use self::stopped::StoppedRun;
 use crate::plan::PlanAction;
 use crate::run::{EntryState, SeenFate, StopReason};
 

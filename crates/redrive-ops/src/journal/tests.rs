@@ -218,3 +218,42 @@ fn only_the_owner_reads_journals() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(journal.path()), mode(journal.path().parent().unwrap())), (0o600, 0o700));
 }
+
+#[test]
+fn the_newest_run_of_a_shelf_that_ended_early_is_told() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = JournalFolder::open(temporary.path().join("runs")).unwrap();
+    let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 60 * 60));
+    let header = |queue, number: u64| {
+        let mut header = header_of(queue, 1);
+        header.run = format!("r{number}");
+        header
+    };
+    let stopped = |now| {
+        let stopped = folder.stopped("amqp://host", day, now).unwrap();
+        stopped.into_iter().map(|found| (found.run, found.queue, found.why)).collect::<Vec<_>>()
+    };
+    let told = |run: &str, queue: &str, why| vec![(run.to_owned(), queue.to_owned(), why)];
+
+    let (mut journal, lock) = folder.begin(header("orders", 1)).unwrap();
+    assert_eq!(stopped(now), [], "it goes on");
+    journal.end(Some(StopReason::SameFailure), at()).unwrap();
+    drop(lock);
+    assert_eq!(stopped(now), told("r1", "orders", "same-failure"));
+    assert_eq!(stopped(now + 2 * day), [], "long ago");
+    assert_eq!(folder.stopped("amqp://other", day, now).unwrap(), []);
+
+    let (journal, _, lock) = folder.resume("r1", operator()).unwrap();
+    assert_eq!(stopped(now), [], "it goes on again");
+    drop((journal, lock));
+    assert_eq!(stopped(now), told("r1", "orders", "killed"));
+
+    let (mut journal, lock) = folder.begin(header("orders", 2)).unwrap();
+    journal.end(None, at()).unwrap();
+    drop(lock);
+    assert_eq!(stopped(now), [], "a newer one is done");
+    let (mut journal, lock) = folder.begin(header("mails", 3)).unwrap();
+    journal.end(Some(StopReason::Aborted), at()).unwrap();
+    drop(lock);
+    assert_eq!(stopped(now), told("r3", "mails", "aborted"), "each queue has its own");
+}

@@ -1,0 +1,83 @@
+//! Runs that ended early, and what they work on: from the first and the last line of a journal.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use redrive_core::Shelf;
+
+use super::record::Record;
+use super::{JournalError, JournalFolder};
+use crate::run::StopReason;
+
+/// The newest run of a shelf, which ended early and which nobody has resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoppedRun {
+    /// Id of the run.
+    pub run: String,
+    /// The queue.
+    pub queue: String,
+    /// The shelf.
+    pub shelf: Shelf,
+    /// `same-failure`, `too-many-failures`, `aborted`, `broker`, or `killed` if its process died.
+    pub why: &'static str,
+    /// When its journal was written last.
+    pub at: SystemTime,
+}
+
+impl JournalFolder {
+    /// Returns the newest run of each shelf of a broker, if it ended early less than `within` ago.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or a journal cannot be read.
+    pub fn stopped(
+        &self,
+        broker: &str,
+        within: Duration,
+        now: SystemTime,
+    ) -> Result<Vec<StoppedRun>, JournalError> {
+        let (mut seen, mut stopped) = (HashSet::new(), Vec::new());
+        for run in self.runs()?.into_iter().rev() {
+            let path = self.journal(&run);
+            let read = |error| JournalError::file("read the journal", &path, error);
+            let at = fs::metadata(&path).and_then(|found| found.modified()).map_err(read)?;
+            if now.duration_since(at).unwrap_or_default() > within {
+                continue;
+            }
+            let bytes = fs::read(&path).map_err(read)?;
+            let Some((first, last)) = first_and_last(&bytes) else { continue };
+            let Ok(Record::Begin { header, .. }) = serde_json::from_slice(first) else { continue };
+            let (queue, shelf) = (header.plan.queue().to_owned(), header.plan.shelf());
+            if header.broker != broker || !seen.insert((queue.clone(), shelf)) {
+                continue;
+            }
+            let why = match serde_json::from_slice(last) {
+                Ok(Record::End { why: None, .. }) => continue,
+                Ok(Record::End { why: Some(why), .. }) => word(&why),
+                _ if self.is_running(&run)? => continue,
+                _ => "killed",
+            };
+            stopped.push(StoppedRun { run, queue, shelf, why, at });
+        }
+        Ok(stopped)
+    }
+}
+
+/// Returns the first whole line and the last one, which may be the same.
+fn first_and_last(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let whole = &bytes[..=bytes.iter().rposition(|byte| *byte == b'\n')?];
+    let mut lines = whole.split_inclusive(|byte| *byte == b'\n');
+    let first = lines.next()?;
+    Some((first, lines.next_back().unwrap_or(first)))
+}
+
+fn word(why: &StopReason) -> &'static str {
+    match why {
+        StopReason::SameFailure => "same-failure",
+        StopReason::TooManyFailures => "too-many-failures",
+        StopReason::Aborted => "aborted",
+        StopReason::Broker(_) => "broker",
+    }
+}
