@@ -1,7 +1,7 @@
 //! The broker: any number of queues behind one lock, and a clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use redrive_core::{Message, Shelf, TransportError};
 use tokio::sync::Notify;
@@ -48,6 +48,8 @@ struct Shared {
     /// Told about every change, by which somebody may receive who could not before.
     changed: Notify,
     began: (Instant, SystemTime),
+    /// Distinguishes this broker from that of an earlier process.
+    epoch: u128,
 }
 
 impl MemoryBroker {
@@ -155,6 +157,10 @@ impl MemoryBroker {
         &self.shared.options
     }
 
+    pub(crate) fn epoch(&self) -> u128 {
+        self.shared.epoch
+    }
+
     pub(crate) fn changed(&self) -> &Notify {
         &self.shared.changed
     }
@@ -180,11 +186,13 @@ impl MemoryBroker {
 
 impl Shared {
     fn new(options: MemoryOptions) -> Self {
+        let began = SystemTime::now();
         Self {
             options,
             state: Mutex::default(),
             changed: Notify::new(),
-            began: (Instant::now(), SystemTime::now()),
+            began: (Instant::now(), began),
+            epoch: began.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis(),
         }
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn not_found(entry: &EntryHandle) -> TransportError {
 
 /// A cursor that was not made here.
 pub(crate) fn no_cursor() -> TransportError {
-    TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on a memory broker")
+    TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on this memory broker")
 }
 
 /// Nobody waits for reports of this name.

@@ -1,5 +1,6 @@
 //! The operators' side of a queue.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use crate::queue::Entry;
 use crate::state::State;
 
 /// The shelves of one queue on a [`MemoryBroker`]. A handle is the number of an entry, which no other entry of the queue ever
-/// has.
+/// has, and the time when the broker began: a handle from before a restart names nothing.
 #[derive(Clone, Debug)]
 pub struct MemoryShelves {
     broker: MemoryBroker,
@@ -41,7 +42,12 @@ impl MemoryShelves {
         store: impl FnMut(&mut State, &Entry) -> Result<(), Refusal>,
     ) -> ShelfReport {
         let options = self.broker.options();
-        let is_meant = |entry: &Entry| which.includes(&self.shown(shelf, entry));
+        let named = self.numbers(shelf, which);
+        // The broker waits meanwhile: of entries that are named, only the number is looked at.
+        let is_meant = |entry: &Entry| match &named {
+            Some(numbers) => numbers.contains(&entry.number),
+            None => which.includes(&self.shown(shelf, entry)),
+        };
         let worked = self.broker.lock().clear_shelf((&self.queue, shelf), is_meant, options, store);
         self.broker.changed().notify_waiters();
         let mut report = ShelfReport::default();
@@ -50,10 +56,31 @@ impl MemoryShelves {
                 Ok(()) => EntryOutcome::Done,
                 Err(refusal) => EntryOutcome::Failed(refusal.on(&self.queue)),
             };
-            report.note(handle(shelf, entry.number), entry.message.id(), outcome);
+            report.note(self.handle(shelf, entry.number), entry.message.id(), outcome);
         }
         report.complete(shelf, which);
         report
+    }
+
+    /// The numbers of the named entries of a shelf; `None` if the selection does not name any.
+    fn numbers(&self, shelf: Shelf, which: &Selection) -> Option<HashSet<u64>> {
+        let Selection::Handles(handles) = which else { return None };
+        let here = handles.iter().filter(|handle| handle.shelf() == shelf);
+        Some(here.filter_map(|handle| self.number(handle.entry())).collect())
+    }
+
+    fn handle(&self, shelf: Shelf, number: u64) -> EntryHandle {
+        EntryHandle::new(shelf, self.name(number))
+    }
+
+    fn name(&self, number: u64) -> String {
+        format!("{:x}-{number}", self.broker.epoch())
+    }
+
+    /// Reads a name as it was printed, by this broker.
+    fn number(&self, name: &str) -> Option<u64> {
+        let number = name.rsplit_once('-')?.1.parse().ok()?;
+        (self.name(number) == name).then_some(number)
     }
 
     fn request(&self, entry: EntryHandle) -> Option<ReportRequest> {
@@ -61,7 +88,7 @@ impl MemoryShelves {
     }
 
     fn shown(&self, shelf: Shelf, entry: &Entry) -> Shelved {
-        let mut shown = Shelved::new(handle(shelf, entry.number), entry.message.clone());
+        let mut shown = Shelved::new(self.handle(shelf, entry.number), entry.message.clone());
         shown.shelved_at = Some(self.broker.time_of(entry.shelved_at));
         shown
     }
@@ -75,11 +102,9 @@ impl MemoryShelves {
         let mut state = self.broker.lock();
         let queue = state.queue(&self.queue, self.broker.options());
         let on_shelf = queue.shelf(entry.shelf());
-        let index = entry.entry().parse().ok().and_then(|number: u64| {
-            // Printed as it was made: `017` names nothing.
-            let index = on_shelf.binary_search_by_key(&number, |entry| entry.number).ok()?;
-            (entry.entry() == number.to_string()).then_some(index)
-        });
+        let number = self.number(entry.entry());
+        let index =
+            number.and_then(|number| on_shelf.binary_search_by_key(&number, |entry| entry.number).ok());
         let index = index.ok_or_else(|| error::not_found(entry))?;
         let message = on_shelf[index].message.clone();
         let worked = work(&mut state, index, message);
@@ -87,10 +112,6 @@ impl MemoryShelves {
         self.broker.changed().notify_waiters();
         worked.map_err(|refusal| refusal.on(&self.queue))
     }
-}
-
-fn handle(shelf: Shelf, number: u64) -> EntryHandle {
-    EntryHandle::new(shelf, number.to_string())
 }
 
 #[async_trait]
@@ -110,7 +131,7 @@ impl Shelves for MemoryShelves {
             return ShelfPage::empty(shelf, after);
         }
         let after = after.map(|cursor| cursor.on(shelf)).transpose()?.flatten();
-        let after = after.map_or(Ok(0), |text| text.parse::<u64>().map_err(|_| error::no_cursor()))?;
+        let after = after.map_or(Ok(0), |text| self.number(text).ok_or_else(error::no_cursor))?;
         let (page, is_last) = self.broker.look(&self.queue, |queue| {
             let entries = queue.shelf(shelf);
             let begin = entries.partition_point(|entry| entry.number <= after);
@@ -119,14 +140,14 @@ impl Shelves for MemoryShelves {
             (page, is_last)
         });
         let last = page.last().map_or(after, |entry| entry.number);
-        let next = (!is_last).then(|| ShelfCursor::new(shelf, last.to_string()));
+        let next = (!is_last).then(|| ShelfCursor::new(shelf, self.name(last)));
         Ok(ShelfPage::new(page.iter().map(|entry| self.shown(shelf, entry)).collect(), next))
     }
 
     async fn redrive(&self, shelf: Shelf, which: &Selection) -> Result<ShelfReport, TransportError> {
         let options = self.broker.options();
         Ok(self.clear(shelf, which, |state, entry| {
-            let request = self.request(handle(shelf, entry.number));
+            let request = self.request(self.handle(shelf, entry.number));
             state.send_back(&self.queue, &entry.message, request.as_ref(), options)
         }))
     }
@@ -153,7 +174,7 @@ impl Shelves for MemoryShelves {
             let queue = state.queue(&self.queue, options);
             queue.replace_on_shelf(shelf, index, edited(&original, message), Instant::now())
         });
-        Ok(Some(handle(shelf, number?)))
+        Ok(Some(self.handle(shelf, number?)))
     }
 
     async fn redrive_as(&self, entry: &EntryHandle, message: Message) -> Result<(), TransportError> {

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Disposition, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf, Shelves, Transport,
-    TransportErrorKind, secs,
+    Disposition, EntryOutcome, Failure, Message, Needs, Planning, Reason, Selection, Settlement, Shelf,
+    Shelves, Transport, TransportErrorKind, secs,
 };
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
 use redrive_testkit::contract::Started;
@@ -146,4 +146,36 @@ fn publishing_and_dropping_need_no_runtime() {
     assert_eq!(orders.broker().held("orders"), 1);
     drop(received);
     assert_eq!(orders.broker().held("orders"), 0);
+}
+
+#[tokio::test]
+async fn handles_and_cursors_of_an_earlier_broker_name_nothing() {
+    let with_two = async || {
+        let broker = MemoryBroker::new();
+        let shelves = broker.shelves("orders");
+        for body in ["one", "two"] {
+            shelves.restore(Shelf::DeadLetter, Message::new(body)).await.expect("stored");
+        }
+        let page = shelves.browse(Shelf::DeadLetter, None, 1).await.expect("a page");
+        (shelves, page.entries[0].handle.clone(), page.next.expect("there is another one"))
+    };
+    let (_, old, old_cursor) = with_two().await;
+    // A process takes longer to start than this clock needs to go on.
+    let (shelves, new, _) = loop {
+        let next = with_two().await;
+        if next.1 != old {
+            break next;
+        }
+    };
+    let report = shelves.discard(Shelf::DeadLetter, &Selection::handles([old.clone(), new])).await;
+    let report = report.expect("it begins");
+    let outcome =
+        |handle| report.entries.iter().find(|entry| (entry.handle == old) == handle).expect("noted");
+    assert!(matches!(outcome(true).outcome, EntryOutcome::NotFound), "{report:?}");
+    assert!(matches!(outcome(false).outcome, EntryOutcome::Done), "{report:?}");
+    let error = shelves.redrive_as(&old, Message::new("edited")).await.expect_err("it is gone");
+    assert_eq!(error.kind(), TransportErrorKind::NotFound);
+    let error = shelves.browse(Shelf::DeadLetter, Some(&old_cursor), 1).await.expect_err("another shelf");
+    assert_eq!(error.kind(), TransportErrorKind::Unsupported);
+    assert_eq!(shelves.count(Shelf::DeadLetter).await.expect("counted"), 1);
 }
