@@ -1,4 +1,5 @@
-//! The memory transport keeps every clause of the contract: on several threads, and on the paused clock.
+//! The memory transport keeps every clause of the contract: on several threads, on the paused clock, and with operators in another
+//! process.
 
 use redrive_core::{BoxError, Message, Shelf, Shelves};
 use redrive_memory::{Memory, MemoryBroker, MemoryOptions};
@@ -7,17 +8,47 @@ use redrive_testkit::contract::{Bench, Harness, conformance};
 /// A broker with these limits for every clause.
 struct InMemory(MemoryOptions);
 
+/// The same, whose operators come by a socket, as from another process.
+#[cfg(unix)]
+struct BySocket;
+
 /// One queue of it.
 struct Queue {
     broker: MemoryBroker,
     name: String,
+    #[cfg(unix)]
+    socket: Option<(redrive_ops::OperatorSocket, tempfile::TempDir)>,
+}
+
+impl Queue {
+    fn new(broker: MemoryBroker, name: impl Into<String>) -> Self {
+        Self {
+            broker,
+            name: name.into(),
+            #[cfg(unix)]
+            socket: None,
+        }
+    }
 }
 
 impl Harness for InMemory {
     type Bench = Queue;
 
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
-        Ok(Queue { broker: MemoryBroker::with(self.0.clone()), name: clause.to_owned() })
+        Ok(Queue::new(MemoryBroker::with(self.0.clone()), clause))
+    }
+}
+
+#[cfg(unix)]
+impl Harness for BySocket {
+    type Bench = Queue;
+
+    async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
+        let mut queue = Queue::new(MemoryBroker::new(), clause);
+        let folder = tempfile::tempdir()?;
+        let socket = redrive_ops::OperatorSocket::builder().queue(clause, queue.broker.shelves(clause));
+        queue.socket = Some((socket.bind(folder.path().join("redrive.sock")).await?, folder));
+        Ok(queue)
     }
 }
 
@@ -47,6 +78,11 @@ impl Bench for Queue {
     }
 
     async fn shelves(&self) -> Result<Option<Box<dyn Shelves>>, BoxError> {
+        #[cfg(unix)]
+        if let Some((socket, _)) = &self.socket {
+            let shelves = redrive_ops::SocketShelves::connect(socket.path(), &self.name).await?;
+            return Ok(Some(Box::new(shelves)));
+        }
         Ok(Some(Box::new(self.broker.shelves(&self.name))))
     }
 
@@ -60,10 +96,12 @@ impl Bench for Queue {
     }
 
     async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
-        Ok(Some(Self { broker: self.broker.clone(), name: format!("{}-neighbour", self.name) }))
+        Ok(Some(Self::new(self.broker.clone(), format!("{}-neighbour", self.name))))
     }
 }
 
 conformance!(on_threads, InMemory(MemoryOptions::new()));
 conformance!(on_paused_time, InMemory(MemoryOptions::new()), paused);
 conformance!(with_a_hand_out_limit, InMemory(MemoryOptions::new().delivery_limit(5)), paused);
+#[cfg(unix)]
+conformance!(by_the_operators_socket, BySocket);

@@ -15,6 +15,8 @@ mod run;
 #[cfg(feature = "runner")]
 mod runner;
 mod snapshot;
+#[cfg(all(unix, feature = "socket"))]
+mod socket;
 mod view;
 
 pub use audit::{
@@ -47,4 +49,6 @@ pub use run::{
 #[cfg(feature = "runner")]
 pub use runner::{Activity, Fates, FinishedRun, LookForFates, RunControl, RunProgress, Runner, ShelfFates};
 pub use snapshot::{GroupSummary, LeftOut, Sample, ShelfSnapshot, SnapshotFold, SnapshotOptions, snapshot};
+#[cfg(all(unix, feature = "socket"))]
+pub use socket::{BindError, OperatorSocket, OperatorSocketBuilder, SocketShelves};
 pub use view::{Entries, EntriesPage, ShelfView, Trend, TrendOptions, ViewEntry, ViewOptions};

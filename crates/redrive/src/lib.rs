@@ -58,6 +58,7 @@
 //! | `ops` | for operators: groups of failures, snapshots, views and filters of shelves, plans, exports, edits |
 //! | `ops-exporter` | the same, and metrics of shelves as text for Prometheus |
 //! | `ops-runner` | the same, and runs of plans: entries sent back slowly, with a journal |
+//! | `ops-socket` | the same, and a Unix domain socket by which operators reach the shelves of a service |
 //! | `json` (default) | the `Json` extractor, `Message::json` and `Publisher::publish_json` |
 //! | `config` | `ConsumerOptions` and `ShelfQueues`: options from a section of a configuration, by serde |
 //! | `macros` (default) | `#[debug_handler]`: compiler messages that name the cause |

@@ -1,16 +1,16 @@
 //! One entry as one line.
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use redrive_core::{Count, EntryHandle, FailureHistory, Message, ParseHandleError, Properties};
+use redrive_core::{Count, EntryHandle, FailureHistory, ParseHandleError};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::message::MessageJson;
 use super::properties::PropertiesJson;
-use super::value::{UnwritableValue, headers_from_json, headers_to_json};
+use super::value::UnwritableValue;
 use super::{ExportedEntry, FORMAT_VERSION};
 use crate::printable::printable_json;
 
@@ -43,12 +43,8 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     broker_description: Option<&'a str>,
     story: Story<'a>,
-    properties: PropertiesJson,
-    headers: Map<String, Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body_base64: Option<String>,
+    #[serde(flatten)]
+    message: MessageJson<'a>,
 }
 
 /// What the headers say about the failures, for people and for filters. It is not read back: the headers are.
@@ -97,7 +93,6 @@ struct Read {
 pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
     let message = &entry.message;
     let history = FailureHistory::read(message);
-    let body = std::str::from_utf8(message.body()).ok();
     let line = Written {
         v: FORMAT_VERSION,
         queue: &entry.queue,
@@ -118,10 +113,7 @@ pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
             first_failed_at: history.first_failed_at.and_then(rfc3339),
             last_failed_at: history.last_failed_at.and_then(rfc3339),
         },
-        properties: PropertiesJson::from(message.properties()),
-        headers: headers_to_json(message.headers())?,
-        body,
-        body_base64: body.is_none().then(|| BASE64.encode(message.body())),
+        message: MessageJson::of(message)?,
     };
     let json = serde_json::to_string(&line).expect("texts, numbers, and maps with texts as keys");
     Ok(printable_json(json))
@@ -147,13 +139,9 @@ fn entry(read: Read) -> Result<ExportedEntry, String> {
     if handle.shelf().to_string() != read.shelf {
         return Err(format!("`{handle}` is no entry of the shelf `{}`", read.shelf));
     }
-    let body = match (read.body, read.body_base64) {
-        (Some(text), None) => text.into_bytes(),
-        (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("`body_base64`: {error}"))?,
-        _ => return Err("one of `body` and `body_base64` is expected".to_owned()),
-    };
-    let properties = Properties::try_from(read.properties)?;
-    let headers = headers_from_json(read.headers)?;
+    let (properties, headers) = (read.properties, read.headers);
+    let message =
+        MessageJson { properties, headers, body: read.body.map(Cow::Owned), body_base64: read.body_base64 };
     Ok(ExportedEntry {
         queue: read.queue,
         handle,
@@ -161,7 +149,7 @@ fn entry(read: Read) -> Result<ExportedEntry, String> {
         shelved_at: read.shelved_at.map(|text| time("shelved_at", &text)).transpose()?,
         broker_reason: read.broker_reason,
         broker_description: read.broker_description,
-        message: Message::from_parts(body.into(), headers, properties),
+        message: message.into_message()?,
     })
 }
 

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`value`] | typed header values |
 //! | [`properties`] | the standard properties |
+//! | [`message`] | a whole message |
 //! | [`line`] | one entry as one line |
 //! | [`read`] | all lines of a file |
 
 mod line;
+mod message;
 mod properties;
 mod read;
 #[cfg(test)]
@@ -24,6 +26,8 @@ use redrive_core::{
 
 pub use self::line::ParseLineError;
 pub(crate) use self::line::rfc3339;
+#[cfg(all(unix, feature = "socket"))]
+pub(crate) use self::message::MessageJson;
 pub(crate) use self::properties::PropertiesJson;
 pub use self::read::{ExportLines, ReadExportError, ReadLineError};
 pub use self::value::UnwritableValue;
