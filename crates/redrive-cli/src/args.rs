@@ -451,6 +451,8 @@ pub(crate) struct Explain {
 pub(crate) enum BrokerKind {
     Rabbitmq,
     Servicebus,
+    /// The in-process broker
+    Memory,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

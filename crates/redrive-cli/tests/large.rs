@@ -28,6 +28,16 @@ mod v4_3 {
     }
 }
 
+#[cfg(unix)]
+mod memory {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn killed_in_the_middle_and_resumed() {
+        killed(&Shop::memory().await).await;
+    }
+}
+
 /// How many messages fail; half of them are sent back.
 fn size() -> usize {
     std::env::var("REDRIVE_TEST_LARGE").map_or(400, |size| size.parse().expect("a number"))

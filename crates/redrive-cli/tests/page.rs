@@ -48,6 +48,16 @@ mod servicebus {
     }
 }
 
+#[cfg(unix)]
+mod memory {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn find_edit_and_redrive_by_clicks() {
+        the_task(&Shop::memory().await, "memory").await;
+    }
+}
+
 /// Why do orders fail? Mend one, send its group back, remove the rest, see the shelf empty.
 async fn the_task(shop: &Shop, name: &str) {
     shop.fail().await;

@@ -1,5 +1,5 @@
 //! The task of whoever is on call, by the command line alone: orders fail; find why, send the group back, see the shelf empty. On
-//! RabbitMQ, and on the emulator of Service Bus.
+//! RabbitMQ, on the emulator of Service Bus, and on the in-process broker of a service.
 
 mod common;
 
@@ -116,6 +116,31 @@ mod servicebus {
     #[tokio::test(flavor = "multi_thread")]
     async fn the_options_of_a_service_are_explained() {
         service(&Shop::servicebus().await).await;
+    }
+}
+
+#[cfg(unix)]
+mod memory {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn find_explain_and_redrive() {
+        the_task(&Shop::memory().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn looking_changes_nothing() {
+        looking(&Shop::memory().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_is_controlled_from_another_process() {
+        control(&Shop::memory().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_service_says_which_queues_it_has() {
+        queues(&Shop::memory().await).await;
     }
 }
 
@@ -401,6 +426,11 @@ async fn service(shop: &Shop) {
     let wrong = cli.run(&["explain", queue, "--options", &wrong, "--section", "orders"]).await;
     assert!(wrong.code == 2 && wrong.err.contains("Retry.Base"), "{}", wrong.err);
 
+    exported(&cli, queue).await;
+    shop.tidy_up().await;
+}
+
+async fn exported(cli: &Cli, queue: &str) {
     let exporter = cli.command(&["exporter", queue, "--listen", "127.0.0.1:0"]);
     let exporter = common::Page::of(exporter).await;
     let seen = async {
@@ -413,7 +443,29 @@ async fn service(shop: &Shop) {
     };
     tokio::time::timeout(std::time::Duration::from_secs(60), seen).await.expect("the count of the shelf");
     exporter.stop().await;
-    shop.tidy_up().await;
+}
+
+/// Nobody needs to know the names of the queues, nor a secret; what is wrong is said.
+#[cfg(unix)]
+async fn queues(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let shelves = cli.ok(&["shelves"]).await;
+    assert!(shelves.out.contains("orders") && shelves.out.contains("dead-letter  5"), "{}", shelves.out);
+    assert_eq!(cli.run(&["check", "--warn", "4"]).await.code, 1);
+    exported(&cli, "orders").await;
+    let missing = cli.run(&["shelves", "order"]).await;
+    assert!(missing.code == 1 && missing.err.contains("it serves `orders`"), "{}", missing.err);
+    cli.write("service.toml", "MaxDeliveryCount = 3\nRetry = { Base = 1, Factor = 10 }\n");
+    let file = cli.path("service.toml").display().to_string();
+    let explained = cli.ok(&["explain", "orders", "--options", &file]).await;
+    assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
+    let preflight = cli.run(&["preflight", "orders", "--options", &file]).await;
+    assert!(preflight.code == 2 && preflight.err.contains("redrive explain"), "{}", preflight.err);
+    let nowhere = cli.run(&["--broker", "unix:/nowhere/redrive.sock", "shelves", "orders"]).await;
+    assert!(nowhere.code == 1 && nowhere.err.contains("no service listens at /nowhere"), "{}", nowhere.err);
+    let relative = cli.run(&["--broker", "unix:redrive.sock", "shelves", "orders"]).await;
+    assert!(relative.code == 2 && relative.err.contains("must be absolute"), "{}", relative.err);
 }
 
 /// The cause is not repaired: the canary comes back, and the others are not sent. Then it breaks again in the middle.

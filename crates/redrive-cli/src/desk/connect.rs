@@ -1,5 +1,6 @@
 //! The shelves of a queue, from a context.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,15 +30,32 @@ pub(crate) struct Desk {
 ///
 /// If there are no queues, the secret cannot be read, or the broker cannot be reached.
 pub(crate) async fn connect_all(global: &Global, context: &Context, queues: &[String]) -> Result<Vec<Desk>> {
-    let queues = if queues.is_empty() { &context.queues } else { queues };
+    let mut desks = Vec::new();
+    for queue in named_queues(global, context, queues).await? {
+        desks.push(connect(global, context, &queue).await?);
+    }
+    Ok(desks)
+}
+
+/// Returns these queues, or those of the context, or all that a service serves on its socket.
+///
+/// # Errors
+///
+/// If there are none.
+pub(crate) async fn named_queues(
+    global: &Global,
+    context: &Context,
+    queues: &[String],
+) -> Result<Vec<String>> {
+    let mut queues = if queues.is_empty() { &context.queues } else { queues }.to_vec();
+    if let Some(path) = context.socket().filter(|_| queues.is_empty()) {
+        let served = within(global.timeout, socket::queues(path)).await;
+        queues = served.with_context(|| format!("cannot connect to {}", context.label()))?;
+    }
     if queues.is_empty() {
         return Err(usage("no queue: name one, or list `queues` in the context"));
     }
-    let mut desks = Vec::new();
-    for queue in queues {
-        desks.push(connect(global, context, queue).await?);
-    }
-    Ok(desks)
+    Ok(queues)
 }
 
 /// Connects to the broker for one queue. Nothing is declared and nothing is consumed.
@@ -47,6 +65,9 @@ pub(crate) async fn connect_all(global: &Global, context: &Context, queues: &[St
 /// The same as [`connect_all`].
 pub(crate) async fn connect(global: &Global, context: &Context, queue: &str) -> Result<Desk> {
     let connecting = async {
+        if let Some(path) = context.socket() {
+            return socket::connect(path, queue).await;
+        }
         let (secret, ca) = secrets(context)?;
         if context.is_service_bus() {
             service_bus(context, queue, secret, ca).await
@@ -84,6 +105,36 @@ pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Resu
             "it took longer than {}: raise --timeout, or see whether the broker answers",
             humantime::format_duration(timeout)
         ),
+    }
+}
+
+/// Services on this machine, by their sockets.
+#[cfg(unix)]
+mod socket {
+    use redrive::ops::SocketShelves;
+
+    use super::*;
+
+    pub(super) async fn connect(path: &Path, queue: &str) -> Result<Arc<dyn Shelves>> {
+        Ok(Arc::new(SocketShelves::connect(path, queue).await?))
+    }
+
+    pub(super) async fn queues(path: &Path) -> Result<Vec<String>> {
+        Ok(SocketShelves::queues(path).await?)
+    }
+}
+
+/// A context with a socket is refused on other systems.
+#[cfg(not(unix))]
+mod socket {
+    use super::*;
+
+    pub(super) async fn connect(_: &Path, _: &str) -> Result<Arc<dyn Shelves>> {
+        Err(usage("there are no Unix domain sockets here"))
+    }
+
+    pub(super) async fn queues(_: &Path) -> Result<Vec<String>> {
+        Err(usage("there are no Unix domain sockets here"))
     }
 }
 

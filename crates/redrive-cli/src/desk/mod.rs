@@ -21,6 +21,6 @@ pub(crate) mod state;
 pub(crate) mod undo;
 
 pub(crate) use self::begin::{Begun, begin, operator, resume};
-pub(crate) use self::connect::{Desk, connect, connect_all, within};
+pub(crate) use self::connect::{Desk, connect, connect_all, named_queues, within};
 pub(crate) use self::plan::make;
 pub(crate) use self::state::{SavedPlan, State};

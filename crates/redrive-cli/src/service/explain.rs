@@ -8,7 +8,7 @@ use super::options;
 use crate::args::{BrokerKind, Explain, PlanFormat};
 use crate::desk::connect::{connection_string, rabbitmq_options, secrets, service_bus_options};
 use crate::desk::within;
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
 use crate::settings::{Context, Global};
 
@@ -16,7 +16,9 @@ use crate::settings::{Context, Global};
 pub(crate) fn explain(global: &Global, command: &Explain) -> Result<Exit> {
     let context = context(global, command)?;
     let options = options::read(&command.options, command.section.as_deref())?;
-    let plan = if context.is_service_bus() {
+    let plan = if context.socket().is_some() {
+        consumer(Memory::new(&*command.queue), options).explain()
+    } else if context.is_service_bus() {
         consumer(service_bus_options(&context, &command.queue, None).unconnected()?, options).explain()
     } else {
         let transport = rabbitmq_options(&context, &command.queue, None, None);
@@ -29,6 +31,11 @@ pub(crate) fn explain(global: &Global, command: &Explain) -> Result<Exit> {
 /// The same, and asks the broker what does not fit. Changes nothing.
 pub(crate) async fn preflight(global: &Global, command: &Explain) -> Result<Exit> {
     let context = global.broker()?;
+    if context.socket().is_some() {
+        return Err(usage(
+            "a broker in the process of its service is asked when the service starts: `redrive explain` says the rest",
+        ));
+    }
     let options = options::read(&command.options, command.section.as_deref())?;
     let (secret, ca) = secrets(&context)?;
     let asked = within(global.timeout, async {
@@ -56,6 +63,7 @@ fn context(global: &Global, command: &Explain) -> Result<Context> {
     let broker = match command.kind {
         Some(BrokerKind::Servicebus) => "servicebus",
         Some(BrokerKind::Rabbitmq) => "amqp://localhost",
+        Some(BrokerKind::Memory) => "unix:",
         None => return global.broker(),
     };
     Ok(Context { broker: broker.to_owned(), ..Context::default() })

@@ -29,7 +29,7 @@ pub(crate) struct Context {
     /// Its name in the file; none if the arguments say which broker.
     #[serde(skip)]
     pub(crate) name: Option<String>,
-    /// `amqps://USER@HOST/VHOST`, or `servicebus`.
+    /// `amqps://USER@HOST/VHOST`, `servicebus`, or `unix:PATH`.
     pub(crate) broker: String,
     /// Where the password or the connection string is.
     pub(crate) secret: Option<SecretSource>,
@@ -95,11 +95,21 @@ impl Context {
         if self.broker == SERVICE_BUS {
             return Ok(());
         }
+        if let Some(path) = self.socket() {
+            return match path.is_absolute() {
+                true if cfg!(unix) => Ok(()),
+                true => Err(usage("`unix:` needs a system with Unix domain sockets")),
+                // Plans and logs name the broker so, wherever they are read.
+                false => {
+                    Err(usage("the path of `unix:PATH` must be absolute: `unix:/run/shop/redrive.sock`"))
+                }
+            };
+        }
         let Some((scheme @ ("amqp" | "amqps"), rest)) = self.broker.split_once("://") else {
             // Perhaps a connection string: not repeated.
             return Err(usage(
-                "the broker must be `amqp://USER@HOST/VHOST`, `amqps://…` or `servicebus`. A connection string of Service Bus is a \
-                 secret: put it into a file or a variable",
+                "the broker must be `amqp://USER@HOST/VHOST`, `amqps://…`, `servicebus` or `unix:PATH`. A connection string of Service \
+                 Bus is a secret: put it into a file or a variable",
             ));
         };
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -114,6 +124,11 @@ impl Context {
 
     pub(crate) fn is_service_bus(&self) -> bool {
         self.broker == SERVICE_BUS
+    }
+
+    /// Returns the path of the socket of a service, if that is the broker.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.broker.strip_prefix("unix:").map(Path::new)
     }
 
     /// Returns how the broker is called in plans and logs: its name, else its URL, which has no secret.
@@ -172,9 +187,18 @@ mod tests {
             let error = format!("{:#}", context.check().unwrap_err());
             assert!(!error.contains("hunter2"), "{error}");
         }
-        for broker in ["amqp://host:5672/v", "amqps://ops@host:5671/a%2fb", "servicebus", "amqp://[::1]:5672"]
-        {
+        for broker in [
+            "amqp://host:5672/v",
+            "amqps://ops@host:5671/a%2fb",
+            "servicebus",
+            "amqp://[::1]:5672",
+            "unix:/run/a:b@c.sock",
+            "unix:///run/shop.sock",
+        ] {
             Context { broker: broker.into(), ..Context::default() }.check().unwrap();
+        }
+        for broker in ["unix:", "unix:shop.sock", "unix://shop.sock", "/run/shop.sock"] {
+            Context { broker: broker.into(), ..Context::default() }.check().expect_err(broker);
         }
     }
 

@@ -16,7 +16,8 @@ pub(crate) use file::{Config, Context, user_folder};
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
-    /// The broker: `amqps://USER@HOST/VHOST` for RabbitMQ, `servicebus` for Azure Service Bus. The secret is never part of it
+    /// The broker: `amqps://USER@HOST/VHOST` for RabbitMQ, `servicebus` for Azure Service Bus, `unix:PATH` for the socket of a service
+    /// with an in-process broker. The secret is never part of it
     #[arg(
         long,
         global = true,

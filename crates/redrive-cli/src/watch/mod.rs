@@ -34,6 +34,7 @@ use self::ask::{Answer, Ask};
 use self::state::Page;
 use self::work::{Report, Worker};
 use crate::args::{Global, Queues};
+use crate::desk::named_queues;
 use crate::exit::{Exit, usage};
 
 /// How often ages and the progress of a run are drawn again.
@@ -49,10 +50,7 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
         return Err(usage("`redrive watch` needs a terminal: `redrive shelves` and `redrive groups` print"));
     }
     let context = global.broker()?;
-    let queues = if command.queues.is_empty() { context.queues.clone() } else { command.queues };
-    if queues.is_empty() {
-        return Err(usage("no queue: name one, or list `queues` in the context"));
-    }
+    let queues = named_queues(global, &context, &command.queues).await?;
     let refusal = global.may_act(&context).err().map(|error| error.to_string());
     let page = Page::new(context.label(), &queues, refusal);
     let (reports, inbox) = mpsc::unbounded_channel();

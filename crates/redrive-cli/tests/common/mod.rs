@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use lapin::options::QueueDeleteOptions;
 use lapin::{Connection, ConnectionProperties};
+#[cfg(unix)]
+use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
 use redrive::servicebus::Entity;
-use redrive::{ConsumerHandle, DeadLetterBackoff, NoRetry, Report};
+use redrive::{ConsumerHandle, IntoOutcome, NoRetry, Report, TransportError};
 use redrive_brokers::{Broker, Version, broker};
 use redrive_servicebus_emulator::Emulator;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -24,14 +26,37 @@ pub(crate) struct Shop {
 }
 
 enum On {
-    RabbitMq { url: String, _broker: Broker },
+    RabbitMq {
+        url: String,
+        _broker: Broker,
+    },
     ServiceBus(Arc<Emulator>),
+    /// In this process, which is the service.
+    #[cfg(unix)]
+    Memory(OwnBroker),
+}
+
+/// An in-process broker with a socket for operators.
+#[cfg(unix)]
+struct OwnBroker {
+    broker: MemoryBroker,
+    socket: redrive::ops::OperatorSocket,
+    _folder: tempfile::TempDir,
 }
 
 impl Shop {
     /// Returns true if consumers can report what they handled.
     pub(crate) fn has_reports(&self) -> bool {
-        matches!(self.on, On::RabbitMq { .. })
+        !matches!(self.on, On::ServiceBus(_))
+    }
+
+    #[cfg(unix)]
+    pub(crate) async fn memory() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let broker = MemoryBroker::new();
+        let socket = redrive::ops::OperatorSocket::builder().queue("orders", broker.shelves("orders"));
+        let socket = socket.bind(folder.path().join("redrive.sock")).await.expect("it opens");
+        Self { queue: "orders".into(), on: On::Memory(OwnBroker { broker, socket, _folder: folder }) }
     }
 
     /// Returns true if the broker keeps other machines from a shelf that a run works on.
@@ -102,23 +127,26 @@ impl Shop {
             handled.send_modify(|count| *count += 1);
             std::future::ready(handle(&String::from_utf8_lossy(&body)).permanent())
         };
-        let preset = DeadLetterBackoff::new(NoRetry);
-        let (transport, parts) = (self.url(), self.queue.clone());
         let (started, handle) = tokio::sync::oneshot::channel::<ConsumerHandle>();
-        let is_rabbitmq = matches!(self.on, On::RabbitMq { .. });
-        let running = tokio::spawn(async move {
-            if is_rabbitmq {
-                let transport = RabbitMq::options(&parts).connect(&transport).await?;
-                let runner = Consumer::new(transport).with_dead_letter_backoff(preset).handler(handler);
-                let _ = started.send(runner.handle());
-                runner.run().await.map_err(BoxError::from)
-            } else {
-                let transport = ServiceBus::options(Entity::queue(&parts)).connect(&transport).await?;
-                let runner = Consumer::new(transport).with_dead_letter_backoff(preset).handler(handler);
-                let _ = started.send(runner.handle());
-                runner.run().await.map_err(BoxError::from)
+        let queue = self.queue.clone();
+        let running = match &self.on {
+            On::RabbitMq { url, .. } => {
+                let url = url.clone();
+                let transport = async move { RabbitMq::options(&queue).connect(&url).await };
+                tokio::spawn(consume(transport, handler, started))
             }
-        });
+            On::ServiceBus(emulator) => {
+                let secret = emulator.connection_string();
+                let transport =
+                    async move { ServiceBus::options(Entity::queue(&queue)).connect(&secret).await };
+                tokio::spawn(consume(transport, handler, started))
+            }
+            #[cfg(unix)]
+            On::Memory(own) => {
+                let transport = std::future::ready(Ok(own.broker.transport(queue)));
+                tokio::spawn(consume(transport, handler, started))
+            }
+        };
         Service { seen, handle, running }
     }
 
@@ -129,13 +157,6 @@ impl Shop {
         let channel = connection.create_channel().await.expect("a channel");
         for queue in ["", "--dead-letters", "--parking-lot"].map(|end| format!("{}{end}", self.queue)) {
             channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("deleted");
-        }
-    }
-
-    fn url(&self) -> String {
-        match &self.on {
-            On::RabbitMq { url, .. } => url.clone(),
-            On::ServiceBus(emulator) => emulator.connection_string(),
         }
     }
 
@@ -154,6 +175,8 @@ impl Shop {
                     ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
                 transport.expect("connected").publish(message).await.expect("stored");
             }
+            #[cfg(unix)]
+            On::Memory(own) => own.broker.publish(&self.queue, message).expect("stored"),
         }
     }
 
@@ -167,6 +190,8 @@ impl Shop {
                     ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
                 Box::new(transport.expect("connected").shelves())
             }
+            #[cfg(unix)]
+            On::Memory(own) => Box::new(own.broker.shelves(&self.queue)),
         }
     }
 
@@ -176,7 +201,12 @@ impl Shop {
 
     /// Waits until so many are on the shelf. RabbitMQ does not count what somebody reads, and gives it back a moment later.
     pub(crate) async fn has_shelved(&self, count: u64) {
-        let settled = async { while self.shelved().await != count {} };
+        let settled = async {
+            while self.shelved().await != count {
+                // The broker in this process never waits by itself.
+                tokio::task::yield_now().await;
+            }
+        };
         let limit = std::time::Duration::from_secs(60);
         if tokio::time::timeout(limit, settled).await.is_err() {
             assert_eq!(self.shelved().await, count, "on the shelf");
@@ -185,8 +215,14 @@ impl Shop {
 
     /// Publishes many messages.
     pub(crate) async fn publish_all(&self, messages: Vec<Message>) {
-        let On::RabbitMq { url, .. } = &self.on else { panic!("on RabbitMQ") };
-        let publisher = RabbitMq::connect(url, &self.queue).await.expect("connected").publisher();
+        let publisher = match &self.on {
+            On::RabbitMq { url, .. } => {
+                RabbitMq::connect(url, &self.queue).await.expect("connected").publisher()
+            }
+            On::ServiceBus(_) => panic!("not on Service Bus"),
+            #[cfg(unix)]
+            On::Memory(own) => own.broker.transport(&self.queue).publisher(),
+        };
         for stored in publisher.publish_all(messages).await {
             stored.expect("stored");
         }
@@ -194,7 +230,7 @@ impl Shop {
 
     /// Nobody can send to a dead-letter queue of Service Bus.
     pub(crate) fn takes_restored(&self) -> bool {
-        matches!(self.on, On::RabbitMq { .. })
+        !matches!(self.on, On::ServiceBus(_))
     }
 
     /// The messages on the shelf, in order, with all headers.
@@ -202,6 +238,17 @@ impl Shop {
         let page = self.shelves().await.browse(Shelf::DeadLetter, None, 100).await.expect("a page");
         page.entries.into_iter().map(|entry| entry.message).collect()
     }
+}
+
+async fn consume<T: Transport, R: IntoOutcome + Send + 'static>(
+    transport: impl Future<Output = Result<T, TransportError>>,
+    handler: impl Fn(Bytes) -> std::future::Ready<R> + Clone + Send + Sync + 'static,
+    started: tokio::sync::oneshot::Sender<ConsumerHandle>,
+) -> Result<Report, BoxError> {
+    let consumer = Consumer::new(transport.await?).with_dead_letter_backoff(DeadLetterBackoff::new(NoRetry));
+    let runner = consumer.handler(handler);
+    let _ = started.send(runner.handle());
+    Ok(runner.run().await?)
 }
 
 /// A consumer that runs.
@@ -250,6 +297,8 @@ impl Cli {
                 (format!("{scheme}://{user}@{host}"), password.to_owned())
             }
             On::ServiceBus(emulator) => ("servicebus".to_owned(), emulator.connection_string()),
+            #[cfg(unix)]
+            On::Memory(own) => (format!("unix:{}", own.socket.path().display()), String::new()),
         };
         std::fs::write(folder.path().join("secret"), secret).expect("written");
         Self { broker, folder: Arc::new(folder), variable: None }

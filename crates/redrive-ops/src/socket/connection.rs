@@ -78,7 +78,7 @@ impl Connection {
             let (mut stream, _) = greeted(path).await?;
             let opening = Opening { v: VERSION, queue: queue.to_owned(), reports };
             let opening = encode(&opening)?;
-            write(&mut stream, &opening).await.map_err(|error| lost(path, error))?;
+            write(&mut stream, &opening).await.map_err(|error| lost(path, &error))?;
             match next(&mut stream, path).await? {
                 Answer::Opened { reports } => Ok(Self { stream, has_reports: reports }),
                 Answer::Refused(error) => Err(error.into()),
@@ -92,7 +92,7 @@ impl Connection {
     pub(super) async fn exchange(&mut self, path: &Path, request: &[u8]) -> Result<Answered, Failed> {
         // A frame that is not whole asks for nothing.
         let written = write(&mut self.stream, request).await;
-        written.map_err(|error| Failed::NotAsked(lost(path, error)))?;
+        written.map_err(|error| Failed::NotAsked(lost(path, &error)))?;
         let answered = match timeout(ANSWER, next::<Answer>(&mut self.stream, path)).await {
             Ok(Ok(Answer::Refused(error))) => return Err(Failed::Refused(error.into())),
             Ok(Ok(answer)) => self.rest(path, answer).await,
@@ -201,9 +201,9 @@ async fn next<T: DeserializeOwned>(
 async fn next_frame(stream: &mut BufStream<UnixStream>, path: &Path) -> Result<Vec<u8>, TransportError> {
     match frame::read(stream).await {
         Ok(Some(frame)) => Ok(frame),
-        Ok(None) => Err(lost(path, ErrorKind::UnexpectedEof.into())),
+        Ok(None) => Err(lost(path, &ErrorKind::UnexpectedEof.into())),
         Err(error) if error.kind() == ErrorKind::InvalidData => Err(strange(path, error)),
-        Err(error) => Err(lost(path, error)),
+        Err(error) => Err(lost(path, &error)),
     }
 }
 
@@ -235,7 +235,7 @@ fn no_connection(path: &Path, error: io::Error) -> TransportError {
     TransportError::new(kind, text).with_source(error)
 }
 
-fn lost(path: &Path, error: io::Error) -> TransportError {
+fn lost(path: &Path, error: &io::Error) -> TransportError {
     let text = match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
             format!("the service at {} closed the connection", path.display())
