@@ -15,6 +15,8 @@ mod health;
 mod kinds;
 mod operator;
 mod publishing;
+#[cfg(unix)]
+mod socket;
 
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
@@ -31,8 +33,12 @@ async fn main() -> Result<(), BoxError> {
         Some("kinds") => kinds::run(&broker).await,
         Some("operator") => operator::run(&broker).await,
         Some("publishing") => publishing::run(&broker).await,
-        _ => Err("which one? batches, configured, deciding, extractors, health, kinds, operator, publishing"
-            .into()),
+        #[cfg(unix)]
+        Some("socket") => socket::run(&broker).await,
+        _ => Err(
+            "which one? batches, configured, deciding, extractors, health, kinds, operator, publishing, socket"
+                .into(),
+        ),
     }
 }
 
