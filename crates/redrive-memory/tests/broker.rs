@@ -161,7 +161,9 @@ async fn handles_and_cursors_of_an_earlier_broker_name_nothing() {
     };
     let (_, old, old_cursor) = with_two().await;
     // A process takes longer to start than this clock needs to go on.
+    let begun = std::time::Instant::now();
     let (shelves, new, _) = loop {
+        assert!(begun.elapsed() < secs(10), "another broker has the same handles");
         let next = with_two().await;
         if next.1 != old {
             break next;

@@ -222,7 +222,7 @@ fn no_connection(path: &Path, error: io::Error) -> TransportError {
     let (kind, text) = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
             TransportErrorKind::Unreachable,
-            format!("no service listens at {path}: does it run, and did it open this socket for operators?"),
+            format!("no service listens at {path}: see whether it runs, and opens this socket for operators"),
         ),
         ErrorKind::PermissionDenied => (
             TransportErrorKind::Unauthorized,

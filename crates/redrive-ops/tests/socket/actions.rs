@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
 use crate::raw::Raw;
-use crate::{Service, place, soon};
+use crate::{BEFORE_A_STALL, Service, place, soon};
 
 #[tokio::test]
 async fn a_request_of_an_operator_that_dies_is_carried_out_whole_or_not_at_all() {
@@ -54,7 +54,8 @@ async fn an_operator_that_does_not_read_holds_up_nobody() {
     assert_eq!(operator.browse(Shelf::DeadLetter, None, 20).await.expect("a page").entries.len(), 20);
     service.broker.publish("orders", Message::new("new")).expect("stored");
     // Closing does not wait for it either.
-    service.socket.close().await;
+    let closed = tokio::time::timeout(BEFORE_A_STALL, service.socket.close()).await;
+    closed.expect("it does not wait until the operator is disconnected");
 }
 
 /// Shelves whose redrive waits until it may go on.

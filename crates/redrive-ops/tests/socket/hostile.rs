@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::net::UnixListener;
 
 use crate::raw::Raw;
-use crate::{Service, place};
+use crate::{BEFORE_A_STALL, Service, place};
 
 /// Bytes that look random, and are the same in each run.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
@@ -97,6 +97,13 @@ async fn a_service_survives_whatever_it_is_sent() {
     // What is announced as too large is not waited for.
     let mut raw = Raw::opened(path).await;
     raw.send_bytes(&(64 * 1024 * 1024 + 1_u32).to_be_bytes()).await;
+    let closed = tokio::time::timeout(BEFORE_A_STALL, raw.receive()).await;
+    assert_eq!(closed.expect("it is closed at once"), None);
+    // What is no request ends the connection: nothing that follows is believed.
+    let mut raw = Raw::opened(path).await;
+    raw.send_frame(&noise(7, 50)).await;
+    raw.send(&json!({ "ask": "discard", "shelf": "dead-letter", "which": "all" })).await;
+    assert!(raw.receive().await.expect("an answer")["refused"]["text"].is_string());
     assert_eq!(raw.receive().await, None);
     assert_eq!(service.shelved(), 3);
     assert_eq!(service.operator().await.count(Shelf::DeadLetter).await.expect("counted"), 3);

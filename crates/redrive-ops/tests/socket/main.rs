@@ -15,6 +15,9 @@ use redrive_memory::MemoryBroker;
 use redrive_ops::{OperatorSocket, SocketShelves};
 use tempfile::TempDir;
 
+/// Less than the 30 seconds after which the other end is given up.
+const BEFORE_A_STALL: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// A service with a queue `orders`, and its socket.
 struct Service {
     broker: MemoryBroker,
