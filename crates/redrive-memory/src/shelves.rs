@@ -1,6 +1,5 @@
 //! The operators' side of a queue.
 
-use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
@@ -42,13 +41,8 @@ impl MemoryShelves {
         store: impl FnMut(&mut State, &Entry) -> Result<(), Refusal>,
     ) -> ShelfReport {
         let options = self.broker.options();
-        let named = self.numbers(shelf, which);
-        // The broker waits meanwhile: of entries that are named, only the number is looked at.
-        let is_meant = |entry: &Entry| match &named {
-            Some(numbers) => numbers.contains(&entry.number),
-            None => which.includes(&self.shown(shelf, entry)),
-        };
-        let worked = self.broker.lock().clear_shelf((&self.queue, shelf), is_meant, options, store);
+        let numbers = self.numbers(shelf, which);
+        let worked = self.broker.lock().clear_shelf((&self.queue, shelf), numbers, options, store);
         self.broker.changed().notify_waiters();
         let mut report = ShelfReport::default();
         for (entry, stored) in worked {
@@ -62,11 +56,20 @@ impl MemoryShelves {
         report
     }
 
-    /// The numbers of the named entries of a shelf; `None` if the selection does not name any.
-    fn numbers(&self, shelf: Shelf, which: &Selection) -> Option<HashSet<u64>> {
-        let Selection::Handles(handles) = which else { return None };
-        let here = handles.iter().filter(|handle| handle.shelf() == shelf);
-        Some(here.filter_map(|handle| self.number(handle.entry())).collect())
+    /// The numbers of the selected entries of a shelf, oldest first.
+    fn numbers(&self, shelf: Shelf, which: &Selection) -> Vec<u64> {
+        if let Selection::Handles(handles) = which {
+            // Not looked for in the whole shelf: a run names a few of many, many times.
+            let here = handles.iter().filter(|handle| handle.shelf() == shelf);
+            let mut named: Vec<_> = here.filter_map(|handle| self.number(handle.entry())).collect();
+            named.sort_unstable();
+            return named;
+        }
+        // Histories are read while the broker goes on.
+        let entries: Vec<Entry> =
+            self.broker.look(&self.queue, |queue| queue.shelf(shelf).iter().cloned().collect());
+        let meant = entries.iter().filter(|entry| which.includes(&self.shown(shelf, entry)));
+        meant.map(|entry| entry.number).collect()
     }
 
     fn handle(&self, shelf: Shelf, number: u64) -> EntryHandle {

@@ -94,28 +94,23 @@ impl State {
         self.queue(queue, options).publish(copy)
     }
 
-    /// Offers every entry of a shelf that is meant to `store`, oldest first, and takes it off the shelf once it is stored.
-    /// Answers what became of each.
+    /// Offers each of these entries of a shelf to `store`, and takes it off the shelf once it is stored. Answers what became of each that
+    /// is there.
     pub(crate) fn clear_shelf(
         &mut self,
         (queue, shelf): (&str, Shelf),
-        is_meant: impl Fn(&Entry) -> bool,
+        numbers: impl IntoIterator<Item = u64>,
         options: &MemoryOptions,
         mut store: impl FnMut(&mut Self, &Entry) -> Result<(), Refusal>,
     ) -> Vec<(Entry, Result<(), Refusal>)> {
         let mut worked = Vec::new();
-        let mut index = 0;
-        // What comes onto the shelf meanwhile is not meant: it stands behind these.
-        for _ in 0..self.queue(queue, options).shelf(shelf).len() {
-            let entry = self.queue(queue, options).shelf(shelf)[index].clone();
-            if !is_meant(&entry) {
-                index += 1;
-                continue;
-            }
+        for number in numbers {
+            let entries = self.queue(queue, options).shelf(shelf);
+            let Ok(index) = entries.binary_search_by_key(&number, |entry| entry.number) else { continue };
+            let entry = entries[index].clone();
             let stored = store(self, &entry);
-            match stored {
-                Ok(()) => self.queue(queue, options).take_from_shelf(shelf, index),
-                Err(_) => index += 1,
+            if stored.is_ok() {
+                self.queue(queue, options).take_from_shelf(shelf, index);
             }
             worked.push((entry, stored));
         }
