@@ -49,6 +49,9 @@ pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
         for line in story(&desk.queue, found, now) {
             print(&printable(&line));
         }
+        if found.entry.message.body().len() > SHOWN {
+            eprintln!("--raw prints the whole body");
+        }
     }
     Ok(Exit::Ok)
 }
@@ -123,6 +126,9 @@ fn content_type(message: &Message) -> String {
     message.properties().content_type.as_ref().map_or_else(String::new, |name| format!(", {name}"))
 }
 
+/// How many bytes of a body are shown.
+const SHOWN: usize = 64 * 1024;
+
 /// Returns the lines of a body: JSON is set out, other text is as it is.
 pub(crate) fn body(body: &[u8]) -> Vec<String> {
     let text = match serde_json::from_slice::<serde_json::Value>(body) {
@@ -132,7 +138,15 @@ pub(crate) fn body(body: &[u8]) -> Vec<String> {
             Err(_) => return vec!["(no text: --raw prints it)".to_owned()],
         },
     };
-    text.lines().map(str::to_owned).collect()
+    let (shown, cut) = beginning(&text, SHOWN);
+    let rest = cut.then(|| format!("… (cut after {SHOWN} bytes)"));
+    shown.lines().map(str::to_owned).chain(rest).collect()
+}
+
+/// Returns at most so many bytes of a text, and whether there are more.
+fn beginning(text: &str, most: usize) -> (&str, bool) {
+    let end = text.floor_char_boundary(most);
+    (&text[..end], end < text.len())
 }
 
 #[cfg(test)]
@@ -144,5 +158,7 @@ mod tests {
         assert_eq!(body(br#"{"a":1}"#), ["{", "  \"a\": 1", "}"]);
         assert_eq!(body(b"2 books"), ["2 books"]);
         assert_eq!(body(&[0xff, 0]), ["(no text: --raw prints it)"]);
+        let large = body("ä".repeat(SHOWN).as_bytes());
+        assert_eq!((large[0].len(), large.len()), (SHOWN, 2));
     }
 }

@@ -89,6 +89,13 @@ impl Shop {
         self.has_shelved(5).await;
     }
 
+    /// What waits in the queue fails for good.
+    pub(crate) async fn fail_all(&self, count: u32) {
+        let service = self.service(false);
+        service.handled(count).await;
+        service.stop().await;
+    }
+
     /// One order fails for good, and says this wherever a message can say something.
     pub(crate) async fn fail_one(&self, said: &'static str) {
         let service = self.service_that(move |_| Err(format!("order 0: {said}")));
