@@ -1,0 +1,329 @@
+//! Dead-lettering: what a death writes on a message, and where the message goes.
+
+use std::sync::Arc;
+
+use redrive_amqp091::{Properties, ShortStr, Table, Value};
+
+use super::events::{DropReason, EventKind, MessageView};
+use super::message::{Counts, Message, header_keys};
+use super::queue::ready::Stored;
+use super::queue::settings::QueueKind;
+use super::time::Timestamp;
+use super::{Broker, Change, QueueId, VHostId, Version};
+
+/// Why a message died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Rejected,
+    Expired,
+    MaxLength,
+    DeliveryLimit,
+}
+
+impl Reason {
+    /// Returns the text in `x-death`.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::MaxLength => "maxlen",
+            Self::DeliveryLimit => "delivery_limit",
+        }
+    }
+
+    fn dropped(self) -> DropReason {
+        match self {
+            Self::Rejected => DropReason::Rejected,
+            Self::Expired => DropReason::Expired,
+            Self::MaxLength => DropReason::MaxLength,
+            Self::DeliveryLimit => DropReason::DeliveryLimit,
+        }
+    }
+}
+
+/// A message that left a queue, and is to be routed by the dead-letter exchange.
+#[derive(Debug)]
+pub(crate) struct DeadLetter {
+    pub(crate) queue: QueueId,
+    pub(crate) vhost: VHostId,
+    pub(crate) queue_name: ShortStr,
+    pub(crate) exchange: ShortStr,
+    pub(crate) routing_key: Option<ShortStr>,
+    pub(crate) reason: Reason,
+    pub(crate) stored: Stored,
+    /// The queue keeps it until it arrived.
+    pub(crate) keep: bool,
+}
+
+const X_DEATH: &str = "x-death";
+
+impl Broker {
+    /// Takes a message out of a queue for good: as a dead letter, if the queue has a dead-letter exchange.
+    pub(super) fn die(&mut self, id: QueueId, mut stored: Stored, reason: Reason) {
+        let Some(queue) = self.queues.get(&id) else { return };
+        let (vhost, name) = (queue.vhost, queue.name.clone());
+        let exchange = queue.settings.dead_letter_exchange.clone();
+        match exchange.filter(|_| self.options.dead_lettering) {
+            None => {
+                self.forget(id, &stored);
+                self.dropped(vhost, &name, reason.dropped(), &stored.message);
+            }
+            Some(exchange) => {
+                let keep = queue.kind == QueueKind::Quorum && queue.settings.keeps_dead_letters();
+                if queue.kind == QueueKind::Classic {
+                    stored.counts = Counts::default();
+                }
+                let routing_key = queue.settings.dead_letter_routing_key.clone();
+                let dead = DeadLetter {
+                    queue: id,
+                    vhost,
+                    queue_name: name,
+                    exchange,
+                    routing_key,
+                    reason,
+                    stored,
+                    keep,
+                };
+                self.dead.push_back(dead);
+            }
+        }
+    }
+
+    pub(super) fn route_dead_letter(&mut self, dead: DeadLetter) {
+        let version = self.version();
+        let message = dying(
+            &dead.stored.message,
+            &Death {
+                reason: dead.reason,
+                queue: &dead.queue_name,
+                exchange: &dead.exchange,
+                routing_key: dead.routing_key.as_ref(),
+                counts: dead.stored.counts,
+                at: self.now,
+            },
+            version,
+        );
+        let Some(routed) = self.route(dead.vhost, &dead.exchange, &message) else {
+            return self.not_delivered(dead, DropReason::NoDeadLetterExchange);
+        };
+        let deaths = deaths_of(&message, version);
+        let (cycling, targets): (Vec<_>, Vec<_>) = routed.into_iter().partition(|target| {
+            dead.reason != Reason::Rejected
+                && self.queues.get(target).is_some_and(|queue| is_cycle(&queue.name, &deaths))
+        });
+        if targets.is_empty() {
+            let reason =
+                if cycling.is_empty() { DropReason::DeadLetterUnroutable } else { DropReason::Cycle };
+            return self.not_delivered(dead, reason);
+        }
+        if dead.keep && targets.iter().any(|target| self.is_full(*target, message.size())) {
+            return self.not_delivered(dead, DropReason::DeadLetterRefused);
+        }
+        let message = Arc::new(message);
+        let mut to = Vec::new();
+        for target in targets {
+            let name = self.queues.get(&target).map(|queue| queue.name.to_string()).unwrap_or_default();
+            if self.enqueue(target, &message) {
+                to.push(name);
+            } else {
+                self.dropped(dead.vhost, &dead.queue_name, DropReason::DeadLetterRefused, &message);
+            }
+        }
+        self.forget(dead.queue, &dead.stored);
+        let (vhost, now) = (self.vhost(dead.vhost).name.clone(), self.now);
+        self.events.add(now, &vhost, || EventKind::DeadLettered {
+            queue: dead.queue_name.to_string(),
+            reason: dead.reason.text(),
+            to,
+        });
+    }
+
+    /// A dead letter has no target: it is dropped, or kept by its queue for another try.
+    fn not_delivered(&mut self, dead: DeadLetter, why: DropReason) {
+        if dead.keep
+            && why != DropReason::Cycle
+            && let Some(queue) = self.queues.get_mut(&dead.queue)
+        {
+            queue.undelivered.push_back((dead.stored, dead.reason));
+            self.arm_dead_letters(dead.queue);
+            return;
+        }
+        self.forget(dead.queue, &dead.stored);
+        self.dropped(dead.vhost, &dead.queue_name, why, &dead.stored.message);
+    }
+
+    /// Tries again to route what found no target before.
+    pub(super) fn retry_dead_letters(&mut self, id: QueueId) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let waiting = std::mem::take(&mut queue.undelivered);
+        for (stored, reason) in waiting {
+            self.die(id, stored, reason);
+        }
+    }
+
+    /// Removes a message from the state file.
+    pub(super) fn forget(&mut self, queue: QueueId, stored: &Stored) {
+        if stored.kept {
+            self.note(|| Change::RemoveMessage { queue, number: stored.number });
+        }
+    }
+
+    pub(super) fn dropped(
+        &mut self,
+        vhost: VHostId,
+        queue: &ShortStr,
+        reason: DropReason,
+        message: &Message,
+    ) {
+        let (vhost, now) = (self.vhost(vhost).name.clone(), self.now);
+        self.events.add(now, &vhost, || EventKind::Dropped {
+            queue: queue.to_string(),
+            reason,
+            message: MessageView::of(message),
+        });
+    }
+}
+
+/// One death of a message.
+struct Death<'a> {
+    reason: Reason,
+    queue: &'a ShortStr,
+    exchange: &'a ShortStr,
+    routing_key: Option<&'a ShortStr>,
+    counts: Counts,
+    at: Timestamp,
+}
+
+/// Returns the message as it goes on after a death.
+fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
+    let mut properties = message.decode_properties().unwrap_or_default();
+    let mut headers = message.table();
+    let mut deaths = deaths_of(message, version);
+    let died_before = !deaths.is_empty();
+    let original = properties.expiration.take();
+    count_death(&mut deaths, message, death, original.as_ref(), &headers);
+    headers.insert(name(X_DEATH), deaths.into_iter().map(Value::Table).collect::<Vec<_>>());
+    let first = if version.is_3_10() { headers.get("x-first-death-reason").is_none() } else { !died_before };
+    if first {
+        note_death(&mut headers, "first", message, death);
+    }
+    let mut carried = Counts::default();
+    if !version.is_3_10() {
+        note_death(&mut headers, "last", message, death);
+        carried = death.counts;
+        if carried.acquired > 0 {
+            headers.insert(name("x-acquired-count"), i64::from(carried.acquired));
+        }
+        if carried.delivery > 0 {
+            headers.insert(name("x-delivery-count"), i64::from(carried.delivery));
+        }
+    }
+    let (routing_key, more_keys) = match death.routing_key {
+        None => (message.routing_key.clone(), message.more_keys.clone()),
+        Some(key) => {
+            if version.is_3_10() {
+                headers.remove("CC");
+            }
+            (key.clone(), Box::default())
+        }
+    };
+    let mut sorted: Vec<_> = headers.into_iter().collect();
+    sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let headers: Table = sorted.into_iter().collect();
+    properties.headers = Some(headers.encode());
+    let properties: Properties = properties;
+    let mut dead =
+        Message::new(death.exchange.clone(), routing_key, more_keys, &properties, message.body.clone());
+    dead.died = true;
+    dead.carried = carried;
+    dead
+}
+
+/// Counts a death: the entry of this queue and reason, or a new one, is the first now.
+fn count_death(
+    deaths: &mut Vec<Table>,
+    message: &Message,
+    death: &Death<'_>,
+    original_expiration: Option<&ShortStr>,
+    headers: &Table,
+) {
+    let same = deaths.iter().position(|entry| {
+        text(entry, "queue").is_some_and(|queue| *death.queue == queue)
+            && text(entry, "reason") == Some(death.reason.text())
+    });
+    let entry = match same {
+        Some(at) => {
+            let mut entry = deaths.remove(at);
+            let count = entry.get("count").and_then(Value::as_i64).unwrap_or(1);
+            entry.insert(name("count"), count.saturating_add(1));
+            entry
+        }
+        None => {
+            let mut keys = vec![Value::from(message.routing_key.clone())];
+            // BCC was removed when the message was published.
+            for header in ["CC", "BCC"] {
+                keys.extend(header_keys(headers, header).unwrap_or_default().into_iter().map(Value::from));
+            }
+            let mut entry = Table::new()
+                .with("count", 1_i64)
+                .with("reason", death.reason.text())
+                .with("queue", death.queue.clone())
+                .with("time", Value::Timestamp(death.at.seconds()))
+                .with("exchange", message.exchange.clone())
+                .with("routing-keys", keys);
+            if let Some(expiration) = original_expiration {
+                entry.insert(name("original-expiration"), expiration.clone());
+            }
+            entry
+        }
+    };
+    deaths.insert(0, entry);
+}
+
+fn note_death(headers: &mut Table, which: &str, message: &Message, death: &Death<'_>) {
+    for (what, value) in [
+        ("reason", Value::from(death.reason.text())),
+        ("queue", Value::from(death.queue.clone())),
+        ("exchange", Value::from(message.exchange.clone())),
+    ] {
+        headers.insert(ShortStr::truncated(&format!("x-{which}-death-{what}")), value);
+    }
+}
+
+/// Returns the entries of `x-death`. 4.3 believes only its own.
+fn deaths_of(message: &Message, version: Version) -> Vec<Table> {
+    if !version.is_3_10() && !message.died {
+        return Vec::new();
+    }
+    match message.header(X_DEATH) {
+        Some(Value::Array(entries)) => entries
+            .into_iter()
+            .filter_map(|entry| match entry {
+                Value::Table(table) => Some(table),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns whether a message died in this queue before, and was not rejected since.
+fn is_cycle(queue: &ShortStr, deaths: &[Table]) -> bool {
+    for death in deaths {
+        if text(death, "reason") == Some(Reason::Rejected.text()) {
+            return false;
+        }
+        if text(death, "queue").is_some_and(|died_in| *queue == died_in) {
+            return true;
+        }
+    }
+    false
+}
+
+fn text<'a>(entry: &'a Table, key: &str) -> Option<&'a str> {
+    entry.get(key).and_then(Value::as_str)
+}
+
+fn name(text: &'static str) -> ShortStr {
+    ShortStr::from_static(text)
+}

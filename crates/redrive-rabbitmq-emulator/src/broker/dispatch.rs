@@ -1,0 +1,170 @@
+//! From queues to consumers.
+
+use bytes::Bytes;
+use redrive_amqp091::{Method, RawTable, ShortStr, basic, write_content};
+
+use super::connection::{Phase, Unacked};
+use super::dead_letter::Reason;
+use super::queue::ready::Stored;
+use super::queue::settings::QueueKind;
+use super::{Broker, ConsumerId, QueueId, Version};
+
+/// With this much output that a client has not read, its consumers take nothing more.
+const UNREAD_LIMIT: usize = 1 << 20;
+
+impl Broker {
+    /// Gives consumers what is ready, and removes what is too old or too many.
+    pub(super) fn serve(&mut self, id: QueueId) {
+        match self.queues.get_mut(&id) {
+            Some(queue) => queue.dirty = false,
+            None => return,
+        }
+        self.deliver_ready(id);
+        while let Some(stored) = self.queues.get_mut(&id).and_then(super::queue::Queue::pop_overflow) {
+            self.die(id, stored, Reason::MaxLength);
+        }
+        let now = self.now;
+        while let Some(stored) = self.queues.get_mut(&id).and_then(|queue| queue.ready.pop_expired(now)) {
+            self.die(id, stored, Reason::Expired);
+        }
+        self.arm(id);
+    }
+
+    fn deliver_ready(&mut self, id: QueueId) {
+        let now = self.now;
+        loop {
+            let Some(queue) = self.queues.get_mut(&id) else { return };
+            if queue.leaderless || queue.consumers.is_empty() {
+                return;
+            }
+            let Some(first) = queue.ready.first() else { return };
+            // A time to live of 0 lets a message reach a consumer that waits for it.
+            if first.arrived < now && first.expires.is_some_and(|expires| expires <= now) {
+                let Some(stored) = queue.ready.pop_expired(now) else { return };
+                self.die(id, stored, Reason::Expired);
+                continue;
+            }
+            let single = queue.settings.single_active_consumer;
+            let consumer = if single {
+                queue.consumers.single_active().filter(|active| !queue.consumers.is_blocked(*active))
+            } else {
+                queue.consumers.next()
+            };
+            let Some(consumer) = consumer else { return };
+            if !self.can_take(consumer) {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.consumers.block(consumer);
+                }
+                continue;
+            }
+            let Some(queue) = self.queues.get_mut(&id) else { return };
+            queue.consumers.took(consumer);
+            let Some(stored) = queue.ready.pop() else { return };
+            self.deliver(consumer, stored);
+        }
+    }
+
+    /// Returns whether a consumer can take a message now.
+    pub(super) fn can_take(&mut self, id: ConsumerId) -> bool {
+        let Some(consumer) = self.consumers.get(&id) else { return false };
+        let Some(connection) = self.connections.get_mut(&consumer.at.connection) else { return false };
+        if connection.phase != Phase::Open {
+            return false;
+        }
+        if connection.out.len() > UNREAD_LIMIT {
+            connection.stalled = true;
+            return false;
+        }
+        let Some(channel) = connection.channels.get(&consumer.at.channel) else { return false };
+        if channel.closing {
+            return false;
+        }
+        let below = |limit: u16, count: usize| limit == 0 || count < usize::from(limit);
+        consumer.no_ack
+            || below(consumer.prefetch, consumer.unacked as usize)
+                && below(channel.prefetch_global, channel.unacked.len())
+    }
+
+    fn deliver(&mut self, id: ConsumerId, stored: Stored) {
+        let (now, version) = (self.now, self.version());
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        let (at, queue_id, no_ack) = (consumer.at, consumer.queue, consumer.no_ack);
+        let Some(queue) = self.queues.get_mut(&queue_id) else { return };
+        let Some(connection) = self.connections.get_mut(&at.connection) else { return };
+        let frame_max = connection.frame_max as usize;
+        let Some(channel) = connection.channels.get_mut(&at.channel) else { return };
+        channel.last_tag += 1;
+        let tag = channel.last_tag;
+        let message = &stored.message;
+        Method::from(basic::Deliver {
+            consumer_tag: consumer.tag.clone(),
+            delivery_tag: tag,
+            redelivered: stored.redelivered,
+            exchange: message.exchange.clone(),
+            routing_key: message.routing_key.clone(),
+        })
+        .write_frame(at.channel, &mut connection.out);
+        let properties = properties_of(&stored, queue.kind, version);
+        write_content(at.channel, &properties, &message.body, frame_max, &mut connection.out);
+        if no_ack {
+            self.forget(queue_id, &stored);
+        } else {
+            consumer.unacked += 1;
+            queue.unacked += 1;
+            let timeout = consumer.timeout.or(queue.settings.consumer_timeout);
+            let kind = queue.kind;
+            channel
+                .unacked
+                .insert(tag, Unacked { queue: queue_id, stored, consumer: Some(id), delivered: now });
+            self.arm_timeout(at, kind, timeout);
+        }
+        self.touch(at.connection);
+    }
+
+    /// A client has read its output: its consumers may go on.
+    pub(super) fn unstall(&mut self, id: super::ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if !std::mem::take(&mut connection.stalled) {
+            return;
+        }
+        let consumers: Vec<_> =
+            connection.channels.values().flat_map(|channel| channel.consumers.values().copied()).collect();
+        for consumer in consumers {
+            self.unblock(consumer);
+        }
+        self.pump();
+    }
+
+    /// A consumer may be able to take something again.
+    pub(super) fn unblock(&mut self, id: ConsumerId) {
+        let Some(queue) = self.consumers.get(&id).map(|consumer| consumer.queue) else { return };
+        if self.queues.get_mut(&queue).is_some_and(|queue| queue.consumers.unblock(id)) {
+            self.mark_dirty(queue);
+        }
+    }
+}
+
+/// Returns the encoded properties of a delivery: quorum queues add how often it was given back.
+pub(super) fn properties_of(stored: &Stored, kind: QueueKind, version: Version) -> Bytes {
+    let message = &stored.message;
+    let counts = stored.counts;
+    let mut added: [Option<(&'static str, u32)>; 2] = [None, None];
+    if kind == QueueKind::Quorum {
+        if version.is_3_10() {
+            added[0] = Some(("x-delivery-count", counts.delivery));
+        } else if counts.acquired > 0 {
+            added =
+                [Some(("x-acquired-count", counts.acquired)), Some(("x-delivery-count", counts.delivery))];
+        }
+    }
+    if added[0].is_none() {
+        return message.properties.clone();
+    }
+    let mut properties = message.decode_properties().unwrap_or_default();
+    let mut headers = message.table();
+    for (name, count) in added.into_iter().flatten() {
+        headers.insert(ShortStr::from_static(name), i64::from(count));
+    }
+    properties.headers = Some(RawTable::from(headers));
+    properties.encode()
+}

@@ -1,0 +1,154 @@
+//! What happened that no client is told.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use redrive_amqp091::{Properties, RawTable, ShortStr, Table};
+
+use super::message::Message;
+use super::time::Timestamp;
+
+/// A message, for tests to look at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageView {
+    /// The exchange that it was published to, or dead-lettered to.
+    pub exchange: String,
+    /// Its routing key.
+    pub routing_key: String,
+    /// Its properties; the headers are encoded.
+    pub properties: Properties,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl MessageView {
+    pub(crate) fn of(message: &Message) -> Self {
+        Self {
+            exchange: message.exchange.to_string(),
+            routing_key: message.routing_key.to_string(),
+            properties: message.decode_properties().unwrap_or_default(),
+            body: message.body.clone(),
+        }
+    }
+
+    /// Decodes the headers.
+    #[must_use]
+    pub fn headers(&self) -> Table {
+        self.properties.headers.as_ref().map(RawTable::decode).unwrap_or_default()
+    }
+}
+
+/// Why a message was dropped: it is in no queue any more, and no client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// Rejected, and the queue has no dead-letter exchange.
+    Rejected,
+    /// Expired, and the queue has no dead-letter exchange.
+    Expired,
+    /// Too many messages, and the queue has no dead-letter exchange.
+    MaxLength,
+    /// Delivered too often, and the queue has no dead-letter exchange.
+    DeliveryLimit,
+    /// The dead-letter exchange does not exist.
+    NoDeadLetterExchange,
+    /// The dead-letter exchange routes it nowhere.
+    DeadLetterUnroutable,
+    /// It would reach a queue again that it died in, without a rejection in between.
+    Cycle,
+    /// The target of the dead letter refused it.
+    DeadLetterRefused,
+    /// Published without `mandatory`, and no queue is bound for it.
+    Unroutable,
+    /// Its queue was deleted.
+    QueueDeleted,
+    /// Its queue was unused for the time of `x-expires`.
+    QueueExpired,
+    /// Its queue was purged.
+    Purged,
+}
+
+/// Something that no client is told.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When, on the emulator's clock.
+    pub at: Timestamp,
+    /// The virtual host.
+    pub vhost: String,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A message was dropped.
+    Dropped {
+        /// The queue that it was in; empty if it was in none.
+        queue: String,
+        /// Why.
+        reason: DropReason,
+        /// The message, before its death.
+        message: MessageView,
+    },
+    /// A message was dead-lettered.
+    DeadLettered {
+        /// The queue that it died in.
+        queue: String,
+        /// `rejected`, `expired`, `maxlen` or `delivery_limit`.
+        reason: &'static str,
+        /// The queues that it reached.
+        to: Vec<String>,
+    },
+    /// A queue was unused for the time of `x-expires`, and deleted.
+    QueueExpired {
+        /// Its name.
+        queue: String,
+        /// Number of messages that were lost with it.
+        messages: usize,
+    },
+    /// A queue has a dead-letter exchange, and dead-lettering is switched off.
+    DeadLetteringIgnored {
+        /// The queue's name.
+        queue: String,
+    },
+    /// A delivery was not settled in time.
+    ConsumerTimedOut {
+        /// The queue's name.
+        queue: String,
+    },
+}
+
+/// The latest events.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    kept: VecDeque<Event>,
+    most: usize,
+}
+
+impl Events {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { kept: VecDeque::new(), most }
+    }
+
+    /// Builds the event only if events are kept.
+    pub(crate) fn add(&mut self, at: Timestamp, vhost: &ShortStr, kind: impl FnOnce() -> EventKind) {
+        if self.most == 0 {
+            return;
+        }
+        if self.kept.len() >= self.most {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(Event { at, vhost: vhost.to_string(), kind: kind() });
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.kept).into()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
+        self.kept.iter()
+    }
+}

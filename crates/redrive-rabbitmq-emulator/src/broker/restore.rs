@@ -1,0 +1,1 @@
+//! From the state file back into the broker.

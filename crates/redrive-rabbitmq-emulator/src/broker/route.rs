@@ -1,0 +1,109 @@
+//! From an exchange into queues.
+
+use std::sync::Arc;
+
+use redrive_amqp091::{ShortStr, Table};
+
+use super::dead_letter::Reason;
+use super::exchange::{Destination, ExchangeKind};
+use super::message::Message;
+use super::queue::ready::Stored;
+use super::queue::settings::{Overflow, QueueKind};
+use super::{Broker, Change, QueueId, VHostId};
+
+impl Broker {
+    /// Returns the queues that a message reaches, each once; `None` if the exchange does not exist.
+    pub(super) fn route(
+        &self,
+        vhost: VHostId,
+        exchange: &ShortStr,
+        message: &Message,
+    ) -> Option<Vec<QueueId>> {
+        let vhost = self.vhosts.get(&vhost)?;
+        let mut queues = Vec::new();
+        if exchange.is_empty() {
+            queues.extend(message.keys().filter_map(|key| vhost.queues.get(key.as_bytes()).copied()));
+        } else {
+            let first = vhost.exchanges.get(exchange.as_bytes())?;
+            let mut headers = None;
+            let mut seen = vec![first.name.clone()];
+            let mut next = 0;
+            while let Some(name) = seen.get(next).cloned() {
+                next += 1;
+                let Some(exchange) = vhost.exchanges.get(name.as_bytes()) else { continue };
+                let mut matched = false;
+                if exchange.name.is_empty() {
+                    let found = message.keys().filter_map(|key| vhost.queues.get(key.as_bytes()).copied());
+                    queues.extend(found.inspect(|_| matched = true));
+                }
+                let headers: &Table = match exchange.kind {
+                    ExchangeKind::Headers => headers.get_or_insert_with(|| message.table()),
+                    _ => &Table::new(),
+                };
+                for key in message.keys() {
+                    exchange.route(key, headers, |destination| {
+                        matched = true;
+                        match destination {
+                            Destination::Queue(queue) => queues.push(*queue),
+                            Destination::Exchange(other) => {
+                                if !seen.contains(other) {
+                                    seen.push(other.clone());
+                                }
+                            }
+                        }
+                    });
+                    if matches!(exchange.kind, ExchangeKind::Fanout | ExchangeKind::Headers) {
+                        break;
+                    }
+                }
+                if let (false, Some(alternate)) = (matched, &exchange.alternate)
+                    && !seen.contains(alternate)
+                {
+                    seen.push(alternate.clone());
+                }
+            }
+        }
+        queues.sort_unstable();
+        queues.dedup();
+        Some(queues)
+    }
+
+    /// Returns whether a queue would refuse a message.
+    pub(super) fn is_full(&self, id: QueueId, size: u64) -> bool {
+        self.queues.get(&id).is_none_or(|queue| queue.refuses(size))
+    }
+
+    /// Puts a message into a queue. Returns false if the queue refuses it.
+    pub(super) fn enqueue(&mut self, id: QueueId, message: &Arc<Message>) -> bool {
+        let (now, version) = (self.now, self.version());
+        let number = self.next_message;
+        self.next_message += 1;
+        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let kept = queue.durable && (message.persistent || queue.kind == QueueKind::Quorum);
+        let stored = Stored {
+            number,
+            arrived: now,
+            expires: queue.expiry(message.expiration, now),
+            redelivered: false,
+            counts: if queue.kind == QueueKind::Quorum { message.carried } else { Default::default() },
+            priority: queue.priority_of(message.priority, version),
+            kept: kept && self.changes.is_some(),
+            message: Arc::clone(message),
+        };
+        if queue.refuses(message.size()) {
+            if queue.settings.overflow == Some(Overflow::RejectPublishDlx) {
+                self.die(id, Stored { kept: false, ..stored }, Reason::MaxLength);
+            }
+            return false;
+        }
+        if stored.kept {
+            let change = Change::put(id, &stored);
+            self.note(|| change);
+        }
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.ready.push(stored);
+        }
+        self.mark_dirty(id);
+        true
+    }
+}

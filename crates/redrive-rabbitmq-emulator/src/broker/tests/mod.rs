@@ -1,0 +1,1 @@
+//! Clauses of RabbitMQ, each on the value, with virtual time.

@@ -1,0 +1,27 @@
+//! A RabbitMQ for tests, laptops and one-machine services: it speaks AMQP 0-9-1, and clients in any language take it for RabbitMQ.
+//!
+//! ```
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use redrive_rabbitmq_emulator::Emulator;
+//!
+//! let emulator = Emulator::builder().start().await?;
+//! println!("give this to any client: {}", emulator.url());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The binary of the same name does the same for programs in other languages.
+#![forbid(unsafe_code)]
+
+mod broker;
+mod builder;
+mod emulator;
+mod error;
+mod server;
+
+pub use broker::{
+    DropReason, Event, EventKind, MessageView, QueueCounts, QueueInfo, QueueKind, Timestamp, Version,
+};
+pub use builder::Builder;
+pub use emulator::Emulator;
+pub use error::StartError;

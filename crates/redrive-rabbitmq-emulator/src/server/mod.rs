@@ -1,0 +1,15 @@
+//! Sockets around the broker.
+//!
+//! Read it in the order in which a frame passes: `listener` accepts, `protocol_detect` finds out about TLS, `socket` moves bytes,
+//! `decoder` makes commands of them, and `shared_state` calls the broker.
+
+pub(crate) mod clock;
+pub(crate) mod decoder;
+mod halves;
+pub(crate) mod listener;
+pub(crate) mod port;
+pub(crate) mod protocol_detect;
+pub(crate) mod shared_state;
+mod socket;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;

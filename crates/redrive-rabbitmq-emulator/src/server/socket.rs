@@ -1,0 +1,217 @@
+//! The task of one connection: moves bytes between a socket and the broker.
+
+use std::future::pending;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use redrive_amqp091::HEARTBEAT;
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::decoder::Decoder;
+use super::halves::Halves;
+use super::protocol_detect::ProtocolDetect;
+use super::shared_state::SharedState;
+use crate::broker::ConnectionId;
+
+/// Size of one read.
+const READ_BUFFER: usize = 128 * 1024;
+/// With this much unprocessed input nothing more is read; larger than the largest frame.
+const INPUT_LIMIT: usize = 2 * READ_BUFFER;
+/// Time limit for a client to log in, and to confirm that the server closed the connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for a client to read the last frames.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Unregisters the connection however its task ends, also when it is aborted.
+pub(crate) struct Registered {
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) id: ConnectionId,
+    pub(crate) wake: Arc<Notify>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.shared.disconnect(self.id);
+    }
+}
+
+/// Serves one client until either side ends the connection.
+pub(crate) async fn serve(
+    stream: TcpStream,
+    registered: Registered,
+    protocols: Arc<ProtocolDetect>,
+    max_body: u64,
+) {
+    let accepted = async {
+        stream.set_nodelay(true)?;
+        match timeout(HANDSHAKE_TIMEOUT, protocols.accept(stream)).await {
+            Ok(halves) => halves,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not begin in time")),
+        }
+    };
+    let accepted = tokio::select! {
+        halves = accepted => halves,
+        () = ended(&registered) => return,
+    };
+    let done = match accepted {
+        Ok(halves) => Task::new(&registered, max_body).exchange(halves).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = done {
+        tracing::debug!(connection = registered.id.0, %error, "connection ended");
+    }
+}
+
+/// Resolves when the connection is to end before it has begun.
+async fn ended(registered: &Registered) {
+    loop {
+        registered.wake.notified().await;
+        let next = registered.shared.next(registered.id);
+        if next.over || next.cut {
+            return;
+        }
+    }
+}
+
+struct Task<'a> {
+    registered: &'a Registered,
+    decoder: Decoder,
+    input: BytesMut,
+    output: BytesMut,
+    begun: Instant,
+    last_read: Instant,
+    last_sent: Instant,
+}
+
+impl<'a> Task<'a> {
+    fn new(registered: &'a Registered, max_body: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            registered,
+            decoder: Decoder::new(max_body),
+            input: BytesMut::with_capacity(READ_BUFFER),
+            output: BytesMut::new(),
+            begun: now,
+            last_read: now,
+            last_sent: now,
+        }
+    }
+
+    async fn exchange(&mut self, (mut reading, mut writing): Halves) -> io::Result<()> {
+        let (shared, id) = (&self.registered.shared, self.registered.id);
+        let mut commands = Vec::new();
+        // TLS may buffer output until a flush.
+        let mut unflushed = false;
+        let mut closing_since = None;
+        loop {
+            let next = shared.next(id);
+            if next.cut {
+                return Ok(());
+            }
+            self.output.unsplit(next.output);
+            if next.over {
+                let farewell = async {
+                    writing.write_all(&self.output).await?;
+                    writing.shutdown().await?;
+                    // Closing a socket with unread input would discard our last frames: lets the client close first.
+                    while reading.read_buf(&mut self.input).await? > 0 {
+                        self.input.clear();
+                    }
+                    io::Result::Ok(())
+                };
+                return timeout(CLOSE_TIMEOUT, farewell).await.unwrap_or(Ok(()));
+            }
+            if next.closing {
+                closing_since.get_or_insert_with(Instant::now);
+            }
+            let deadline = self.deadline(next.heartbeat, closing_since);
+            tokio::select! {
+                read = reading.read_buf(&mut self.input), if next.wants_input && self.input.len() < INPUT_LIMIT => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    self.last_read = Instant::now();
+                    self.decoder.decode(&mut self.input, &mut commands);
+                    shared.handle(id, &mut commands);
+                    self.input.reserve(READ_BUFFER);
+                }
+                sent = send(&mut writing, &mut self.output, &mut unflushed), if unflushed || !self.output.is_empty() => {
+                    sent?;
+                    self.last_sent = Instant::now();
+                }
+                () = self.registered.wake.notified() => {}
+                () = until(deadline) => self.on_time(next.heartbeat, next.wants_input, closing_since)?,
+            }
+        }
+    }
+
+    fn deadline(&self, heartbeat: u16, closing_since: Option<Instant>) -> Option<Instant> {
+        let closing = closing_since.map(|since| since + HANDSHAKE_TIMEOUT);
+        let opening = (heartbeat == 0 && !self.is_open()).then(|| self.begun + HANDSHAKE_TIMEOUT);
+        let alive = (heartbeat > 0).then(|| {
+            let half = Duration::from_secs(u64::from(heartbeat)) / 2;
+            (self.last_sent + half).min(self.last_read + 4 * half)
+        });
+        [closing, opening, alive].into_iter().flatten().min()
+    }
+
+    fn is_open(&self) -> bool {
+        self.registered.shared.with(|broker, _| broker.is_open(self.registered.id))
+    }
+
+    /// Sends a sign of life, or gives up on a client that sends none.
+    fn on_time(&mut self, heartbeat: u16, reads: bool, closing_since: Option<Instant>) -> io::Result<()> {
+        let now = Instant::now();
+        let late = |what: &str| Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
+        if closing_since.is_some_and(|since| since + HANDSHAKE_TIMEOUT <= now) {
+            return late("the client did not confirm the end of the connection");
+        }
+        if heartbeat == 0 {
+            return if self.is_open() { Ok(()) } else { late("the client did not log in in time") };
+        }
+        let heartbeat = Duration::from_secs(u64::from(heartbeat));
+        if !reads {
+            // Nothing is read: the client may well have sent something.
+            self.last_read = now;
+        }
+        if self.last_read + 2 * heartbeat <= now {
+            return late("missed heartbeats from the client");
+        }
+        if self.last_sent + heartbeat / 2 <= now {
+            if self.output.is_empty() {
+                self.output.extend_from_slice(&HEARTBEAT);
+            }
+            self.last_sent = now;
+        }
+        Ok(())
+    }
+}
+
+/// Sends some or all of it. Cancel safe.
+async fn send(
+    writing: &mut (impl AsyncWrite + Unpin),
+    output: &mut BytesMut,
+    unflushed: &mut bool,
+) -> io::Result<()> {
+    if !output.is_empty() {
+        writing.write_buf(output).await?;
+        *unflushed = true;
+    }
+    if output.is_empty() {
+        writing.flush().await?;
+        *unflushed = false;
+    }
+    Ok(())
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
