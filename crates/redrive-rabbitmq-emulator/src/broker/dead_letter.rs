@@ -59,7 +59,7 @@ const X_DEATH: &str = "x-death";
 
 impl Broker {
     /// Takes a message out of a queue for good: as a dead letter, if the queue has a dead-letter exchange.
-    pub(super) fn die(&mut self, id: QueueId, mut stored: Stored, reason: Reason) {
+    pub(super) fn die(&mut self, id: QueueId, stored: Stored, reason: Reason) {
         let Some(queue) = self.queues.get(&id) else { return };
         let (vhost, name) = (queue.vhost, queue.name.clone());
         let exchange = queue.settings.dead_letter_exchange.clone();
@@ -70,9 +70,6 @@ impl Broker {
             }
             Some(exchange) => {
                 let keep = queue.kind == QueueKind::Quorum && queue.settings.keeps_dead_letters();
-                if queue.kind == QueueKind::Classic {
-                    stored.counts = Counts::default();
-                }
                 let routing_key = queue.settings.dead_letter_routing_key.clone();
                 let dead = DeadLetter {
                     queue: id,
@@ -210,13 +207,11 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     let mut carried = Counts::default();
     if !version.is_3_10() {
         note_death(&mut headers, "last", message, death);
-        carried = death.counts;
-        if carried.acquired > 0 {
-            headers.insert(name("x-acquired-count"), i64::from(carried.acquired));
-        }
-        if carried.delivery > 0 {
-            headers.insert(name("x-delivery-count"), i64::from(carried.delivery));
-        }
+        // A message that expires, or is too many, takes along what it came with.
+        carried = match death.reason {
+            Reason::Rejected | Reason::DeliveryLimit => death.counts,
+            Reason::Expired | Reason::MaxLength => message.carried,
+        };
     }
     let (routing_key, more_keys) = match death.routing_key {
         None => (message.routing_key.clone(), message.more_keys.clone()),

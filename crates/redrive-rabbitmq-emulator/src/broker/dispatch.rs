@@ -104,7 +104,7 @@ impl Broker {
             routing_key: message.routing_key.clone(),
         })
         .write_frame(at.channel, &mut connection.out);
-        let properties = properties_of(&stored, queue.kind, version);
+        let properties = properties_of(&stored, queue.kind, version, false);
         write_content(at.channel, &properties, &message.body, frame_max, &mut connection.out);
         if no_ack {
             self.forget(queue_id, &stored);
@@ -145,19 +145,23 @@ impl Broker {
 }
 
 /// Returns the encoded properties of a delivery: quorum queues add how often it was given back.
-pub(super) fn properties_of(stored: &Stored, kind: QueueKind, version: Version) -> Bytes {
+pub(super) fn properties_of(stored: &Stored, kind: QueueKind, version: Version, got: bool) -> Bytes {
     let message = &stored.message;
     let counts = stored.counts;
     let mut added: [Option<(&'static str, u32)>; 2] = [None, None];
     if kind == QueueKind::Quorum {
         if version.is_3_10() {
-            added[0] = Some(("x-delivery-count", counts.delivery));
-        } else if counts.acquired > 0 {
-            added =
-                [Some(("x-acquired-count", counts.acquired)), Some(("x-delivery-count", counts.delivery))];
+            // `basic.get` always says it.
+            added[0] = (counts.delivery > 0 || got).then_some(("x-delivery-count", counts.delivery));
+        } else {
+            let acquired = stored.acquired();
+            added = [
+                (acquired > 0).then_some(("x-acquired-count", acquired)),
+                (counts.delivery > 0).then_some(("x-delivery-count", counts.delivery)),
+            ];
         }
     }
-    if added[0].is_none() {
+    if added == [None, None] {
         return message.properties.clone();
     }
     let mut properties = message.decode_properties().unwrap_or_default();

@@ -127,12 +127,12 @@ pub(crate) fn header_keys(headers: &Table, name: &str) -> Result<Vec<ShortStr>, 
                 Value::LongStr(bytes) => {
                     ShortStr::new(Bytes::copy_from_slice(bytes)).map_err(|error| error.to_string())
                 }
-                _ => Err(format!("{{unacceptable_type_in_header,<<\"{name}\">>,array}}")),
+                _ => Err(format!("{{unacceptable_type_in_header,\"{name}\",array}}")),
             })
             .collect(),
         Some(other) => {
             let kind = type_name(other);
-            Err(format!("{{unacceptable_type_in_header,<<\"{name}\">>,{kind}}}"))
+            Err(format!("{{unacceptable_type_in_header,\"{name}\",{kind}}}"))
         }
     }
 }

@@ -6,7 +6,7 @@ use redrive_amqp091::{ShortStr, Table};
 
 use super::dead_letter::Reason;
 use super::exchange::{Destination, ExchangeKind};
-use super::message::Message;
+use super::message::{Counts, Message};
 use super::queue::ready::Stored;
 use super::queue::settings::{Overflow, QueueKind};
 use super::{Broker, Change, QueueId, VHostId};
@@ -84,8 +84,10 @@ impl Broker {
             number,
             arrived: now,
             expires: queue.expiry(message.expiration, now),
-            redelivered: false,
-            counts: if queue.kind == QueueKind::Quorum { message.carried } else { Default::default() },
+            // Of 4.3: a message that failed elsewhere has been delivered before.
+            redelivered: message.carried.delivery > 0,
+            // Failures count on; how often it was taken is counted by each queue.
+            counts: Counts { delivery: message.carried.delivery, acquired: 0 },
             priority: queue.priority_of(message.priority, version),
             kept: kept && self.changes.is_some(),
             message: Arc::clone(message),

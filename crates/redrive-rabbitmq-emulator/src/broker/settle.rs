@@ -116,10 +116,11 @@ impl Broker {
 
     fn reject(&mut self, id: QueueId, stored: Stored, cause: Cause) {
         let version = self.version();
-        let counts = match self.queues.get(&id).map(|queue| queue.kind) {
-            // 3.10 counts anew in the next queue.
-            Some(QueueKind::Quorum) if !version.is_3_10() => cause.count(stored.counts, version),
-            _ => Counts::default(),
+        // 4.3 takes the counts along, in classic queues too; `basic.nack` is none that counts.
+        let counts = if cause == Cause::Reject && !version.is_3_10() {
+            Counts { acquired: stored.acquired() + 1, delivery: stored.counts.delivery + 1 }
+        } else {
+            stored.counts
         };
         self.die(id, Stored { counts, ..stored }, Reason::Rejected);
     }

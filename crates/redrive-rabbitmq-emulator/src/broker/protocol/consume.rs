@@ -168,7 +168,7 @@ impl Broker {
             message_count,
         })
         .write_frame(at.channel, &mut connection.out);
-        let properties = properties_of(&stored, kind, version);
+        let properties = properties_of(&stored, kind, version, true);
         write_content(at.channel, &properties, &stored.message.body, frame_max, &mut connection.out);
         if get.no_ack {
             self.forget(id, &stored);

@@ -21,7 +21,12 @@ impl Broker {
         let kind_name = declare.kind.to_str();
         let arguments = declare.arguments.decode();
         let Some(kind) = ExchangeKind::parse(&kind_name) else {
-            return Err(Failure::command_invalid(&format!("unknown exchange type '{kind_name}'")));
+            let text = format!("unknown exchange type '{kind_name}'");
+            return Err(if self.version().is_3_10() {
+                Failure::command_invalid(&text)
+            } else {
+                Failure::precondition(&text)
+            });
         };
         let vhost_id = self.vhost_of(at);
         let vhost = self.vhost(vhost_id);
@@ -68,10 +73,15 @@ impl Broker {
     pub(super) fn delete_exchange_by(&mut self, at: At, delete: &exchange::Delete) -> Outcome {
         let name = &delete.exchange;
         check_not_default(name)?;
-        check_not_reserved("exchange", name)?;
         self.permit(at, Right::Configure, "exchange", name)?;
         let vhost_id = self.vhost_of(at);
         let vhost = self.vhost(vhost_id);
+        if name.as_bytes().starts_with(b"amq.") {
+            let vhost = &vhost.name;
+            return Err(Failure::refused(&format!(
+                "deletion of system exchange '{name}' in vhost '{vhost}' not allowed"
+            )));
+        }
         if let Some(exchange) = vhost.exchanges.get(name.as_bytes()) {
             if delete.if_unused && exchange.is_bound() {
                 let vhost = &vhost.name;

@@ -50,8 +50,10 @@ impl Broker {
             check_not_reserved("queue", &name)?;
         }
         let kind = self.kind(&arguments, &name, vhost_id)?;
-        if kind == QueueKind::Quorum {
-            self.check_quorum(&declare, &name, vhost_id)?;
+        if kind == QueueKind::Quorum && declare.queue.is_empty() {
+            return Err(Failure::precondition(
+                "Cannot declare a server-named queue for type rabbit_quorum_queue",
+            ));
         }
         let version = self.version();
         let settings = Settings::from_arguments(&arguments, kind, version).map_err(|(argument, what)| {
@@ -61,6 +63,9 @@ impl Broker {
                 "invalid arg '{argument}' for queue '{name}' in vhost '{vhost}'{separator} {what}"
             ))
         })?;
+        if kind == QueueKind::Quorum {
+            self.check_quorum(&declare, &name, vhost_id)?;
+        }
         if let Some(exchange) = &settings.dead_letter_exchange {
             self.permit(at, Right::Read, "queue", &name)?;
             self.permit(at, Right::Write, "exchange", exchange)?;
@@ -186,15 +191,10 @@ impl Broker {
                     match what {
                         "durable" => "non-durable",
                         "auto_delete" => "auto-delete",
-                        other => other,
+                        _ => "exclusive-owner",
                     }
                 )));
             }
-        }
-        if declare.queue.is_empty() {
-            return Err(Failure::precondition(&format!(
-                "invalid property 'server-named' for queue '{name}' in vhost '{vhost}'"
-            )));
         }
         Ok(())
     }

@@ -91,8 +91,10 @@ impl Queue {
 
     /// Returns whether the queue refuses one more message of this size.
     pub(crate) fn refuses(&self, size: u64) -> bool {
-        if !matches!(self.settings.overflow, Some(Overflow::RejectPublish | Overflow::RejectPublishDlx)) {
-            return false;
+        match (self.kind, self.settings.overflow.unwrap_or_default()) {
+            // Quorum queues do not know `reject-publish-dlx`, and drop the head.
+            (_, Overflow::DropHead) | (QueueKind::Quorum, Overflow::RejectPublishDlx) => return false,
+            _ => {}
         }
         let (length, bytes) = (self.ready.len() as u64, self.ready.bytes());
         let over = |limit: Option<u64>, value: u64| limit.is_some_and(|limit| value > limit);
@@ -109,15 +111,16 @@ impl Queue {
         }
     }
 
-    /// Takes a message that is too many.
+    /// Takes a message that is too many: the one that would be delivered next, which has the highest priority.
     pub(crate) fn pop_overflow(&mut self) -> Option<Stored> {
-        if self.settings.overflow.unwrap_or_default() != Overflow::DropHead {
-            return None;
+        match (self.kind, self.settings.overflow.unwrap_or_default()) {
+            (_, Overflow::DropHead) | (QueueKind::Quorum, Overflow::RejectPublishDlx) => {}
+            _ => return None,
         }
         let over = |limit: Option<u64>, value: u64| limit.is_some_and(|limit| value > limit);
         let is_over = over(self.settings.max_length, self.ready.len() as u64)
             || over(self.settings.max_length_bytes, self.ready.bytes());
-        if is_over { self.ready.pop_to_drop() } else { None }
+        if is_over { self.ready.pop() } else { None }
     }
 
     /// Returns where a message goes that a client gave back, or that a client lost.

@@ -23,6 +23,13 @@ pub(crate) struct Stored {
     pub(crate) kept: bool,
 }
 
+impl Stored {
+    /// Returns how often it was taken, as clients see it: in its last queue, as long as nobody gave it back in this one.
+    pub(crate) fn acquired(&self) -> u32 {
+        if self.counts.acquired > 0 { self.counts.acquired } else { self.message.carried.acquired }
+    }
+}
+
 /// Where a message that is given back goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Return {
@@ -86,15 +93,6 @@ impl Ready {
         let popped = match self.front.pop_front() {
             Some(stored) => Some(stored),
             None => self.lanes.values_mut().find_map(Lane::pop),
-        };
-        self.discount(popped)
-    }
-
-    /// Takes the message that an overfull queue drops: the oldest one of the lowest priority.
-    pub(crate) fn pop_to_drop(&mut self) -> Option<Stored> {
-        let popped = match self.front.pop_front() {
-            Some(stored) => Some(stored),
-            None => self.lanes.values_mut().rev().find_map(Lane::pop),
         };
         self.discount(popped)
     }

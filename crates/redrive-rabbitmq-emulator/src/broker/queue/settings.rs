@@ -87,25 +87,36 @@ pub(crate) struct Settings {
     pub(crate) consumer_timeout: Option<u64>,
 }
 
-/// Arguments that are compared when a queue is declared again.
-const COMPARED: &[&str] = &[
+/// Arguments that are compared when a queue is declared again, in RabbitMQ's order.
+const COMPARED_CLASSIC: &[&str] = &[
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
     "x-max-length",
     "x-max-length-bytes",
     "x-max-priority",
     "x-overflow",
+    "x-queue-mode",
     "x-single-active-consumer",
+    "x-queue-type",
+];
+const COMPARED_QUORUM: &[&str] = &[
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-dead-letter-strategy",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-overflow",
+    "x-single-active-consumer",
+    "x-queue-type",
     "x-delivery-limit",
+    "x-message-ttl",
     "x-delayed-retry-type",
     "x-delayed-retry-min",
     "x-delayed-retry-max",
     "x-consumer-timeout",
-    "x-queue-mode",
-    "x-queue-type",
 ];
 
 const ONLY_CLASSIC: &[&str] = &["x-max-priority", "x-queue-mode", "x-queue-version"];
@@ -186,7 +197,7 @@ impl Settings {
                     return Err(("x-dead-letter-strategy".to_owned(), "invalid_dlx_strategy".to_owned()));
                 }
             },
-            max_priority: read.number("x-max-priority", 0, 255)?.map(|priority| priority as u8),
+            max_priority: read.priority()?,
             single_active_consumer: match arguments.get("x-single-active-consumer") {
                 None => false,
                 Some(value) => value
@@ -315,10 +326,11 @@ pub(crate) fn inequivalent(
     kind: QueueKind,
     version: Version,
 ) -> Option<(String, String, String)> {
-    let compared = COMPARED.iter().filter(|name| match kind {
-        QueueKind::Quorum => version == Version::V4_3 || !ONLY_QUORUM_4.contains(name),
-        QueueKind::Classic => !ONLY_QUORUM.contains(name) && !ONLY_QUORUM_4.contains(name),
-    });
+    let compared: &[&str] = match kind {
+        QueueKind::Classic => COMPARED_CLASSIC,
+        QueueKind::Quorum => COMPARED_QUORUM,
+    };
+    let compared = compared.iter().filter(|name| !version.is_3_10() || !ONLY_QUORUM_4.contains(name));
     for name in compared {
         let (one, other) = (received.get(name), current.get(name));
         let equal = match (one, other) {
@@ -372,6 +384,12 @@ impl Read<'_> {
         }
     }
 
+    fn priority(&self) -> Result<Option<u8>, (String, String)> {
+        let number = self.number("x-max-priority", 0, u64::MAX)?;
+        let refused = |number| ("x-max-priority".to_owned(), format!("{{max_value_exceeded,{number}}}"));
+        number.map(|number| u8::try_from(number).map_err(|_| refused(number))).transpose()
+    }
+
     fn text(&self, name: &str) -> Result<Option<String>, (String, String)> {
         match self.0.get(name) {
             None => Ok(None),
@@ -394,5 +412,5 @@ impl Read<'_> {
 }
 
 fn unacceptable(value: &Value) -> String {
-    format!("{{unacceptable_type,{}}}", type_name(value))
+    format!("\"expected integer, got {}\"", type_name(value))
 }
