@@ -1,20 +1,30 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::broker::{Options, Version};
+use serde_json::json;
+
+use crate::broker::{Definitions, Options, Version};
 use crate::emulator::{Emulator, Plan};
 use crate::error::StartError;
 use crate::server::clock::Clock;
 use crate::server::protocol_detect::ProtocolDetect;
 
 /// Configures an emulator. Defaults: RabbitMQ 4.3, the virtual host `/` and the user `guest`, a free port of 127.0.0.1, the machine's
-/// clock.
+/// clock, nothing kept.
 #[derive(Debug)]
 #[must_use]
 pub struct Builder {
     listen: String,
+    #[cfg(feature = "http")]
+    listen_http: Option<String>,
     options: Options,
     virtual_clock: bool,
+    definitions: Vec<String>,
+    state_file: Option<PathBuf>,
+    #[cfg(feature = "tls")]
+    tls: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Emulator {
@@ -22,8 +32,14 @@ impl Emulator {
     pub fn builder() -> Builder {
         Builder {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).to_string(),
+            #[cfg(feature = "http")]
+            listen_http: None,
             options: Options::new(Version::default()),
             virtual_clock: false,
+            definitions: Vec::new(),
+            state_file: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -32,6 +48,14 @@ impl Builder {
     /// Sets the address: `host:port`; port 0 is any free one. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
+        self
+    }
+
+    /// Sets an address for HTTP: the management API, and the emulator's own calls. `host:port`; port 0 is any free one. Default: no
+    /// HTTP.
+    #[cfg(feature = "http")]
+    pub fn listen_http(mut self, address: impl Into<String>) -> Self {
+        self.listen_http = Some(address.into());
         self
     }
 
@@ -48,22 +72,81 @@ impl Builder {
         self
     }
 
-    /// Stops the clock: it moves only by [`Emulator::advance`]. Timeouts of the clients themselves still take real time.
+    /// Stops the clock: it moves only by [`Emulator::advance`]. Heartbeats still take real time.
     pub fn virtual_clock(mut self) -> Self {
         self.virtual_clock = true;
+        self
+    }
+
+    /// Sets how long a delivery may stay unsettled; `None`: for ever. Default: 30 minutes, as RabbitMQ.
+    pub fn consumer_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.options.consumer_timeout = timeout;
+        self
+    }
+
+    /// Sets how many events are kept for [`Emulator::take_events`]. Default: the latest 100 000.
+    pub fn max_events(mut self, events: usize) -> Self {
+        self.options.max_events = events;
+        self
+    }
+
+    /// Adds definitions as RabbitMQ exports them (JSON). If they name users, there is no user `guest` but the one they name.
+    pub fn definitions(mut self, json: impl Into<String>) -> Self {
+        self.definitions.push(json.into());
+        self
+    }
+
+    /// Adds a virtual host. `guest` may do everything in it.
+    pub fn vhost(self, name: &str) -> Self {
+        let json = json!({
+            "vhosts": [{"name": name}],
+            "permissions": [{"user": "guest", "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}],
+        });
+        self.definitions(json.to_string())
+    }
+
+    /// Keeps durable queues and persistent messages in this file, and starts with those in it. A client gets its response once the
+    /// change is on disk. Default: nothing is kept.
+    pub fn state_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.state_file = Some(path.into());
+        self
+    }
+
+    /// Also accepts clients by TLS, on the same port, with this certificate, followed by those that sign it, and its key, both in PEM.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, certificates: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls = Some((certificates.into(), key.into()));
         self
     }
 
     /// Starts the emulator, which accepts connections when this returns. It runs until it is stopped or dropped.
     ///
     /// # Errors
-    /// If it cannot listen on the address.
+    /// If it cannot listen on the address, or the definitions, the state file, the certificate or its key cannot be used.
     pub async fn start(self) -> Result<Emulator, StartError> {
+        let protocols = self.protocols()?;
+        let definitions: Result<Vec<Definitions>, _> =
+            self.definitions.iter().map(|json| serde_json::from_str(json)).collect();
         let plan = Plan {
             options: self.options,
+            definitions: definitions.map_err(|error| StartError::definitions(error.to_string()))?,
+            state_file: self.state_file,
             clock: Arc::new(Clock::new(self.virtual_clock)),
-            protocols: Arc::new(ProtocolDetect::default()),
+            protocols: Arc::new(protocols),
         };
-        Emulator::start(plan, &self.listen).await
+        let emulator = Emulator::start(plan, &self.listen).await?;
+        #[cfg(feature = "http")]
+        let emulator = emulator.with_http(self.listen_http.as_deref()).await?;
+        Ok(emulator)
+    }
+
+    fn protocols(&self) -> Result<ProtocolDetect, StartError> {
+        Ok(ProtocolDetect {
+            #[cfg(feature = "tls")]
+            tls: match &self.tls {
+                Some((certificates, key)) => Some(crate::server::tls::Identity::from_pem(certificates, key)?),
+                None => None,
+            },
+        })
     }
 }

@@ -3,15 +3,23 @@ use std::io;
 
 use thiserror::Error;
 
-/// Why an emulator did not start.
+use crate::store::StoreError;
+
+/// Why an emulator did not start, or did not take definitions.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct StartError(#[from] Reason);
 
 #[derive(Debug, Error)]
-pub(crate) enum Reason {
+enum Reason {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: String, source: io::Error },
+    #[error("the definitions cannot be applied: {0}")]
+    Definitions(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the thread that writes the state file cannot be started: {0}")]
+    Thread(io::Error),
     #[error("the certificate for TLS: {0}")]
     #[cfg(feature = "tls")]
     Tls(#[from] crate::server::tls::IdentityError),
@@ -20,5 +28,26 @@ pub(crate) enum Reason {
 impl StartError {
     pub(crate) fn listen(address: &dyn Display, source: io::Error) -> Self {
         Self(Reason::Listen { address: address.to_string(), source })
+    }
+
+    pub(crate) fn definitions(what: String) -> Self {
+        Self(Reason::Definitions(what))
+    }
+
+    pub(crate) fn thread(source: io::Error) -> Self {
+        Self(Reason::Thread(source))
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self(Reason::Store(error))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl From<crate::server::tls::IdentityError> for StartError {
+    fn from(error: crate::server::tls::IdentityError) -> Self {
+        Self(Reason::Tls(error))
     }
 }

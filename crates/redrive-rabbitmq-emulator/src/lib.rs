@@ -17,11 +17,14 @@ mod broker;
 mod builder;
 mod emulator;
 mod error;
+mod faults;
 mod server;
+mod store;
 
 pub use broker::{
     DropReason, Event, EventKind, MessageView, QueueCounts, QueueInfo, QueueKind, Timestamp, Version,
 };
 pub use builder::Builder;
-pub use emulator::Emulator;
+pub use emulator::{Emulator, NotFound, VHostView};
 pub use error::StartError;
+pub use store::StoreError;

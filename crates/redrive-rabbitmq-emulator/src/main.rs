@@ -1,8 +1,10 @@
 //! A RabbitMQ in one process, for programs in any language.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Parser;
 use redrive_rabbitmq_emulator::{Emulator, Version};
 
@@ -13,12 +15,33 @@ struct Arguments {
     /// Address to listen on; port 0 is any free port.
     #[arg(long, default_value = "127.0.0.1:5672", value_name = "HOST:PORT")]
     listen: String,
-    /// The version of RabbitMQ that it behaves like: 3.10 or 4.3.
+    /// Address for HTTP: the management API and the emulator's own calls; port 0 is any free port. Default: no HTTP.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen_http: Option<String>,
+    /// The version of RabbitMQ that it behaves like.
     #[arg(long = "version", default_value = "4.3", value_name = "3.10|4.3")]
-    rabbitmq_version: Version,
+    behaves_like: Version,
+    /// Definitions that RabbitMQ exported: virtual hosts, users, permissions, exchanges, queues, bindings, policies. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    definitions: Vec<PathBuf>,
+    /// Keeps durable queues and persistent messages in this file, so that they outlive a restart.
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Switches dead-lettering off as a whole: dead-letter exchanges are ignored, and rejected messages discarded.
     #[arg(long)]
     no_dead_lettering: bool,
+    /// `manual`: the clock stands, and moves only by `POST /emulator/advance?millis=NUMBER` (needs --listen-http).
+    #[arg(long, value_name = "real|manual", default_value = "real", value_parser = ["real", "manual"])]
+    time: String,
+    /// How long a delivery may stay unsettled, in milliseconds; 0: for ever.
+    #[arg(long, value_name = "MILLIS", default_value_t = 1_800_000)]
+    consumer_timeout: u64,
+    /// Also accepts clients by TLS, on the same port: a certificate in PEM, followed by those that sign it.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -29,6 +52,9 @@ async fn main() -> anyhow::Result<()> {
     let told_to_end = told_to_end().context("cannot wait for a signal")?;
     // The parent process waits for this line: flush it, because stdout may be a pipe.
     let mut out = std::io::stdout();
+    if let Some(address) = emulator.http_address() {
+        writeln!(out, "listening for HTTP on {address}")?;
+    }
     writeln!(out, "listening on {}", emulator.address())?;
     out.flush()?;
     told_to_end.await;
@@ -37,11 +63,40 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn start(arguments: Arguments) -> anyhow::Result<Emulator> {
-    let mut builder = Emulator::builder().listen(arguments.listen).version(arguments.rabbitmq_version);
+    let manual = arguments.time == "manual";
+    if manual && arguments.listen_http.is_none() {
+        bail!("with --time manual the clock moves only by HTTP: give --listen-http HOST:PORT");
+    }
+    let timeout = (arguments.consumer_timeout > 0).then(|| Duration::from_millis(arguments.consumer_timeout));
+    let mut builder = Emulator::builder()
+        .listen(arguments.listen)
+        .version(arguments.behaves_like)
+        .consumer_timeout(timeout);
+    if manual {
+        builder = builder.virtual_clock();
+    }
+    if let Some(address) = arguments.listen_http {
+        builder = builder.listen_http(address);
+    }
     if arguments.no_dead_lettering {
         builder = builder.no_dead_lettering();
     }
+    for path in &arguments.definitions {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        builder = builder.definitions(text);
+    }
+    if let Some(path) = arguments.state {
+        builder = builder.state_file(path);
+    }
+    if let (Some(certificates), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
+        builder = builder.tls(bytes_of(certificates)?, bytes_of(key)?);
+    }
     Ok(builder.start().await?)
+}
+
+fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Resolves on Ctrl-C, or on SIGTERM, which Docker, systemd and CI send. Installs the signal handlers at the call, before the

@@ -1,11 +1,8 @@
 //! Changes to write to the state file, in the order in which they happened.
 
-use std::sync::Arc;
-
 use redrive_amqp091::{ShortStr, Table};
 
 use super::exchange::{Binding, Exchange, ExchangeKind};
-use super::message::Message;
 use super::queue::Queue;
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
@@ -101,6 +98,3 @@ impl ExchangeRecord {
         }
     }
 }
-
-/// A message's own data in the state file.
-pub(crate) type Kept = Arc<Message>;

@@ -134,21 +134,40 @@ impl Broker {
     pub(crate) fn close_all(&mut self, reason: &str, now: Timestamp) {
         self.advance(now);
         for id in self.connection_ids() {
-            let at = At { connection: id, channel: 0 };
-            match self.connections.get(&id).map(|connection| connection.phase) {
-                Some(Phase::Open) => {
-                    self.flush_connection(id);
-                    let failure = Failure::connection(reply::CONNECTION_FORCED, "CONNECTION_FORCED", reason);
-                    self.fail(at, failure, (0, 0));
-                }
-                Some(_) => {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.phase = Phase::Over;
-                    }
-                    self.touch(id);
-                }
-                None => {}
+            self.close_by_operator(id, reason, now);
+        }
+    }
+
+    /// Closes one connection in order; one that is not open yet just ends.
+    pub(crate) fn close_by_operator(&mut self, id: ConnectionId, reason: &str, now: Timestamp) {
+        self.advance(now);
+        match self.connections.get(&id).map(|connection| connection.phase) {
+            Some(Phase::Open) => {
+                self.flush_connection(id);
+                let failure = Failure::connection(reply::CONNECTION_FORCED, "CONNECTION_FORCED", reason);
+                self.fail(At { connection: id, channel: 0 }, failure, (0, 0));
             }
+            Some(_) => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.phase = Phase::Over;
+                }
+                self.touch(id);
+            }
+            None => {}
+        }
+        self.pump();
+    }
+
+    /// Ends a connection because what it did cannot be kept.
+    pub(crate) fn fail_connection(&mut self, id: ConnectionId, reason: &str, now: Timestamp) {
+        self.advance(now);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.out.clear();
+        if connection.phase == Phase::Open {
+            let failure = Failure::internal(&format!("the state file cannot be written: {reason}"));
+            self.fail(At { connection: id, channel: 0 }, failure, (0, 0));
+        } else {
+            connection.phase = Phase::Over;
         }
         self.pump();
     }
@@ -204,9 +223,9 @@ impl Broker {
         count
     }
 
-    /// Starts collecting changes.
-    pub(crate) fn keep_changes(&mut self) {
-        self.changes.get_or_insert_default();
+    /// Starts collecting changes, or stops.
+    pub(crate) fn keep_changes(&mut self, keep: bool) {
+        self.changes = keep.then(Vec::new);
     }
 
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {

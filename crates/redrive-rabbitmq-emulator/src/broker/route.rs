@@ -84,6 +84,7 @@ impl Broker {
             number,
             arrived: now,
             expires: queue.expiry(message.expiration, now),
+            not_before: None,
             // Of 4.3: a message that failed elsewhere has been delivered before.
             redelivered: message.carried.delivery > 0,
             // Failures count on; how often it was taken is counted by each queue.

@@ -148,6 +148,7 @@ impl Broker {
             stored.number = self.next_message;
             self.next_message += 1;
         }
+        stored.not_before = delay.map(|delay| now.plus_millis(delay));
         if kept {
             if stored.number != old {
                 self.note(|| Change::RemoveMessage { queue: id, number: old });
@@ -156,9 +157,9 @@ impl Broker {
             self.note(|| change);
         }
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        match (delay, to) {
-            (Some(delay), _) => {
-                queue.delayed.insert((now.plus_millis(delay), stored.number), stored);
+        match (stored.not_before, to) {
+            (Some(at), _) => {
+                queue.delayed.insert((at, stored.number), stored);
             }
             (None, Some(to)) => queue.ready.give_back(stored, to),
             (None, None) => queue.ready.push(stored),
@@ -173,7 +174,8 @@ impl Broker {
         while let Some(entry) = queue.delayed.first_entry()
             && entry.key().0 <= now
         {
-            let stored = entry.remove();
+            let mut stored = entry.remove();
+            stored.not_before = None;
             queue.ready.give_back(stored, Return::Front);
         }
         self.mark_dirty(id);

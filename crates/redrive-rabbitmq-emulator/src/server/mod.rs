@@ -6,6 +6,8 @@
 pub(crate) mod clock;
 pub(crate) mod decoder;
 mod halves;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 pub(crate) mod listener;
 pub(crate) mod port;
 pub(crate) mod protocol_detect;

@@ -1,21 +1,26 @@
-//! State that all connections share: the broker behind its lock, the clock, and how each connection's task is woken.
+//! State that all connections share: the broker behind its lock, the clock, the state file, and how each connection's task is woken.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::clock::Clock;
 use crate::broker::{Broker, Command, ConnectionId, Timestamp};
+use crate::store::{Journal, Ticket};
 
 #[derive(Debug)]
 pub(crate) struct SharedState {
     state: Mutex<State>,
     pub(crate) clock: Arc<Clock>,
+    /// Writes the state file; `None` if there is none.
+    journal: Option<Journal>,
     /// Notified when the next deadline may have changed.
     pub(crate) deadline_moved: Notify,
+    /// A fault: no bytes move while it is true.
+    frozen: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -34,17 +39,21 @@ pub(crate) struct Next {
     pub(crate) cut: bool,
     /// The server closed the connection, and the client has not confirmed it.
     pub(crate) closing: bool,
+    /// The client has logged in, and opened a virtual host.
+    pub(crate) open: bool,
     pub(crate) wants_input: bool,
     /// Seconds between signs of life; 0: none.
     pub(crate) heartbeat: u16,
 }
 
 impl SharedState {
-    pub(crate) fn new(broker: Broker, clock: Arc<Clock>) -> Self {
+    pub(crate) fn new(broker: Broker, journal: Option<Journal>, clock: Arc<Clock>) -> Self {
         Self {
             state: Mutex::new(State { broker, tasks: HashMap::new() }),
             clock,
+            journal,
             deadline_moved: Notify::new(),
+            frozen: watch::channel(false).0,
         }
     }
 
@@ -66,12 +75,14 @@ impl SharedState {
         self.with(|broker, now| broker.handle(id, commands.drain(..), now));
     }
 
-    pub(crate) fn next(&self, id: ConnectionId) -> Next {
+    /// Returns what a connection is to do. `take`: whether it can take more output.
+    pub(crate) fn next(&self, id: ConnectionId, take: bool) -> Next {
         self.with(|broker, now| Next {
-            output: broker.take_output(id, now),
+            output: if take { broker.take_output(id, now) } else { BytesMut::new() },
             over: broker.is_over(id),
             cut: broker.is_cut(id),
             closing: broker.is_closing(id),
+            open: broker.is_open(id),
             wants_input: broker.wants_input(id),
             heartbeat: broker.heartbeat(id),
         })
@@ -82,6 +93,10 @@ impl SharedState {
         let mut state = self.lock();
         let deadline = state.broker.next_deadline();
         let answer = act(&mut state.broker, self.clock.now());
+        if let Some(journal) = &self.journal {
+            // Under the lock of the state, which also keeps the order of the changes.
+            journal.hand_in(state.broker.take_changes());
+        }
         for id in state.broker.take_touched() {
             if let Some(wake) = state.tasks.get(&id) {
                 wake.notify_one();
@@ -99,6 +114,51 @@ impl SharedState {
         self.with(Broker::advance);
         // The time until the next deadline changes even if the deadline does not.
         self.deadline_moved.notify_one();
+    }
+
+    /// Returns a ticket for all changes until now: they must be on disk before any output that depends on them is sent.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.journal.as_ref().map(Journal::ticket)
+    }
+
+    /// Waits until the ticket's changes are on disk. Cancel safe.
+    ///
+    /// # Errors
+    /// If they cannot be written now; the text is the reason.
+    pub(crate) async fn written(&self, ticket: Option<Ticket>) -> Result<(), String> {
+        match (&self.journal, ticket) {
+            (Some(journal), Some(ticket)) => journal.written(ticket).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes all changes and closes the state file. Blocks until it is closed.
+    pub(crate) fn close_journal(&self) {
+        self.journal.iter().for_each(Journal::close);
+    }
+
+    /// Closes the state file without writing pending changes. Blocks until it is closed.
+    pub(crate) fn abandon_journal(&self) {
+        self.journal.iter().for_each(Journal::abandon);
+    }
+
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// Resolves while no fault stops the bytes. Cancel safe.
+    pub(crate) async fn thawed(&self) {
+        // The sender lives as long as this value.
+        let _ = self.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        *self.frozen.borrow()
+    }
+
+    /// Resolves when a fault begins to stop the bytes. Cancel safe.
+    pub(crate) async fn frozen(&self) {
+        let _ = self.frozen.subscribe().wait_for(|frozen| *frozen).await;
     }
 
     /// Ignores poisoning: after a panic inside the broker, the other connections go on.

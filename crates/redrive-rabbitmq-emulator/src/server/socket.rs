@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use redrive_amqp091::HEARTBEAT;
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -71,7 +71,7 @@ pub(crate) async fn serve(
 async fn ended(registered: &Registered) {
     loop {
         registered.wake.notified().await;
-        let next = registered.shared.next(registered.id);
+        let next = registered.shared.next(registered.id, false);
         if next.over || next.cut {
             return;
         }
@@ -107,29 +107,38 @@ impl<'a> Task<'a> {
         let mut commands = Vec::new();
         // TLS may buffer output until a flush.
         let mut unflushed = false;
+        // Output waits until the changes behind it are on disk: a crash must not make a response untrue.
+        let mut unwritten = None;
         let mut closing_since = None;
         loop {
-            let next = shared.next(id);
+            let next = shared.next(id, self.output.is_empty());
             if next.cut {
                 return Ok(());
             }
-            self.output.unsplit(next.output);
-            if next.over {
-                let farewell = async {
-                    writing.write_all(&self.output).await?;
-                    writing.shutdown().await?;
-                    // Closing a socket with unread input would discard our last frames: lets the client close first.
-                    while reading.read_buf(&mut self.input).await? > 0 {
-                        self.input.clear();
-                    }
-                    io::Result::Ok(())
-                };
-                return timeout(CLOSE_TIMEOUT, farewell).await.unwrap_or(Ok(()));
+            if !next.output.is_empty() {
+                self.output = next.output;
+                // What is said while a connection is opened or closed depends on no change.
+                unwritten = if next.open || next.over { shared.ticket() } else { None };
+            }
+            if next.over && unwritten.is_none() {
+                let rest = shared.next(id, true).output;
+                self.output.unsplit(rest);
+                return self.say_farewell(&mut reading, &mut writing).await;
             }
             if next.closing {
                 closing_since.get_or_insert_with(Instant::now);
             }
-            let deadline = self.deadline(next.heartbeat, closing_since);
+            let timing =
+                Timing { heartbeat: next.heartbeat, reads: next.wants_input, open: next.open, closing_since };
+            let deadline = self.deadline(&timing);
+            if shared.is_frozen() {
+                tokio::select! {
+                    () = shared.thawed() => {}
+                    () = self.registered.wake.notified() => {}
+                }
+                self.last_read = Instant::now();
+                continue;
+            }
             tokio::select! {
                 read = reading.read_buf(&mut self.input), if next.wants_input && self.input.len() < INPUT_LIMIT => {
                     if read? == 0 {
@@ -140,42 +149,70 @@ impl<'a> Task<'a> {
                     shared.handle(id, &mut commands);
                     self.input.reserve(READ_BUFFER);
                 }
-                sent = send(&mut writing, &mut self.output, &mut unflushed), if unflushed || !self.output.is_empty() => {
+                written = shared.written(unwritten), if unwritten.is_some() => {
+                    unwritten = None;
+                    if let Err(reason) = written {
+                        // What cannot be kept was not done, as far as this client knows.
+                        self.output.clear();
+                        shared.with(|broker, now| broker.fail_connection(id, &reason, now));
+                    }
+                }
+                sent = send(&mut writing, &mut self.output, &mut unflushed),
+                    if unwritten.is_none() && (unflushed || !self.output.is_empty()) =>
+                {
                     sent?;
                     self.last_sent = Instant::now();
                 }
                 () = self.registered.wake.notified() => {}
-                () = until(deadline) => self.on_time(next.heartbeat, next.wants_input, closing_since)?,
+                () = shared.frozen() => {}
+                () = until(deadline) => self.on_time(&timing)?,
             }
         }
     }
 
-    fn deadline(&self, heartbeat: u16, closing_since: Option<Instant>) -> Option<Instant> {
-        let closing = closing_since.map(|since| since + HANDSHAKE_TIMEOUT);
-        let opening = (heartbeat == 0 && !self.is_open()).then(|| self.begun + HANDSHAKE_TIMEOUT);
-        let alive = (heartbeat > 0).then(|| {
-            let half = Duration::from_secs(u64::from(heartbeat)) / 2;
+    async fn say_farewell(
+        &mut self,
+        reading: &mut (impl AsyncRead + Unpin),
+        writing: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        let farewell = async {
+            writing.write_all(&self.output).await?;
+            writing.shutdown().await?;
+            // Closing a socket with unread input would discard our last frames: lets the client close first.
+            while reading.read_buf(&mut self.input).await? > 0 {
+                self.input.clear();
+            }
+            io::Result::Ok(())
+        };
+        timeout(CLOSE_TIMEOUT, farewell).await.unwrap_or(Ok(()))
+    }
+
+    fn deadline(&self, timing: &Timing) -> Option<Instant> {
+        let closing = timing.closing_since.map(|since| since + HANDSHAKE_TIMEOUT);
+        let opening =
+            (!timing.open && timing.closing_since.is_none()).then(|| self.begun + HANDSHAKE_TIMEOUT);
+        let alive = (timing.heartbeat > 0).then(|| {
+            let half = Duration::from_secs(u64::from(timing.heartbeat)) / 2;
             (self.last_sent + half).min(self.last_read + 4 * half)
         });
         [closing, opening, alive].into_iter().flatten().min()
     }
 
-    fn is_open(&self) -> bool {
-        self.registered.shared.with(|broker, _| broker.is_open(self.registered.id))
-    }
-
     /// Sends a sign of life, or gives up on a client that sends none.
-    fn on_time(&mut self, heartbeat: u16, reads: bool, closing_since: Option<Instant>) -> io::Result<()> {
+    fn on_time(&mut self, timing: &Timing) -> io::Result<()> {
         let now = Instant::now();
         let late = |what: &str| Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
-        if closing_since.is_some_and(|since| since + HANDSHAKE_TIMEOUT <= now) {
+        if timing.closing_since.is_some_and(|since| since + HANDSHAKE_TIMEOUT <= now) {
             return late("the client did not confirm the end of the connection");
         }
-        if heartbeat == 0 {
-            return if self.is_open() { Ok(()) } else { late("the client did not log in in time") };
+        if !timing.open && timing.closing_since.is_none() && self.begun + HANDSHAKE_TIMEOUT <= now {
+            return late("the client did not log in in time");
         }
-        let heartbeat = Duration::from_secs(u64::from(heartbeat));
-        if !reads {
+        if timing.heartbeat == 0 {
+            return Ok(());
+        }
+        let heartbeat = Duration::from_secs(u64::from(timing.heartbeat));
+        if !timing.reads {
             // Nothing is read: the client may well have sent something.
             self.last_read = now;
         }
@@ -190,6 +227,16 @@ impl<'a> Task<'a> {
         }
         Ok(())
     }
+}
+
+/// What the times of a connection depend on.
+struct Timing {
+    /// In seconds.
+    heartbeat: u16,
+    /// The socket is read.
+    reads: bool,
+    open: bool,
+    closing_since: Option<Instant>,
 }
 
 /// Sends some or all of it. Cancel safe.

@@ -5,7 +5,7 @@ mod consume;
 mod exchanges;
 mod handshake;
 mod publish;
-mod queues;
+pub(in crate::broker) mod queues;
 mod replies;
 mod transactions;
 

@@ -13,7 +13,8 @@ use crate::broker::exchange::{Binding, Destination};
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::queue::settings::{Kind, QueueKind, Settings, inequivalent, kind_of};
 use crate::broker::queue::{Armed, Queue};
-use crate::broker::{At, Broker, Change, ConnectionId, QueueId, QueueRecord, VHostId};
+use crate::broker::time::Timestamp;
+use crate::broker::{At, Broker, Change, ConnectionId, QueueId, QueueRecord, VHostId, Version};
 
 /// What a queue is declared as.
 pub(in crate::broker) struct NewQueue {
@@ -25,6 +26,56 @@ pub(in crate::broker) struct NewQueue {
     pub(in crate::broker) owner: Option<ConnectionId>,
     pub(in crate::broker) arguments: Table,
     pub(in crate::broker) settings: Settings,
+}
+
+/// A declaration of a queue that does not exist.
+pub(in crate::broker) struct Declared {
+    pub(in crate::broker) vhost: VHostId,
+    pub(in crate::broker) name: ShortStr,
+    /// The client gave it its name.
+    pub(in crate::broker) named: bool,
+    pub(in crate::broker) durable: bool,
+    pub(in crate::broker) auto_delete: bool,
+    pub(in crate::broker) owner: Option<ConnectionId>,
+    pub(in crate::broker) arguments: Table,
+}
+
+impl NewQueue {
+    /// Checks a declaration.
+    pub(in crate::broker) fn check(version: Version, vhost: &ShortStr, declared: Declared) -> Outcome<Self> {
+        let Declared { vhost: id, name, named, durable, auto_delete, owner, arguments } = declared;
+        let kind = kind_of(&arguments).map_err(|kind| match kind {
+            Kind::Stream => Failure::not_implemented(&format!(
+                "queue '{name}' in vhost '{vhost}': the emulator has no streams; use x-queue-type classic or quorum"
+            )),
+            Kind::Unknown(other) => Failure::precondition(&format!(
+                "invalid arg 'x-queue-type' for queue '{name}' in vhost '{vhost}': \"unsupported queue type '{other}'\""
+            )),
+        })?;
+        if kind == QueueKind::Quorum && !named {
+            return Err(Failure::precondition(
+                "Cannot declare a server-named queue for type rabbit_quorum_queue",
+            ));
+        }
+        let settings = Settings::from_arguments(&arguments, kind, version).map_err(|(argument, what)| {
+            let separator = if what.starts_with("of ") { "" } else { ":" };
+            Failure::precondition(&format!(
+                "invalid arg '{argument}' for queue '{name}' in vhost '{vhost}'{separator} {what}"
+            ))
+        })?;
+        let wrong = match kind {
+            QueueKind::Quorum if !durable => Some("non-durable"),
+            QueueKind::Quorum if owner.is_some() => Some("exclusive-owner"),
+            QueueKind::Quorum if auto_delete => Some("auto-delete"),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            return Err(Failure::precondition(&format!(
+                "invalid property '{wrong}' for queue '{name}' in vhost '{vhost}'"
+            )));
+        }
+        Ok(Self { vhost: id, name, kind, durable, auto_delete, owner, arguments, settings })
+    }
 }
 
 impl Broker {
@@ -49,37 +100,19 @@ impl Broker {
         if !declare.queue.is_empty() {
             check_not_reserved("queue", &name)?;
         }
-        let kind = self.kind(&arguments, &name, vhost_id)?;
-        if kind == QueueKind::Quorum && declare.queue.is_empty() {
-            return Err(Failure::precondition(
-                "Cannot declare a server-named queue for type rabbit_quorum_queue",
-            ));
-        }
-        let version = self.version();
-        let settings = Settings::from_arguments(&arguments, kind, version).map_err(|(argument, what)| {
-            let vhost = &self.vhost(vhost_id).name;
-            let separator = if what.starts_with("of ") { "" } else { ":" };
-            Failure::precondition(&format!(
-                "invalid arg '{argument}' for queue '{name}' in vhost '{vhost}'{separator} {what}"
-            ))
-        })?;
-        if kind == QueueKind::Quorum {
-            self.check_quorum(&declare, &name, vhost_id)?;
-        }
-        if let Some(exchange) = &settings.dead_letter_exchange {
-            self.permit(at, Right::Read, "queue", &name)?;
+        let named = !declare.queue.is_empty();
+        let (durable, auto_delete) = (declare.durable, declare.auto_delete);
+        let owner = declare.exclusive.then_some(at.connection);
+        let new = NewQueue::check(
+            self.version(),
+            &self.vhost(vhost_id).name,
+            Declared { vhost: vhost_id, name, named, durable, auto_delete, owner, arguments },
+        )?;
+        if let Some(exchange) = &new.settings.dead_letter_exchange {
+            self.permit(at, Right::Read, "queue", &new.name)?;
             self.permit(at, Right::Write, "exchange", exchange)?;
         }
-        let id = self.add_queue(NewQueue {
-            vhost: vhost_id,
-            name,
-            kind,
-            durable: declare.durable,
-            auto_delete: declare.auto_delete,
-            owner: declare.exclusive.then_some(at.connection),
-            arguments,
-            settings,
-        });
+        let id = self.add_queue(new);
         if declare.exclusive
             && let Some(connection) = self.connection(at.connection)
         {
@@ -91,6 +124,12 @@ impl Broker {
     /// Creates a queue.
     pub(in crate::broker) fn add_queue(&mut self, new: NewQueue) -> QueueId {
         let id = QueueId(self.next_id());
+        self.add_queue_as(id, new, self.now);
+        id
+    }
+
+    /// Creates a queue that has a number already.
+    pub(in crate::broker) fn add_queue_as(&mut self, id: QueueId, new: NewQueue, created: Timestamp) {
         let queue = Queue {
             id,
             vhost: new.vhost,
@@ -110,7 +149,7 @@ impl Broker {
             consumers: Default::default(),
             exclusive_consumer: None,
             had_consumer: false,
-            created: self.now,
+            created,
             used: self.now,
             armed: Armed::default(),
             dirty: false,
@@ -125,7 +164,6 @@ impl Broker {
             vhost.queues.insert(new.name, id);
         }
         self.apply_policy(id);
-        id
     }
 
     fn declare_passively(&mut self, at: At, declare: &queue::Declare) -> Outcome {
@@ -160,41 +198,6 @@ impl Broker {
         }
         if !no_wait {
             self.send(at, queue::DeclareOk { queue: name, message_count, consumer_count });
-        }
-        Ok(())
-    }
-
-    fn kind(&self, arguments: &Table, name: &ShortStr, vhost: VHostId) -> Outcome<QueueKind> {
-        kind_of(arguments).map_err(|kind| {
-            let vhost = &self.vhost(vhost).name;
-            match kind {
-                Kind::Stream => Failure::not_implemented(&format!(
-                    "queue '{name}' in vhost '{vhost}': the emulator has no streams; use x-queue-type classic or quorum"
-                )),
-                Kind::Unknown(other) => Failure::precondition(&format!(
-                    "invalid arg 'x-queue-type' for queue '{name}' in vhost '{vhost}': \"unsupported queue type '{other}'\""
-                )),
-            }
-        })
-    }
-
-    fn check_quorum(&self, declare: &queue::Declare, name: &ShortStr, vhost: VHostId) -> Outcome {
-        let vhost = &self.vhost(vhost).name;
-        for (what, value, wrong) in [
-            ("durable", declare.durable, false),
-            ("exclusive", declare.exclusive, true),
-            ("auto_delete", declare.auto_delete, true),
-        ] {
-            if value == wrong {
-                return Err(Failure::precondition(&format!(
-                    "invalid property '{}' for queue '{name}' in vhost '{vhost}'",
-                    match what {
-                        "durable" => "non-durable",
-                        "auto_delete" => "auto-delete",
-                        _ => "exclusive-owner",
-                    }
-                )));
-            }
         }
         Ok(())
     }

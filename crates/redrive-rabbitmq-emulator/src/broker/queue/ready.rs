@@ -15,6 +15,8 @@ pub(crate) struct Stored {
     pub(crate) message: Arc<Message>,
     pub(crate) arrived: Timestamp,
     pub(crate) expires: Option<Timestamp>,
+    /// It is not delivered before this (4.3).
+    pub(crate) not_before: Option<Timestamp>,
     pub(crate) redelivered: bool,
     pub(crate) counts: Counts,
     /// Its priority in this queue; 0 in a queue without priorities.

@@ -1,0 +1,143 @@
+//! Listens for HTTP, if enabled, across stops and restarts.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+use super::call::{Body, Call, Reply};
+use super::{api, own};
+use crate::error::StartError;
+use crate::server::port::Port;
+use crate::server::shared_state::SharedState;
+
+/// Accepting fails if there are too many open files; it may work again soon.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// Maximum number of bytes of a request's body: definitions can be long.
+const MAX_BODY: usize = 64 << 20;
+
+/// The HTTP side of the emulator. Dropping it ends it.
+#[derive(Debug, Default)]
+pub(crate) struct HttpServer {
+    port: Option<Port>,
+    listening: tokio::sync::Mutex<Option<Listening>>,
+}
+
+#[derive(Debug)]
+struct Listening(JoinHandle<()>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl HttpServer {
+    /// Starts listening at this address, if there is one.
+    pub(crate) async fn start(listen: Option<&str>, shared: &Arc<SharedState>) -> Result<Self, StartError> {
+        let Some(listen) = listen else { return Ok(Self::default()) };
+        let (port, listener) =
+            Port::take(listen).await.map_err(|source| StartError::listen(&listen, source))?;
+        let listening = Listening(tokio::spawn(accept(listener, Arc::clone(shared))));
+        Ok(Self { port: Some(port), listening: tokio::sync::Mutex::new(Some(listening)) })
+    }
+
+    /// Returns the address.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.port.as_ref().map(Port::address)
+    }
+
+    /// Ends at once. Nothing listens when this returns.
+    pub(crate) async fn abort(&self) {
+        if let Some(mut listening) = self.listening.lock().await.take() {
+            listening.0.abort();
+            let _ = (&mut listening.0).await;
+        }
+    }
+
+    /// Listens at the same address again.
+    pub(crate) async fn restart(&self, shared: &Arc<SharedState>) -> Result<(), StartError> {
+        if let Some(port) = &self.port {
+            let listener = port.listen().await;
+            let listener = listener.map_err(|source| StartError::listen(&port.address(), source))?;
+            *self.listening.lock().await =
+                Some(Listening(tokio::spawn(accept(listener, Arc::clone(shared)))));
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<SharedState>) {
+    // Dropping this task drops all connections.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(PAUSE_AFTER_FAILURE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<SharedState>) {
+    let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
+    if let Err(error) = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<SharedState>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => body.to_bytes().to_vec(),
+        Err(error) => return Ok(response(Reply::bad_request(&format!("the body cannot be read: {error}")))),
+    };
+    let authorization = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let call = Call::new(head.method.as_str(), head.uri.path(), head.uri.query(), authorization, body);
+    let reply = if call.path.first().is_some_and(|first| first == "emulator") {
+        own::answer(&shared, &call)
+    } else {
+        shared.with(|broker, now| api::answer(broker, now, &call))
+    };
+    // Responds only after the change is on disk: a crash must not make a response untrue.
+    let reply = match shared.written(shared.ticket()).await {
+        Ok(()) => reply,
+        Err(reason) => Reply::unavailable(&reason),
+    };
+    Ok(response(reply))
+}
+
+fn response(reply: Reply) -> Response<Full<Bytes>> {
+    let mut builder = Response::builder()
+        .status(StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+    if reply.status == 401 {
+        builder = builder.header(WWW_AUTHENTICATE, "Basic realm=\"RabbitMQ Management\"");
+    }
+    let (kind, body) = match reply.body {
+        Body::Empty => ("application/json", Bytes::new()),
+        Body::Json(json) => ("application/json", Bytes::from(json.to_string())),
+        Body::Text(text) => ("text/plain; charset=utf-8", Bytes::from(text)),
+    };
+    // Status and headers are constants.
+    builder.header(CONTENT_TYPE, kind).body(Full::new(body)).unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! Opens a state file only if it is intact. redb trusts what it reads: if bytes are missing or changed, it aborts the process by
+//! an assertion, or continues without the lost data.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use redb::{Database, DatabaseError, StorageError};
+
+use super::{CACHE, Reason};
+
+/// Size of the header of redb's file format 3, up to the fields that determine the file's length.
+const HEADER: usize = 32;
+
+/// Opens the file, or creates it.
+///
+/// # Errors
+/// If the file was cut, or a checksum is wrong: every page has one. Nothing is read from such a file.
+pub(super) fn open(path: &Path) -> Result<Database, Reason> {
+    check_length(path)?;
+    // The data that locates the pages has no checksum: if it is wrong, redb panics.
+    match catch_unwind(AssertUnwindSafe(|| open_checked(path))) {
+        Ok(Ok(Some(database))) => Ok(database),
+        Ok(Ok(None)) => Err(Reason::Damaged { what: "a checksum in it is wrong".to_owned() }),
+        Ok(Err(DatabaseError::Storage(StorageError::Corrupted(what)))) => {
+            Err(Reason::Damaged { what: format!("a checksum in it is wrong ({what})") })
+        }
+        Ok(Err(error)) => Err(Reason::Database(error.into())),
+        Err(_) => Err(Reason::Damaged { what: "its pages do not fit together".to_owned() }),
+    }
+}
+
+/// Returns `None` if redb had to repair the file.
+fn open_checked(path: &Path) -> Result<Option<Database>, DatabaseError> {
+    let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
+    match database.check_integrity() {
+        Ok(whole) => Ok(whole.then_some(database)),
+        Err(error) => {
+            // Dropping it would write to the file, and assert that there is nothing to repair.
+            std::mem::forget(database);
+            Err(error)
+        }
+    }
+}
+
+/// Checks the length: after a crash a file may be longer than its header says, but never shorter.
+fn check_length(path: &Path) -> Result<(), Reason> {
+    let unreadable = |error: std::io::Error| Reason::Database(StorageError::Io(error).into());
+    // redb creates the file, or reports why it cannot.
+    let Ok(mut file) = File::open(path) else { return Ok(()) };
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length == 0 {
+        tracing::warn!(path = %path.display(), "the state file exists and is empty: creating it");
+    }
+    let mut header = [0; HEADER];
+    if length < HEADER as u64 || file.read_exact(&mut header).is_err() || !header.starts_with(b"redb") {
+        // An empty file, or no state file: redb distinguishes them.
+        return Ok(());
+    }
+    match length_by(&header) {
+        Some(least) if length >= least => Ok(()),
+        Some(least) => {
+            Err(Reason::Damaged { what: format!("it has {length} bytes, and must have at least {least}") })
+        }
+        None => Err(Reason::Damaged { what: "its header is wrong".to_owned() }),
+    }
+}
+
+/// Returns the length of a file with this header: a page for the header, full regions, and the last region.
+fn length_by(header: &[u8; HEADER]) -> Option<u64> {
+    let number =
+        |at: usize| header.get(at..at + 4)?.try_into().ok().map(|bytes| u64::from(u32::from_le_bytes(bytes)));
+    let (page, region_header, region) = (number(12)?, number(16)?, number(20)?);
+    let (full, last) = (number(24)?, number(28)?);
+    let last = if last == 0 { 0 } else { region_header + last };
+    full.checked_mul(region_header + region)?.checked_add(last + 1)?.checked_mul(page)
+}
