@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::broker::{ConfirmFault, QueueCounts};
+use crate::broker::{Broker, ConfirmFault, QueueCounts};
 use crate::emulator::{Emulator, NotFound, VHostView};
 
 impl Emulator {
@@ -39,7 +39,7 @@ impl Emulator {
 
     /// Ends the alarm; what blocked publishers sent in the meantime is done now.
     pub fn clear_alarm(&self) {
-        self.with(|broker, now| broker.clear_alarm(now));
+        self.with(Broker::clear_alarm);
     }
 
     /// Stands still: connections stay open, and no byte is read or written until [`resume`](Self::resume).
@@ -85,7 +85,7 @@ impl VHostView<'_> {
     /// # Errors
     /// If there is no such queue.
     pub fn give_back_unsettled(&self, queue: &str) -> Result<usize, NotFound> {
-        self.queue_with(queue, |broker, id, now| broker.give_back_unsettled(id, now))
+        self.queue_with(queue, Broker::give_back_unsettled)
     }
 
     /// Returns how many messages a queue has.

@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Publish {
         channel: u16,
         publish: basic::Publish,
-        content: Content,
+        content: Box<Content>,
     },
     /// The bytes are not AMQP, or not in order.
     Broken(Failure),
@@ -38,6 +38,8 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) properties: Properties,
+    /// The same as bytes.
+    pub(crate) encoded: Bytes,
     /// Number of bytes of the body, also if it was too large to be kept.
     pub(crate) size: u64,
     pub(crate) body: Bytes,
@@ -147,6 +149,8 @@ pub(crate) struct Channel {
     pub(crate) prefetch_global: u16,
     /// The queue that was declared last, for methods that name none.
     pub(crate) last_queue: ShortStr,
+    /// The routing key of the last publish.
+    pub(crate) last_key: ShortStr,
     pub(crate) transaction: Transaction,
     /// The consumer for direct replies, and its part of the address.
     pub(crate) replies: Option<(ShortStr, u64)>,

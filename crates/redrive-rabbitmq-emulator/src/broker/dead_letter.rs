@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redrive_amqp091::{Properties, ShortStr, Table, Value};
+use redrive_amqp091::{ShortStr, Table, Value};
 
 use super::events::{DropReason, EventKind, MessageView};
 use super::message::{Counts, Message, header_keys};
@@ -176,7 +176,7 @@ impl Broker {
         self.events.add(now, &vhost, || EventKind::Dropped {
             queue: queue.to_string(),
             reason,
-            message: MessageView::of(message),
+            message: Box::new(MessageView::of(message)),
         });
     }
 }
@@ -226,9 +226,9 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
     let headers: Table = sorted.into_iter().collect();
     properties.headers = Some(headers.encode());
-    let properties: Properties = properties;
-    let mut dead =
-        Message::new(death.exchange.clone(), routing_key, more_keys, &properties, message.body.clone());
+    let encoded = properties.encode();
+    let (exchange, body) = (death.exchange.clone(), message.body.clone());
+    let mut dead = Message::new(exchange, routing_key, more_keys, &properties, encoded, body);
     dead.died = true;
     dead.carried = carried;
     dead

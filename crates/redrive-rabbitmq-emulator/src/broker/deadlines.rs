@@ -228,7 +228,7 @@ impl Broker {
             self.connections.get(&at.connection).is_some_and(|connection| connection.notifies_cancel);
         if version.is_3_10() || !cancels {
             let timeout = default.unwrap_or_default();
-            self.fail(at, Failure::precondition(&format!(
+            self.fail(at, &Failure::precondition(&format!(
                 "delivery acknowledgement on channel {} timed out. Timeout value used: {timeout} ms. This timeout value can be configured, see consumers doc guide to learn more",
                 at.channel
             )), (0, 0));

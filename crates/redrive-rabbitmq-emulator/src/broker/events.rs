@@ -91,7 +91,7 @@ pub enum EventKind {
         /// Why.
         reason: DropReason,
         /// The message, before its death.
-        message: MessageView,
+        message: Box<MessageView>,
     },
     /// A message was dead-lettered.
     DeadLettered {

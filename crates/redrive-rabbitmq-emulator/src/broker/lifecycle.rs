@@ -31,7 +31,7 @@ impl Broker {
     }
 
     /// A method was refused: closes the channel or the connection, and tells the client. `method`: its class and number.
-    pub(super) fn fail(&mut self, at: At, failure: Failure, (class_id, method_id): (u16, u16)) {
+    pub(super) fn fail(&mut self, at: At, failure: &Failure, (class_id, method_id): (u16, u16)) {
         let reply_text = ShortStr::truncated(&failure.text);
         if failure.scope == Scope::Channel && at.channel != 0 {
             self.flush_confirms(at);

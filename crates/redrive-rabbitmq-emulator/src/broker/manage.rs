@@ -313,7 +313,8 @@ impl Broker {
             _ => payload.as_bytes().to_vec(),
         };
         let properties = properties_of_json(call.get("properties").and_then(Json::as_object))?;
-        let message = Message::new(exchange.clone(), key, Box::default(), &properties, Bytes::from(body));
+        let (encoded, body) = (properties.encode(), Bytes::from(body));
+        let message = Message::new(exchange.clone(), key, Box::default(), &properties, encoded, body);
         let queues = self
             .route(vhost, &exchange, &message)
             .ok_or_else(|| format!("there is no exchange '{exchange}'"))?;

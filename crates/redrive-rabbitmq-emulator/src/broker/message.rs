@@ -13,8 +13,6 @@ pub(crate) struct Message {
     /// Encoded, as they are delivered.
     pub(crate) properties: Bytes,
     pub(crate) body: Bytes,
-    /// Shares the bytes of the properties.
-    pub(crate) headers: Option<RawTable>,
     pub(crate) persistent: bool,
     pub(crate) priority: Option<u8>,
     /// In milliseconds.
@@ -37,26 +35,20 @@ pub(crate) struct Counts {
 pub(crate) const PERSISTENT: u8 = 2;
 
 impl Message {
-    /// Builds one from decoded properties. Copies the bytes: a small message must not keep the buffer alive that it came in.
+    /// Builds one. `encoded`: the same properties as bytes of their own, which no large buffer shares.
     pub(crate) fn new(
         exchange: ShortStr,
         routing_key: ShortStr,
         more_keys: Box<[ShortStr]>,
         properties: &Properties,
+        encoded: Bytes,
         body: Bytes,
     ) -> Self {
-        let encoded = properties.encode();
-        let headers = match &properties.headers {
-            // Decoded again from the new bytes, to share them.
-            Some(_) => Properties::decode(&encoded).ok().and_then(|properties| properties.headers),
-            None => None,
-        };
         let expiration = properties.expiration.as_ref();
         Self {
-            exchange: exchange.detached(),
-            routing_key: routing_key.detached(),
+            exchange,
+            routing_key,
             more_keys,
-            headers,
             persistent: properties.delivery_mode == Some(PERSISTENT),
             priority: properties.priority,
             expiration: expiration.and_then(|text| parse_expiration(&text.to_str()).ok()),
@@ -71,12 +63,16 @@ impl Message {
         Properties::decode(&self.properties)
     }
 
+    fn headers(&self) -> Option<RawTable> {
+        self.decode_properties().ok()?.headers
+    }
+
     pub(crate) fn header(&self, key: &str) -> Option<Value> {
-        self.headers.as_ref().and_then(|headers| headers.get(key))
+        self.headers()?.get(key)
     }
 
     pub(crate) fn table(&self) -> Table {
-        self.headers.as_ref().map(RawTable::decode).unwrap_or_default()
+        self.headers().as_ref().map(RawTable::decode).unwrap_or_default()
     }
 
     /// Returns all keys that it is routed by.

@@ -145,7 +145,7 @@ impl Broker {
             Some(Phase::Open) => {
                 self.flush_connection(id);
                 let failure = Failure::connection(reply::CONNECTION_FORCED, "CONNECTION_FORCED", reason);
-                self.fail(At { connection: id, channel: 0 }, failure, (0, 0));
+                self.fail(At { connection: id, channel: 0 }, &failure, (0, 0));
             }
             Some(_) => {
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -165,7 +165,7 @@ impl Broker {
         connection.out.clear();
         if connection.phase == Phase::Open {
             let failure = Failure::internal(&format!("the state file cannot be written: {reason}"));
-            self.fail(At { connection: id, channel: 0 }, failure, (0, 0));
+            self.fail(At { connection: id, channel: 0 }, &failure, (0, 0));
         } else {
             connection.phase = Phase::Over;
         }

@@ -33,7 +33,7 @@ enum Partial {
     Header(basic::Publish),
     Body {
         publish: basic::Publish,
-        properties: Properties,
+        properties: Box<(Properties, Bytes)>,
         size: u64,
         received: u64,
         body: Body,
@@ -106,7 +106,7 @@ impl Decoder {
         match frame.kind {
             FrameKind::Heartbeat => Ok(()),
             FrameKind::Method => {
-                let method = Method::decode(&frame.payload).map_err(|error| method_error(error))?;
+                let method = Method::decode(&frame.payload).map_err(method_error)?;
                 if self.partial.remove(&channel).is_some() {
                     return Err(unexpected("content", "method"));
                 }
@@ -151,7 +151,9 @@ impl Decoder {
         payload: &Bytes,
         commands: &mut Vec<Command>,
     ) -> Result<(), Failure> {
-        let ContentHeader { body_size: size, properties } = ContentHeader::decode(payload)
+        let decoded = ContentHeader::split(payload)
+            .and_then(|(size, encoded)| Ok((size, Box::new((Properties::decode(&encoded)?, encoded)))));
+        let (size, properties) = decoded
             .map_err(|error| Failure::syntax(&format!("the content header cannot be read: {error}")))?;
         let body = if size > self.max_body { Body::TooLarge } else { Body::Empty };
         let partial = Partial::Body { publish, properties, size, received: 0, body };
@@ -163,7 +165,8 @@ impl Decoder {
     fn complete(&mut self, channel: u16, partial: Partial, commands: &mut Vec<Command>) {
         match partial {
             Partial::Body { publish, properties, size, received, body } if received == size => {
-                let content = Content { properties, size, body: body.finish() };
+                let (properties, encoded) = *properties;
+                let content = Box::new(Content { properties, encoded, size, body: body.finish() });
                 commands.push(Command::Publish { channel, publish, content });
             }
             partial => {

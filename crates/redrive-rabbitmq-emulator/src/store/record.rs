@@ -118,6 +118,7 @@ pub(super) fn of_message(stored: &Stored) -> Vec<u8> {
 }
 
 pub(super) fn message(number: u64, bytes: &[u8]) -> Option<Stored> {
+    // The parts are copied out: a message must not keep its whole record alive.
     let mut from = Bytes::copy_from_slice(bytes);
     let flags = from.try_get_u8().ok()?;
     let priority = from.try_get_u8().ok()?;
@@ -138,8 +139,10 @@ pub(super) fn message(number: u64, bytes: &[u8]) -> Option<Stored> {
     if length > from.len() {
         return None;
     }
-    let properties = Properties::decode(&from.split_to(length)).ok()?;
-    let mut message = Message::new(exchange, routing_key, more_keys.into(), &properties, from);
+    let encoded = Bytes::copy_from_slice(&from.split_to(length));
+    let properties = Properties::decode(&encoded).ok()?;
+    let body = Bytes::copy_from_slice(&from);
+    let mut message = Message::new(exchange, routing_key, more_keys.into(), &properties, encoded, body);
     message.died = flags & 2 != 0;
     message.carried = carried;
     Some(Stored {
@@ -160,7 +163,7 @@ fn short(from: &mut Bytes) -> Option<ShortStr> {
     if length > from.len() {
         return None;
     }
-    ShortStr::new(from.split_to(length)).ok()
+    ShortStr::new(Bytes::copy_from_slice(&from.split_to(length))).ok()
 }
 
 fn table(bytes: &[u8]) -> Option<Table> {

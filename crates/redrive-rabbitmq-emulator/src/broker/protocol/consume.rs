@@ -32,7 +32,7 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn consume(&mut self, at: At, consume: basic::Consume) -> Outcome {
+    pub(super) fn consume(&mut self, at: At, consume: &basic::Consume) -> Outcome {
         let tag = if consume.consumer_tag.is_empty() {
             let name = format!("amq.ctag-{}", self.generated_name());
             ShortStr::truncated(&name)

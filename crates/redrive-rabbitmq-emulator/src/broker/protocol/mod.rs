@@ -142,7 +142,7 @@ impl Broker {
             }
         };
         if let Err(failure) = outcome {
-            self.fail(at, failure, numbers);
+            self.fail(at, &failure, numbers);
         }
     }
 
@@ -170,7 +170,7 @@ impl Broker {
             Phase::Open => {}
         }
         match method {
-            Method::Connection(method) => self.connection_method(at, method),
+            Method::Connection(method) => self.connection_method(at, &method),
             Method::Channel(ChannelMethod::Open(_)) => self.open_channel(at),
             method => match self.check_channel(at)? {
                 true => self.channel_method(at, method),
@@ -187,7 +187,7 @@ impl Broker {
         }
     }
 
-    fn connection_method(&mut self, at: At, method: ConnectionMethod) -> Outcome {
+    fn connection_method(&mut self, at: At, method: &ConnectionMethod) -> Outcome {
         match method {
             ConnectionMethod::Close(_) => {
                 self.flush_connection(at.connection);
@@ -270,13 +270,13 @@ impl Broker {
             Method::Exchange(Exchange::Delete(delete)) => self.delete_exchange_by(at, &delete),
             Method::Exchange(Exchange::Bind(bind)) => self.bind_exchange(at, bind),
             Method::Exchange(Exchange::Unbind(unbind)) => self.unbind_exchange(at, unbind),
-            Method::Queue(Queue::Declare(declare)) => self.declare_queue(at, declare),
-            Method::Queue(Queue::Bind(bind)) => self.bind_queue(at, bind),
-            Method::Queue(Queue::Unbind(unbind)) => self.unbind_queue(at, unbind),
+            Method::Queue(Queue::Declare(declare)) => self.declare_queue(at, &declare),
+            Method::Queue(Queue::Bind(bind)) => self.bind_queue(at, &bind),
+            Method::Queue(Queue::Unbind(unbind)) => self.unbind_queue(at, &unbind),
             Method::Queue(Queue::Purge(purge)) => self.purge_queue(at, &purge),
             Method::Queue(Queue::Delete(delete)) => self.delete_queue_by(at, &delete),
             Method::Basic(Basic::Qos(qos)) => self.qos(at, &qos),
-            Method::Basic(Basic::Consume(consume)) => self.consume(at, consume),
+            Method::Basic(Basic::Consume(consume)) => self.consume(at, &consume),
             Method::Basic(Basic::Cancel(cancel)) => self.cancel(at, cancel),
             Method::Basic(Basic::Get(get)) => self.get(at, &get),
             Method::Basic(Basic::Ack(ack)) => self.settle(at, ack.delivery_tag, ack.multiple, Settling::Ack),

@@ -16,7 +16,7 @@ use crate::broker::{At, Broker, ConfirmFault};
 const COPIED_BODY: usize = 16 * 1024;
 
 impl Broker {
-    pub(super) fn publish(&mut self, at: At, publish: &basic::Publish, content: Content) -> Outcome {
+    pub(super) fn publish(&mut self, at: At, publish: &basic::Publish, content: Box<Content>) -> Outcome {
         if publish.immediate {
             return Err(Failure::not_implemented("immediate=true"));
         }
@@ -94,8 +94,9 @@ impl Broker {
     }
 
     /// Checks the properties of a message, and builds it.
-    fn accept(&mut self, at: At, publish: &basic::Publish, content: Content) -> Outcome<Message> {
-        let Content { mut properties, body, .. } = content;
+    fn accept(&mut self, at: At, publish: &basic::Publish, content: Box<Content>) -> Outcome<Message> {
+        let Content { mut properties, encoded, body, .. } = *content;
+        let mut changed = false;
         if let Some(claimed) = &properties.user_id {
             let user = self.connections.get(&at.connection).and_then(|connection| connection.user.as_deref());
             let (name, tags) = user.map_or(("", &[][..]), |user| (&user.name, &user.tags[..]));
@@ -118,16 +119,29 @@ impl Broker {
             for header in ["CC", "BCC"] {
                 let keys = header_keys(&table, header)
                     .map_err(|error| Failure::precondition(&format!("invalid message: {error}")))?;
-                more_keys.extend(keys);
+                more_keys.extend(keys.iter().map(ShortStr::detached));
             }
             if table.remove("BCC").is_some() {
                 properties.headers = Some(RawTable::from(table));
+                changed = true;
             }
         }
-        self.rewrite_reply_to(at, &mut properties)?;
+        changed |= self.rewrite_reply_to(at, &mut properties)?;
+        let encoded = if changed { properties.encode() } else { Bytes::copy_from_slice(&encoded) };
         let body = if body.len() <= COPIED_BODY { Bytes::copy_from_slice(&body) } else { body };
-        let (exchange, key) = (publish.exchange.clone(), publish.routing_key.clone());
-        Ok(Message::new(exchange, key, more_keys.into(), &properties, body))
+        let exchange = self.vhost(self.vhost_of(at)).exchanges.get(publish.exchange.as_bytes());
+        let exchange = exchange.map_or_else(|| publish.exchange.detached(), |known| known.name.clone());
+        let key = self.shared_key(at, &publish.routing_key);
+        Ok(Message::new(exchange, key, more_keys.into(), &properties, encoded, body))
+    }
+
+    /// Copies a routing key, or shares the copy of the publish before.
+    fn shared_key(&mut self, at: At, key: &ShortStr) -> ShortStr {
+        let Some(channel) = self.channel(at) else { return key.detached() };
+        if channel.last_key != *key {
+            channel.last_key = key.detached();
+        }
+        channel.last_key.clone()
     }
 
     fn return_message(&mut self, at: At, message: &Message) {

@@ -79,9 +79,9 @@ impl NewQueue {
 }
 
 impl Broker {
-    pub(super) fn declare_queue(&mut self, at: At, declare: queue::Declare) -> Outcome {
+    pub(super) fn declare_queue(&mut self, at: At, declare: &queue::Declare) -> Outcome {
         if declare.passive {
-            return self.declare_passively(at, &declare);
+            return self.declare_passively(at, declare);
         }
         let name = if declare.queue.is_empty() {
             ShortStr::truncated(&format!("amq.gen-{}", self.generated_name()))
@@ -93,7 +93,7 @@ impl Broker {
         let arguments = detached(&declare.arguments);
         if let Some(id) = self.queue_named(vhost_id, &name) {
             self.check_lock(at, id, declare.exclusive)?;
-            self.check_equivalent_queue(id, &declare, &arguments)?;
+            self.check_equivalent_queue(id, declare, &arguments)?;
             self.use_by_declare(id);
             return self.queue_declared(at, id, declare.no_wait);
         }
@@ -262,7 +262,7 @@ impl Broker {
         )))
     }
 
-    pub(super) fn bind_queue(&mut self, at: At, bind: queue::Bind) -> Outcome {
+    pub(super) fn bind_queue(&mut self, at: At, bind: &queue::Bind) -> Outcome {
         let (name, key) = self.binding_ends(at, &bind.queue, &bind.routing_key)?;
         let id = self.check_queue_binding(at, &name, &bind.exchange)?;
         let destination = Destination::Queue(id);
@@ -274,7 +274,7 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn unbind_queue(&mut self, at: At, unbind: queue::Unbind) -> Outcome {
+    pub(super) fn unbind_queue(&mut self, at: At, unbind: &queue::Unbind) -> Outcome {
         let (name, key) = self.binding_ends(at, &unbind.queue, &unbind.routing_key)?;
         let id = self.check_queue_binding(at, &name, &unbind.exchange)?;
         let binding =

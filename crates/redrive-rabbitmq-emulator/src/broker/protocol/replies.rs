@@ -12,7 +12,7 @@ use crate::broker::{At, Broker, ConnectionId};
 pub(super) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
 impl Broker {
-    pub(super) fn consume_replies(&mut self, at: At, consume: basic::Consume, tag: ShortStr) -> Outcome {
+    pub(super) fn consume_replies(&mut self, at: At, consume: &basic::Consume, tag: ShortStr) -> Outcome {
         if !consume.no_ack {
             return Err(Failure::precondition("reply consumer cannot acknowledge"));
         }
@@ -28,17 +28,17 @@ impl Broker {
         Ok(())
     }
 
-    /// Puts the channel's address into a request.
-    pub(super) fn rewrite_reply_to(&mut self, at: At, properties: &mut Properties) -> Outcome {
-        if !properties.reply_to.as_ref().is_some_and(|reply_to| *reply_to == REPLY_TO) {
-            return Ok(());
+    /// Puts the channel's address into a request. Returns whether it was one.
+    pub(super) fn rewrite_reply_to(&mut self, at: At, properties: &mut Properties) -> Outcome<bool> {
+        if properties.reply_to.as_ref().is_none_or(|reply_to| *reply_to != REPLY_TO) {
+            return Ok(false);
         }
         let Some((_, secret)) = self.channel(at).and_then(|channel| channel.replies.clone()) else {
             return Err(Failure::precondition("fast reply consumer does not exist"));
         };
         let address = format!("{REPLY_TO}.{}.{}.{secret}", at.connection.0, at.channel);
         properties.reply_to = Some(ShortStr::truncated(&address));
-        Ok(())
+        Ok(true)
     }
 
     /// Returns whether an address of direct replies exists.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::call::{Call, Reply};
-use crate::broker::{ConfirmFault, EventKind};
+use crate::broker::{Broker, ConfirmFault, EventKind, Timestamp};
 use crate::server::shared_state::SharedState;
 use redrive_amqp091::ShortStr;
 
@@ -31,7 +31,7 @@ fn time(shared: &SharedState) -> Reply {
     let deadline = shared.with(|broker, _| broker.next_deadline());
     Reply::json(json!({
         "now": shared.clock.now().millis(), "runs": shared.clock.runs(),
-        "next_deadline": deadline.map(|deadline| deadline.millis()),
+        "next_deadline": deadline.map(Timestamp::millis),
     }))
 }
 
@@ -85,7 +85,7 @@ fn inject(shared: &SharedState, call: &Call, fault: &str) -> Reply {
         "release-confirms" => shared.with(|broker, now| broker.set_confirms(ConfirmFault::None, now)),
         "refuse-confirms" => match argument("publishes").unwrap_or("1").parse() {
             Ok(publishes) => {
-                shared.with(|broker, now| broker.set_confirms(ConfirmFault::Refuse(publishes), now))
+                shared.with(|broker, now| broker.set_confirms(ConfirmFault::Refuse(publishes), now));
             }
             Err(_) => return Reply::bad_request("give the number of publishes as ?publishes=NUMBER"),
         },
@@ -93,7 +93,7 @@ fn inject(shared: &SharedState, call: &Call, fault: &str) -> Reply {
             let reason = argument("reason").unwrap_or("low on memory");
             shared.with(|broker, now| broker.raise_alarm(reason, now));
         }
-        "clear-alarm" => shared.with(|broker, now| broker.clear_alarm(now)),
+        "clear-alarm" => shared.with(Broker::clear_alarm),
         "freeze" => shared.set_frozen(true),
         "resume" => shared.set_frozen(false),
         "lose-leader" | "restore-leader" | "give-back-unsettled" => return on_queue(shared, call, fault),

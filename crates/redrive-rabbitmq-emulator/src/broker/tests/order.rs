@@ -1,0 +1,204 @@
+use redrive_amqp091::{basic, channel};
+
+use super::*;
+
+fn filled(version: Version, arguments: Table, count: usize) -> (World, Who) {
+    let mut world = World::new(version);
+    let who = world.client();
+    world.declare(who, "work", arguments);
+    for number in 0..count {
+        world.publish(who, "work", &format!("m{number}"));
+    }
+    (world, who)
+}
+
+#[test]
+fn where_a_message_goes_that_is_given_back() {
+    let limited = || of(QueueKind::Quorum).with("x-delivery-limit", 50_i32);
+    for (version, arguments, expected) in [
+        (Version::V3_10, of(QueueKind::Classic), ["m0", "m2", "m3", "m4", "m5"]),
+        (Version::V4_3, of(QueueKind::Classic), ["m0", "m2", "m3", "m4", "m5"]),
+        (Version::V3_10, of(QueueKind::Quorum), ["m4", "m5", "m2", "m0", "m3"]),
+        (Version::V3_10, limited(), ["m2", "m0", "m3", "m4", "m5"]),
+        (Version::V4_3, of(QueueKind::Quorum), ["m2", "m0", "m3", "m4", "m5"]),
+        (Version::V4_3, limited(), ["m2", "m0", "m3", "m4", "m5"]),
+    ] {
+        let (mut world, who) = filled(version, arguments, 6);
+        let tags: Vec<_> = (0..4).map(|_| world.get(who, "work").expect("a message").tag).collect();
+        world.nack(who, tags[2], true);
+        world.nack(who, tags[0], true);
+        world.reject(who, tags[3], true);
+        assert_eq!(world.drain(who, "work"), expected, "{version}");
+    }
+}
+
+#[test]
+fn a_lost_connection_gives_back_in_order() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = filled(version, of(kind), 4);
+        for _ in 0..3 {
+            world.get(who, "work");
+        }
+        world.cut(who);
+        let who = world.client();
+        assert_eq!(world.drain(who, "work"), ["m0", "m1", "m2", "m3"]);
+    }
+}
+
+#[test]
+fn higher_priorities_leave_first() {
+    let priorities = |world: &mut World, who, priorities: &[Option<u8>]| {
+        for priority in priorities {
+            let properties = Properties { priority: *priority, ..Properties::default() };
+            world.publish_with(who, "", "work", &format!("{}", priority.map_or(-1, i32::from)), properties);
+        }
+    };
+    for version in BOTH {
+        let (mut world, who) = filled(version, of(QueueKind::Classic).with("x-max-priority", 5_i32), 0);
+        priorities(&mut world, who, &[Some(1), None, Some(9), Some(3), Some(5), Some(1)]);
+        assert_eq!(world.drain(who, "work"), ["9", "5", "3", "1", "1", "-1"], "9 counts as 5, none as 0");
+    }
+    let (mut world, who) = filled(Version::V4_3, of(QueueKind::Quorum), 0);
+    priorities(&mut world, who, &[Some(3), Some(1), Some(9), None, Some(40), Some(0), Some(5), Some(31)]);
+    assert_eq!(
+        world.drain(who, "work"),
+        ["40", "31", "9", "5", "-1", "3", "1", "0"],
+        "40 counts as 31, none as 4"
+    );
+    let (mut world, who) = filled(Version::V3_10, of(QueueKind::Quorum), 0);
+    priorities(&mut world, who, &[Some(3), Some(9)]);
+    assert_eq!(world.drain(who, "work"), ["3", "9"]);
+}
+
+#[test]
+fn consumers_take_turns() {
+    for (version, kind) in combinations() {
+        let (mut world, one) = filled(version, of(kind), 0);
+        let other = world.client();
+        world.consume(one, "work", "c");
+        world.consume(other, "work", "c");
+        for number in 0..4 {
+            world.publish(one, "work", &number.to_string());
+        }
+        assert_eq!(
+            (world.bodies(one), world.bodies(other)),
+            (vec!["0".into(), "2".into()], vec!["1".into(), "3".into()])
+        );
+    }
+}
+
+#[test]
+fn consumers_of_higher_priority_come_first_until_they_are_full() {
+    for (version, kind) in combinations() {
+        let (mut world, low) = filled(version, of(kind), 0);
+        let high = world.client();
+        world.consume(low, "work", "low");
+        world.prefetch(high, 2);
+        world.consume_with(high, "work", "high", Table::new().with("x-priority", 5_i32));
+        for number in 0..3 {
+            world.publish(low, "work", &number.to_string());
+        }
+        assert_eq!((world.bodies(high), world.bodies(low)), (vec!["0".into(), "1".into()], vec!["2".into()]));
+    }
+}
+
+#[test]
+fn the_prefetch_limits_each_consumer() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = filled(version, of(kind), 5);
+        world.prefetch(who, 2);
+        world.consume(who, "work", "c");
+        let got = world.deliveries(who);
+        assert_eq!(got.len(), 2);
+        world.ack(who, got[0].tag);
+        assert_eq!(world.bodies(who), ["m2"]);
+        world.send(who, 1, basic::Ack { delivery_tag: 0, multiple: true });
+        assert_eq!(world.bodies(who), ["m3", "m4"]);
+    }
+}
+
+#[test]
+fn a_global_prefetch_limits_the_channel_on_3_10() {
+    for (version, delivered) in [(Version::V3_10, 2), (Version::V4_3, 4)] {
+        let (mut world, who) = filled(version, of(QueueKind::Classic), 4);
+        world.send(who, 1, basic::Qos { prefetch_count: 2, global: true, ..Default::default() });
+        world.heard(who);
+        world.consume(who, "work", "a");
+        world.consume(who, "work", "b");
+        // 4.3 takes it for the limit of each consumer.
+        assert_eq!(world.deliveries(who).len(), delivered);
+    }
+    let (mut world, who) = filled(Version::V3_10, of(QueueKind::Quorum), 0);
+    world.send(who, 1, basic::Qos { prefetch_count: 2, global: true, ..Default::default() });
+    world.consume(who, "work", "a");
+    assert_eq!(world.closed(who).map(|(code, _)| code), Some(540));
+}
+
+#[test]
+fn only_one_consumer_is_active() {
+    for (version, kind) in combinations() {
+        let (mut world, one) = filled(version, of(kind).with("x-single-active-consumer", true), 3);
+        let other = world.client();
+        world.consume(one, "work", "c");
+        world.consume(other, "work", "c");
+        let got = world.deliveries(one);
+        assert_eq!((got.len(), world.bodies(other).len()), (3, 0));
+        world.ack(one, got[0].tag);
+        world.send(one, 1, channel::Close::default());
+        assert_eq!(world.bodies(other), ["m1", "m2"]);
+    }
+}
+
+#[test]
+fn a_single_active_consumer_that_gives_back_keeps_its_turn() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = filled(version, of(kind).with("x-single-active-consumer", true), 4);
+        world.prefetch(who, 1);
+        world.consume(who, "work", "c");
+        let (mut order, mut returned) = (Vec::new(), false);
+        while let Some(got) = world.deliveries(who).pop() {
+            order.push(got.body.clone());
+            if got.body == "m1" && !std::mem::replace(&mut returned, true) {
+                world.nack(who, got.tag, true);
+            } else {
+                world.ack(who, got.tag);
+            }
+        }
+        let expected = match (version, kind) {
+            (Version::V3_10, QueueKind::Quorum) => ["m0", "m1", "m2", "m3", "m1"],
+            _ => ["m0", "m1", "m1", "m2", "m3"],
+        };
+        assert_eq!(order, expected);
+    }
+}
+
+#[test]
+fn a_get_from_a_quorum_queue_with_one_active_consumer_is_refused() {
+    for version in BOTH {
+        let (mut world, who) =
+            filled(version, of(QueueKind::Quorum).with("x-single-active-consumer", true), 1);
+        world.send(who, 1, basic::Get { queue: short("work"), ..Default::default() });
+        assert_eq!(world.closed(who).map(|(code, _)| code), Some(405));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_takes_nothing_more() {
+    for (version, kind) in combinations() {
+        let mut world = World::new(version);
+        let (who, publisher) = (world.client(), world.client());
+        world.declare(who, "work", of(kind));
+        world.send(who, 1, basic::Consume { queue: short("work"), no_ack: true, ..Default::default() });
+        let body = "x".repeat(100_000);
+        for _ in 0..30 {
+            world.publish(publisher, "work", &body);
+        }
+        assert!(world.ready("work") > 10, "the rest waits in the queue");
+        let mut read = 0;
+        while read < 30 {
+            let more = world.deliveries(who).len();
+            assert!(more > 0, "stuck after {read}");
+            read += more;
+        }
+    }
+}

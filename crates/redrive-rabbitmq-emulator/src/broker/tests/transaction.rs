@@ -1,0 +1,81 @@
+use redrive_amqp091::{confirm, tx};
+
+use super::*;
+
+fn transactional(version: Version, kind: QueueKind) -> (World, Who) {
+    let mut world = World::new(version);
+    let who = world.client();
+    world.declare(who, "work", dead_to(kind, "dead"));
+    world.declare(who, "dead", of(kind));
+    world.send(who, 1, tx::Select {});
+    assert_eq!(world.names(who), ["tx.SelectOk"]);
+    (world, who)
+}
+
+#[test]
+fn nothing_happens_before_the_commit() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = transactional(version, kind);
+        world.publish(who, "work", "x");
+        assert_eq!(world.ready("work"), 0);
+        world.send(who, 1, tx::Commit {});
+        assert_eq!((world.names(who), world.ready("work")), (vec!["tx.CommitOk"], 1));
+        let got = world.get(who, "work").expect("a message");
+        world.ack(who, got.tag);
+        assert_eq!(world.counts("work").unacked, 1);
+        world.send(who, 1, tx::Commit {});
+        assert_eq!(world.counts("work").unacked, 0);
+    }
+}
+
+#[test]
+fn a_rejection_that_is_rolled_back_never_happened() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = transactional(version, kind);
+        world.publish(who, "work", "x");
+        world.send(who, 1, tx::Commit {});
+        world.heard(who);
+        let got = world.get(who, "work").expect("a message");
+        world.reject(who, got.tag, false);
+        world.publish(who, "work", "y");
+        world.send(who, 1, tx::Rollback {});
+        assert_eq!(world.names(who), ["tx.RollbackOk"]);
+        assert_eq!((world.ready("dead"), world.ready("work"), world.counts("work").unacked), (0, 0, 1));
+        world.reject(who, got.tag, false);
+        world.send(who, 1, tx::Commit {});
+        assert_eq!(world.ready("dead"), 1);
+    }
+}
+
+#[test]
+fn what_is_not_committed_comes_back_with_the_channel() {
+    for (version, kind) in combinations() {
+        let (mut world, who) = transactional(version, kind);
+        world.publish(who, "work", "x");
+        world.send(who, 1, tx::Commit {});
+        world.heard(who);
+        let got = world.get(who, "work").expect("a message");
+        world.ack(who, got.tag);
+        world.publish(who, "work", "y");
+        world.cut(who);
+        let who = world.client();
+        assert_eq!(world.drain(who, "work"), ["x"]);
+    }
+}
+
+#[test]
+fn confirms_and_transactions_exclude_each_other() {
+    let (mut world, who) = transactional(Version::V4_3, QueueKind::Classic);
+    world.send(who, 1, confirm::Select::default());
+    let text = "PRECONDITION_FAILED - cannot switch from tx to confirm mode";
+    assert_eq!(world.closed(who), Some((406, text.to_owned())));
+    let who = world.client();
+    world.confirms(who);
+    world.send(who, 1, tx::Select {});
+    let text = "PRECONDITION_FAILED - cannot switch from confirm to tx mode";
+    assert_eq!(world.closed(who), Some((406, text.to_owned())));
+    let who = world.client();
+    world.send(who, 1, tx::Commit {});
+    let text = "PRECONDITION_FAILED - channel is not transactional";
+    assert_eq!(world.closed(who), Some((406, text.to_owned())));
+}
