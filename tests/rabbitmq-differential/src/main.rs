@@ -1,0 +1,151 @@
+//! Runs as many scenarios as asked for: `redrive-rabbitmq-differential COMMAND VERSION KIND [FROM [COUNT [AT-ONCE]]]`, for example
+//! `compare 4.3 quorum 0 2000 64`.
+//!
+//! | command | does |
+//! |---|---|
+//! | `compare` | runs each on RabbitMQ and on the emulator |
+//! | `self` | runs each on RabbitMQ twice: what differs is no fact |
+//! | `record` | appends what RabbitMQ does to `recordings/VERSION-KIND.jsonl` |
+//! | `replay` | compares the emulator with these recordings: no broker, a thousand in a minute |
+//! | `show` | prints one scenario, and what RabbitMQ does |
+
+use anyhow::{Context as _, Result, bail};
+use redrive_brokers::Version;
+use redrive_rabbitmq_differential::campaign::{
+    Emulated, Real, Recording, Side, Verdict, campaign, record, replay, show,
+};
+use redrive_rabbitmq_differential::generate::{Combination, scenario};
+use redrive_rabbitmq_differential::nodes;
+use redrive_rabbitmq_differential::scenario::Kind;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [command, version, kind, rest @ ..] = arguments.as_slice() else {
+        bail!("say: compare|self|record|replay|show VERSION KIND [FROM [COUNT [AT-ONCE]]]")
+    };
+    let version: Version = version.parse().map_err(anyhow::Error::msg)?;
+    let kind = if kind == "quorum" { Kind::Quorum } else { Kind::Classic };
+    let combination = Combination { version, kind };
+    let number = |place: usize, default: u64| rest.get(place).map_or(Ok(default), |text| text.parse());
+    let (from, count, at_once) = (number(0, 0)?, number(1, 1)?, number(2, 24)?);
+    if command == "replay" {
+        let emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
+        return replay_all(combination, from..from + count, &emulated, at_once);
+    }
+    let running = nodes::real(version);
+    let real = &running.real;
+    if command == "show" {
+        println!("{:#?}", scenario(combination, from));
+        println!("{}", show(&scenario(combination, from), real)?);
+        return Ok(());
+    }
+    if command == "record" {
+        return record_all(combination, from..from + count, real, at_once);
+    }
+    let emulated;
+    let other: &dyn Side = if command == "self" {
+        real
+    } else {
+        emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
+        &emulated
+    };
+    let seeds: Vec<u64> = (from..from + count).collect();
+    let began = std::time::Instant::now();
+    let report =
+        campaign(
+            combination,
+            &seeds,
+            [real, other],
+            usize::try_from(at_once)?,
+            |seed, verdict| match verdict {
+                Ok(Verdict::Equal) => {}
+                Ok(Verdict::EqualAtLast) => println!("{combination} {seed}: equal at last"),
+                Ok(Verdict::Different(how)) => println!("{combination} {seed}: {how}"),
+                Err(error) => println!("{combination} {seed}: could not run: {error:#}"),
+            },
+        );
+    println!(
+        "{combination}: {} compared, {} equal at last, {} different, {} failed, {:.1} s",
+        report.compared,
+        report.at_last.len(),
+        report.different.len(),
+        report.failed.len(),
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Appends recordings to `recordings/COMBINATION.jsonl` of the current folder, without those that are there.
+fn record_all(combination: Combination, seeds: Range<u64>, real: &Real, at_once: u64) -> Result<()> {
+    let path = format!("recordings/{combination}.jsonl").replace(' ', "-");
+    let known: BTreeSet<u64> = recordings(&path)?.into_iter().map(|recording| recording.seed).collect();
+    std::fs::create_dir_all("recordings")?;
+    let file = Mutex::new(OpenOptions::new().create(true).append(true).open(&path)?);
+    let seeds = Mutex::new(seeds.filter(|seed| !known.contains(seed)));
+    std::thread::scope(|threads| {
+        for _ in 0..at_once {
+            threads.spawn(|| {
+                loop {
+                    let next = seeds.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(seed) = next else { return };
+                    match record(seed, &scenario(combination, seed), real) {
+                        Ok(recording) => {
+                            let line =
+                                serde_json::to_string(&recording).expect("a recording is plain values");
+                            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                            writeln!(file, "{line}").expect("the recordings can be written");
+                        }
+                        Err(error) => println!("{combination} {seed}: could not run: {error:#}"),
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Compares the emulator with what was recorded.
+fn replay_all(combination: Combination, seeds: Range<u64>, emulated: &Emulated, at_once: u64) -> Result<()> {
+    let path = format!("recordings/{combination}.jsonl").replace(' ', "-");
+    let mut all = recordings(&path)?;
+    all.retain(|recording| seeds.contains(&recording.seed));
+    all.sort_by_key(|recording| recording.seed);
+    let count = all.len();
+    let next = Mutex::new(all.into_iter());
+    let different = Mutex::new(0);
+    let began = std::time::Instant::now();
+    std::thread::scope(|threads| {
+        for _ in 0..at_once {
+            threads.spawn(|| {
+                loop {
+                    let Some(recording) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else {
+                        return;
+                    };
+                    let how = match replay(&recording, emulated) {
+                        Ok(None) => continue,
+                        Ok(Some(how)) => how,
+                        Err(error) => format!("could not run: {error:#}"),
+                    };
+                    *different.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                    println!("## {combination} {}: {how}", recording.seed);
+                }
+            });
+        }
+    });
+    let different = different.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "{combination}: {count} replayed, {different} different, {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn recordings(path: &str) -> Result<Vec<Recording>> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).context("a recording cannot be read")).collect()
+}

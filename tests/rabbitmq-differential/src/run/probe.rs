@@ -1,0 +1,128 @@
+//! Waiting until the broker has handed on what it was given, and looking at what is where.
+
+use super::{CONTROL, Run, expires, kind_name};
+use crate::client::Reply;
+use crate::observation::{Line, origin};
+use crate::scenario::Kind;
+use crate::wire::{Reader, Writer};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// A broker that moves messages for longer goes round in circles.
+const ROUNDS: usize = 40;
+/// A quorum queue that has something to deliver does it in this time.
+const DELIVERY: Duration = Duration::from_millis(200);
+
+impl Run<'_> {
+    /// Waits until two looks at all queues show the same, and notes what they show and what arrived.
+    pub(super) fn quiet(&mut self) -> Result<()> {
+        let mut before = None;
+        // A queue that is not asked only shows what it delivers.
+        let blind = self.scenario.queues.iter().any(|queue| expires(&queue.arguments));
+        let pause = self.target.clock.pause() * if blind { 8 } else { 1 };
+        for _ in 0..ROUNDS {
+            let until = Instant::now() + pause;
+            self.client.listen(until)?;
+            let now = (self.counts()?, self.client.waiting());
+            if before.as_ref() == Some(&now) {
+                break;
+            }
+            before = Some(now);
+        }
+        self.take_events();
+        let counts = before.map(|(counts, _)| counts).unwrap_or_default();
+        self.lines.push(Line { text: counts.join(", "), lane: "counts".to_owned() });
+        Ok(())
+    }
+
+    /// What each queue has ready, and its consumers. A queue that expires is not asked: it would live longer.
+    fn counts(&mut self) -> Result<Vec<String>> {
+        let scenario = self.scenario;
+        let mut asked: Vec<_> = self.existing.iter().copied().collect();
+        asked.retain(|&place| !expires(&scenario.queues[place].arguments));
+        let kind_of = |place: usize| scenario.queues[place].kind;
+        let all: Vec<_> = asked.iter().map(|&place| self.passive_declare(place)).collect();
+        self.open_control()?;
+        if let Some(replies) = self.client.call_all(CONTROL, (50, 10), &all, (50, 11))? {
+            return asked
+                .iter()
+                .zip(&replies)
+                .map(|(place, reply)| show_counts(*place, kind_of(*place), reply))
+                .collect();
+        }
+        // One of them is gone: each for itself. (The error says nothing that the next does not.)
+        self.control_is_open = false;
+        let mut counts = Vec::new();
+        for place in asked {
+            match self.control((50, 10), &self.passive_declare(place), (50, 11))? {
+                Reply::Ok(_, reply) => counts.push(show_counts(place, kind_of(place), &reply)?),
+                Reply::Got(..) | Reply::Closed => {
+                    self.existing.remove(&place);
+                    counts.push(format!("q{place} is gone"));
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    fn passive_declare(&self, place: usize) -> Writer {
+        let mut arguments = Writer::default();
+        arguments.short(0).short_text(&self.names.queue(place)).bits(&[true]).table(&Vec::new());
+        arguments
+    }
+
+    /// Takes all messages of a queue.
+    pub(super) fn drain(&mut self, place: usize) -> Result<()> {
+        let lane = format!("q{place}");
+        loop {
+            let mut arguments = Writer::default();
+            arguments.short(0).short_text(&self.names.queue(place)).bits(&[true]);
+            // (60, 71) is get-ok, (60, 72) get-empty.
+            self.open_control()?;
+            match self.client.call(CONTROL, (60, 70), &arguments, &[(60, 71), (60, 72)])? {
+                Reply::Got(delivery, _) => {
+                    let lane = format!("{lane} {}", origin(&delivery.message, &self.names));
+                    self.lines.push(Line { text: self.words.delivery(&delivery, false), lane });
+                }
+                Reply::Ok(..) => return Ok(()),
+                Reply::Closed => {
+                    self.control_is_open = false;
+                    self.take_events();
+                    // A quorum queue with a single active consumer refuses `basic.get`.
+                    let queue = &self.scenario.queues[place];
+                    if queue.kind == Kind::Quorum && self.existing.contains(&place) {
+                        self.drain_by_consuming(place)?;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn drain_by_consuming(&mut self, place: usize) -> Result<()> {
+        let mut arguments = Writer::default();
+        arguments.short(0).short_text(&self.names.queue(place)).short_text("drain");
+        arguments.bits(&[false, true, false, false]).table(&Vec::new());
+        self.control((60, 20), &arguments, (60, 21))?;
+        let kind = kind_name(self.scenario.queues[place].kind);
+        self.client.listen(Instant::now() + DELIVERY)?;
+        for event in self.client.events() {
+            let mut line = self.words.event(&event);
+            line.lane = format!("q{place} {kind} {}", line.lane);
+            self.lines.push(line);
+        }
+        self.control((60, 30), Writer::default().short_text("drain").bits(&[false]), (60, 31))?;
+        Ok(())
+    }
+}
+
+/// Not the consumers of a quorum queue: RabbitMQ counts channels that hold a message of `basic.get` among them.
+fn show_counts(place: usize, kind: Kind, declared: &[u8]) -> Result<String> {
+    let mut reader = Reader(declared);
+    reader.short_text()?;
+    let (messages, consumers) = (reader.long()?, reader.long()?);
+    Ok(match kind {
+        Kind::Classic => format!("q{place}: {messages} for {consumers}"),
+        Kind::Quorum => format!("q{place}: {messages}"),
+    })
+}
