@@ -96,6 +96,7 @@ impl Broker {
                 exchange: &dead.exchange,
                 routing_key: dead.routing_key.as_ref(),
                 counts: dead.stored.counts,
+
                 at: self.now,
             },
             version,
@@ -122,6 +123,8 @@ impl Broker {
             let name = self.queues.get(&target).map(|queue| queue.name.to_string()).unwrap_or_default();
             if self.enqueue(target, &message) {
                 to.push(name);
+                // A waiting consumer gets it at once: the next dead letter finds an empty queue again.
+                self.serve(target);
             } else {
                 self.dropped(dead.vhost, &dead.queue_name, DropReason::DeadLetterRefused, &message);
             }
@@ -196,21 +199,26 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     let mut properties = message.decode_properties().unwrap_or_default();
     let mut headers = message.table();
     let mut deaths = deaths_of(message, version);
+    if version.is_3_10() && deaths.len() > 1 {
+        deaths = regrouped(deaths);
+    }
     let died_before = !deaths.is_empty();
+    let had_deaths = headers.get(X_DEATH).is_some();
     let original = properties.expiration.take();
-    count_death(&mut deaths, message, death, original.as_ref(), &headers);
+    count_death(&mut deaths, message, death, original.as_ref(), &headers, version);
     headers.insert(name(X_DEATH), deaths.into_iter().map(Value::Table).collect::<Vec<_>>());
-    let first = if version.is_3_10() { headers.get("x-first-death-reason").is_none() } else { !died_before };
+    let first = if version.is_3_10() { !had_deaths } else { !died_before };
     if first {
         note_death(&mut headers, "first", message, death);
     }
     let mut carried = Counts::default();
     if !version.is_3_10() {
         note_death(&mut headers, "last", message, death);
-        // A message that expires, or is too many, takes along what it came with.
-        carried = match death.reason {
-            Reason::Rejected | Reason::DeliveryLimit => death.counts,
-            Reason::Expired | Reason::MaxLength => message.carried,
+        // Only failures go along; `basic.nack` is none.
+        let failures = death.counts.delivery.saturating_sub(message.carried.delivery);
+        carried = Counts {
+            delivery: death.counts.delivery,
+            acquired: message.carried.acquired.saturating_add(failures),
         };
     }
     let (routing_key, more_keys) = match death.routing_key {
@@ -229,9 +237,26 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     let encoded = properties.encode();
     let (exchange, body) = (death.exchange.clone(), message.body.clone());
     let mut dead = Message::new(exchange, routing_key, more_keys, &properties, encoded, body);
+    if death.routing_key.is_none() {
+        dead.blind_keys = message.blind_keys.clone();
+    }
     dead.died = true;
     dead.carried = carried;
     dead
+}
+
+/// Groups the entries by queue and reason, as 3.10 does before each further death. That turns their order around.
+fn regrouped(deaths: Vec<Table>) -> Vec<Table> {
+    let mut grouped: Vec<Table> = Vec::new();
+    for entry in deaths {
+        let known =
+            |other: &Table| ["queue", "reason"].iter().all(|key| text(other, key) == text(&entry, key));
+        if !grouped.iter().any(known) {
+            grouped.push(entry);
+        }
+    }
+    grouped.reverse();
+    grouped
 }
 
 /// Counts a death: the entry of this queue and reason, or a new one, is the first now.
@@ -241,6 +266,7 @@ fn count_death(
     death: &Death<'_>,
     original_expiration: Option<&ShortStr>,
     headers: &Table,
+    version: Version,
 ) {
     let same = deaths.iter().position(|entry| {
         text(entry, "queue").is_some_and(|queue| *death.queue == queue)
@@ -254,11 +280,13 @@ fn count_death(
             entry
         }
         None => {
-            let mut keys = vec![Value::from(message.routing_key.clone())];
-            // BCC was removed when the message was published.
-            for header in ["CC", "BCC"] {
-                keys.extend(header_keys(headers, header).unwrap_or_default().into_iter().map(Value::from));
-            }
+            let keys: Vec<Value> = if version.is_3_10() {
+                // BCC was removed when the message was published.
+                let more = header_keys(headers, "CC").unwrap_or_default();
+                std::iter::once(message.routing_key.clone()).chain(more).map(Value::from).collect()
+            } else {
+                message.open_keys().into_iter().cloned().map(Value::from).collect()
+            };
             let mut entry = Table::new()
                 .with("count", 1_i64)
                 .with("reason", death.reason.text())

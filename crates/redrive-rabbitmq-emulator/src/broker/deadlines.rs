@@ -78,7 +78,7 @@ impl Broker {
     /// Registers the deadlines of a queue as they are now.
     pub(super) fn arm(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let message = queue.ready.next_expiry();
+        let message = queue.ready.next_expiry(queue.has_lanes());
         let retry = queue.delayed.first_key_value().map(|((at, _), _)| *at);
         let expiry = match queue.settings.expires {
             Some(expires) if queue.consumers.is_empty() => {

@@ -225,6 +225,12 @@ impl Broker {
     pub(crate) fn define_policy(&mut self, policy: &PolicyDefinition, now: Timestamp) -> Result<(), String> {
         let vhost = self.find_vhost(&policy.vhost)?;
         let PolicyDefinition { name, pattern, apply_to, priority, definition, .. } = policy.clone();
+        let number = |key: &str| definition.get(key).and_then(Json::as_u64);
+        if let (Some(min), Some(max)) = (number("delayed-retry-min"), number("delayed-retry-max"))
+            && max < min
+        {
+            return Err(format!("delayed-retry-max {max} is below delayed-retry-min {min}"));
+        }
         let policy = Policy::new(name, pattern, apply_to, priority, definition)?;
         self.set_policy(vhost, policy, now);
         Ok(())

@@ -15,19 +15,25 @@ const UNREAD_LIMIT: usize = 1 << 20;
 impl Broker {
     /// Gives consumers what is ready, and removes what is too old or too many.
     pub(super) fn serve(&mut self, id: QueueId) {
-        match self.queues.get_mut(&id) {
-            Some(queue) => queue.dirty = false,
-            None => return,
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.dirty = false;
+        // What is given back to a classic queue must fit before it is delivered again; what is published need not.
+        if std::mem::take(&mut queue.given_back) && queue.kind == QueueKind::Classic {
+            self.drop_surplus(id);
         }
         self.deliver_ready(id);
+        self.drop_surplus(id);
+        self.arm(id);
+    }
+
+    fn drop_surplus(&mut self, id: QueueId) {
         while let Some(stored) = self.queues.get_mut(&id).and_then(super::queue::Queue::pop_overflow) {
             self.die(id, stored, Reason::MaxLength);
         }
         let now = self.now;
-        while let Some(stored) = self.queues.get_mut(&id).and_then(|queue| queue.ready.pop_expired(now)) {
+        while let Some(stored) = self.queues.get_mut(&id).and_then(|queue| queue.pop_expired(now)) {
             self.die(id, stored, Reason::Expired);
         }
-        self.arm(id);
     }
 
     fn deliver_ready(&mut self, id: QueueId) {
@@ -40,7 +46,7 @@ impl Broker {
             let Some(first) = queue.ready.first() else { return };
             // A time to live of 0 lets a message reach a consumer that waits for it.
             if first.arrived < now && first.expires.is_some_and(|expires| expires <= now) {
-                let Some(stored) = queue.ready.pop_expired(now) else { return };
+                let Some(stored) = queue.pop_expired(now) else { return };
                 self.die(id, stored, Reason::Expired);
                 continue;
             }

@@ -16,7 +16,7 @@ use super::message::Message;
 use super::queue::settings::Settings;
 use super::settle::Cause;
 use super::time::Timestamp;
-use super::{Broker, QueueId, VHostId};
+use super::{Broker, QueueId, VHostId, Version};
 
 /// What happens to messages that were looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -326,8 +326,11 @@ impl Broker {
         Ok(!queues.is_empty())
     }
 
-    /// Returns the settings that a policy would give, for the check of its definition.
-    pub(crate) fn is_known_policy_key(key: &str) -> bool {
+    /// Returns whether a policy may have this key.
+    pub(crate) fn is_known_policy_key(key: &str, version: Version) -> bool {
+        if version.is_3_10() && (key.starts_with("delayed-retry") || key == "consumer-timeout") {
+            return false;
+        }
         let mut definition = Map::new();
         for value in [json!(1), json!("all"), json!("drop-head"), json!("at-least-once")] {
             definition.insert(key.to_owned(), value);

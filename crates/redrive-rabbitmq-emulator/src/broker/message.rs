@@ -10,6 +10,8 @@ pub(crate) struct Message {
     pub(crate) routing_key: ShortStr,
     /// The keys of `CC` and `BCC`; dead letters without a routing key of their own are routed by them too.
     pub(crate) more_keys: Box<[ShortStr]>,
+    /// Those of them that nobody is to see.
+    pub(crate) blind_keys: Box<[ShortStr]>,
     /// Encoded, as they are delivered.
     pub(crate) properties: Bytes,
     pub(crate) body: Bytes,
@@ -49,6 +51,7 @@ impl Message {
             exchange,
             routing_key,
             more_keys,
+            blind_keys: Box::default(),
             persistent: properties.delivery_mode == Some(PERSISTENT),
             priority: properties.priority,
             expiration: expiration.and_then(|text| parse_expiration(&text.to_str()).ok()),
@@ -73,6 +76,17 @@ impl Message {
 
     pub(crate) fn table(&self) -> Table {
         self.headers().as_ref().map(RawTable::decode).unwrap_or_default()
+    }
+
+    /// Returns the keys that it is routed by without the blind ones, as `x-death` of 4.3 has them.
+    pub(crate) fn open_keys(&self) -> Vec<&ShortStr> {
+        let mut keys: Vec<_> = self.keys().collect();
+        for blind in &self.blind_keys {
+            if let Some(at) = keys.iter().position(|key| *key == blind) {
+                keys.remove(at);
+            }
+        }
+        keys
     }
 
     /// Returns all keys that it is routed by.

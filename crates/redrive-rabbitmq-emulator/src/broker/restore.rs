@@ -52,9 +52,11 @@ impl Broker {
                     self.bind(vhost, &source, binding);
                 }
             }
-            Change::PutMessage { queue, stored } => {
+            Change::PutMessage { queue, mut stored } => {
                 self.next_message = self.next_message.max(stored.number + 1);
+                let version = self.version();
                 let Some(queue) = self.queues.get_mut(&queue) else { return };
+                stored.size = queue.size_of(&stored.message, version);
                 match stored.not_before {
                     Some(at) => {
                         queue.delayed.insert((at, stored.number), stored);

@@ -32,7 +32,8 @@ impl Broker {
                 next += 1;
                 let Some(exchange) = vhost.exchanges.get(name.as_bytes()) else { continue };
                 let mut matched = false;
-                if exchange.name.is_empty() {
+                // 3.10 knows the bindings of the default exchange only where a client publishes to it.
+                if exchange.name.is_empty() && !self.version().is_3_10() {
                     let found = message.keys().filter_map(|key| vhost.queues.get(key.as_bytes()).copied());
                     queues.extend(found.inspect(|_| matched = true));
                 }
@@ -79,17 +80,26 @@ impl Broker {
         let number = self.next_message;
         self.next_message += 1;
         let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let starts_failed = message.carried.delivery > 0;
+        let consumer = if starts_failed && queue.kind == QueueKind::Classic && queue.ready.len() == 0 {
+            queue.consumers.next()
+        } else {
+            None
+        };
+        // Of 4.3: a message that failed elsewhere has been delivered before, except if it meets a waiting consumer of a classic queue.
+        let redelivered = starts_failed && !consumer.is_some_and(|consumer| self.can_take(consumer));
+        let Some(queue) = self.queues.get_mut(&id) else { return true };
         let kept = queue.durable && (message.persistent || queue.kind == QueueKind::Quorum);
         let stored = Stored {
             number,
             arrived: now,
             expires: queue.expiry(message.expiration, now),
             not_before: None,
-            // Of 4.3: a message that failed elsewhere has been delivered before.
-            redelivered: message.carried.delivery > 0,
+            redelivered,
             // Failures count on; how often it was taken is counted by each queue.
             counts: Counts { delivery: message.carried.delivery, acquired: 0 },
             priority: queue.priority_of(message.priority, version),
+            size: queue.size_of(message, version),
             kept: kept && self.changes.is_some(),
             message: Arc::clone(message),
         };

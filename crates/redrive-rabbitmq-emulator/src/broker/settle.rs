@@ -117,11 +117,8 @@ impl Broker {
     fn reject(&mut self, id: QueueId, stored: Stored, cause: Cause) {
         let version = self.version();
         // 4.3 takes the counts along, in classic queues too; `basic.nack` is none that counts.
-        let counts = if cause == Cause::Reject && !version.is_3_10() {
-            Counts { acquired: stored.acquired() + 1, delivery: stored.counts.delivery + 1 }
-        } else {
-            stored.counts
-        };
+        let failed = u32::from(cause == Cause::Reject && !version.is_3_10());
+        let counts = Counts { delivery: stored.counts.delivery + failed, ..stored.counts };
         self.die(id, Stored { counts, ..stored }, Reason::Rejected);
     }
 
@@ -132,6 +129,10 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         stored.redelivered = true;
         let mut delay = None;
+        if queue.kind == QueueKind::Classic && !version.is_3_10() && cause.is_failure() {
+            // Nobody sees it here, but it goes along with a dead letter.
+            stored.counts.delivery += 1;
+        }
         if queue.kind == QueueKind::Quorum {
             stored.counts = cause.count(stored.counts, version);
             if queue.settings.limit(version).is_some_and(|limit| stored.counts.delivery > limit) {
@@ -161,7 +162,10 @@ impl Broker {
             (Some(at), _) => {
                 queue.delayed.insert((at, stored.number), stored);
             }
-            (None, Some(to)) => queue.ready.give_back(stored, to),
+            (None, Some(to)) => {
+                queue.ready.give_back(stored, to);
+                queue.given_back = true;
+            }
             (None, None) => queue.ready.push(stored),
         }
         self.mark_dirty(id);

@@ -84,8 +84,9 @@ impl VHost {
 
     fn best(&self, name: &ShortStr, applies: impl Fn(&Policy) -> bool) -> Option<&Policy> {
         let name = name.to_str();
+        // Of equal priorities the first name counts.
         let matching =
-            self.policies.values().filter(|policy| applies(policy) && policy.regex.is_match(&name));
+            self.policies.values().rev().filter(|policy| applies(policy) && policy.regex.is_match(&name));
         matching.max_by_key(|policy| policy.priority)
     }
 }

@@ -106,8 +106,11 @@ pub(super) fn of_message(stored: &Stored) -> Vec<u8> {
         out.put_u32(counts.acquired);
     }
     // A message has at most as many keys as fit its headers.
-    out.put_u32(u32::try_from(message.more_keys.len()).unwrap_or(u32::MAX));
-    for text in [&message.exchange, &message.routing_key].into_iter().chain(message.more_keys.iter()) {
+    for keys in [&message.more_keys, &message.blind_keys] {
+        out.put_u32(u32::try_from(keys.len()).unwrap_or(u32::MAX));
+    }
+    let names = [&message.exchange, &message.routing_key].into_iter();
+    for text in names.chain(message.more_keys.iter()).chain(message.blind_keys.iter()) {
         out.put_u8(text.len() as u8);
         out.put_slice(text.as_bytes());
     }
@@ -132,9 +135,10 @@ pub(super) fn message(number: u64, bytes: &[u8]) -> Option<Stored> {
         Some(Counts { delivery: from.try_get_u32().ok()?, acquired: from.try_get_u32().ok()? })
     };
     let (own, carried) = (counts(&mut from)?, counts(&mut from)?);
-    let more = from.try_get_u32().ok()?;
+    let (more, blind) = (from.try_get_u32().ok()?, from.try_get_u32().ok()?);
     let (exchange, routing_key) = (short(&mut from)?, short(&mut from)?);
     let more_keys = (0..more).map(|_| short(&mut from)).collect::<Option<Vec<_>>>()?;
+    let blind_keys = (0..blind).map(|_| short(&mut from)).collect::<Option<Vec<_>>>()?;
     let length = from.try_get_u32().ok()? as usize;
     if length > from.len() {
         return None;
@@ -143,6 +147,7 @@ pub(super) fn message(number: u64, bytes: &[u8]) -> Option<Stored> {
     let properties = Properties::decode(&encoded).ok()?;
     let body = Bytes::copy_from_slice(&from);
     let mut message = Message::new(exchange, routing_key, more_keys.into(), &properties, encoded, body);
+    message.blind_keys = blind_keys.into();
     message.died = flags & 2 != 0;
     message.carried = carried;
     Some(Stored {
@@ -154,6 +159,7 @@ pub(super) fn message(number: u64, bytes: &[u8]) -> Option<Stored> {
         redelivered: flags & 1 != 0,
         counts: own,
         priority,
+        size: 0,
         kept: true,
     })
 }

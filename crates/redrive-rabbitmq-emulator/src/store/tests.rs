@@ -155,6 +155,7 @@ fn messages_survive_with_everything_that_belongs_to_them() {
         redelivered: true,
         counts: crate::broker::message::Counts { delivery: 4, acquired: 5 },
         priority: 6,
+        size: 0,
         kept: true,
     };
     let bytes = record::of_message(&stored);

@@ -5,6 +5,7 @@ use redrive_amqp091::{Method, ShortStr, Value, basic, write_content};
 use super::replies::REPLY_TO;
 use crate::broker::access::Right;
 use crate::broker::connection::{Consumer, Unacked};
+use crate::broker::dead_letter::Reason;
 use crate::broker::dispatch::properties_of;
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::queue::settings::QueueKind;
@@ -74,8 +75,12 @@ impl Broker {
                 "invalid arg 'x-consumer-timeout' for queue '{name}' in vhost '{vhost}' of queue type rabbit_classic_queue"
             )));
         }
-        let taken = queue.exclusive_consumer.is_some() || consume.exclusive && !queue.consumers.is_empty();
-        if taken || consume.exclusive && queue.settings.single_active_consumer {
+        // Quorum queues ignore it.
+        let taken = queue.kind == QueueKind::Classic
+            && (queue.exclusive_consumer.is_some()
+                || consume.exclusive
+                    && (!queue.consumers.is_empty() || queue.settings.single_active_consumer));
+        if taken {
             return Err(Failure::refused(&format!("queue '{name}' in vhost '{vhost}' in exclusive use")));
         }
         let consumer = Consumer {
@@ -138,7 +143,8 @@ impl Broker {
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
         if queue.kind == QueueKind::Quorum && queue.settings.single_active_consumer {
             return Err(Failure::locked(&format!(
-                "cannot obtain access to locked queue '{name}' in vhost '{vhost}'. basic.get operations are not supported by quorum queues with single active consumer"
+                "cannot obtain access to locked queue '{name}' in vhost '{vhost}'. basic.get operations are not supported by {} queues with single active consumer",
+                if version.is_3_10() { "quorum" } else { "<<\"quorum\">>" }
             )));
         }
         queue.used = now;
@@ -150,10 +156,18 @@ impl Broker {
             self.send(at, basic::GetEmpty::default());
             return Ok(());
         };
-        let message_count = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX);
         let kind = queue.kind;
         if !get.no_ack {
             queue.unacked += 1;
+        }
+        let mut expired = Vec::new();
+        if kind == QueueKind::Classic {
+            // What comes to the head too late is not counted any more.
+            expired.extend(std::iter::from_fn(|| queue.pop_expired(now)));
+        }
+        let message_count = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX);
+        for stored in expired {
+            self.die(id, stored, Reason::Expired);
         }
         let Some(connection) = self.connections.get_mut(&at.connection) else { return Ok(()) };
         let frame_max = connection.frame_max as usize;

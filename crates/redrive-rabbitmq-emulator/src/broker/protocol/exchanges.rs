@@ -109,7 +109,7 @@ impl Broker {
 
     pub(super) fn unbind_exchange(&mut self, at: At, unbind: exchange::Unbind) -> Outcome {
         let exchange::Unbind { destination, source, routing_key, no_wait, arguments, .. } = unbind;
-        self.check_exchange_binding(at, &destination, &source)?;
+        self.permit_exchange_binding(at, &destination, &source)?;
         let destination = Destination::Exchange(destination);
         let binding = Binding { destination, key: routing_key, arguments: arguments.decode() };
         self.remove_binding(at, &source, &binding)?;
@@ -120,12 +120,16 @@ impl Broker {
     }
 
     fn check_exchange_binding(&self, at: At, destination: &ShortStr, source: &ShortStr) -> Outcome {
+        self.permit_exchange_binding(at, destination, source)?;
+        self.find_exchange(at, source)?;
+        self.find_exchange(at, destination)
+    }
+
+    fn permit_exchange_binding(&self, at: At, destination: &ShortStr, source: &ShortStr) -> Outcome {
         check_not_default(destination)?;
         check_not_default(source)?;
         self.permit(at, Right::Write, "exchange", destination)?;
-        self.permit(at, Right::Read, "exchange", source)?;
-        self.find_exchange(at, source)?;
-        self.find_exchange(at, destination)
+        self.permit(at, Right::Read, "exchange", source)
     }
 
     pub(super) fn find_exchange(&self, at: At, name: &ShortStr) -> Outcome {

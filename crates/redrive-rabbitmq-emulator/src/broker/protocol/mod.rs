@@ -251,6 +251,8 @@ impl Broker {
             Method::Channel(ChannelMethod::Close(_)) => {
                 self.flush_confirms(at);
                 self.end_channel(at);
+                // Whoever gets what the channel had, gets it before the channel hears of its end.
+                self.pump();
                 self.send(at, channel::CloseOk {});
                 Ok(())
             }

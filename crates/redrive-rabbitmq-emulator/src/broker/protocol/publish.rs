@@ -111,7 +111,7 @@ impl Broker {
                 Failure::precondition(&format!("invalid expiration '{expiration}': {error}"))
             })?;
         }
-        let mut more_keys = Vec::new();
+        let (mut more_keys, mut blind_keys) = (Vec::new(), Vec::new());
         if let Some(headers) = &properties.headers
             && (headers.contains("CC") || headers.contains("BCC"))
         {
@@ -120,6 +120,9 @@ impl Broker {
                 let keys = header_keys(&table, header)
                     .map_err(|error| Failure::precondition(&format!("invalid message: {error}")))?;
                 more_keys.extend(keys.iter().map(ShortStr::detached));
+                if header == "BCC" {
+                    blind_keys.extend(keys.iter().map(ShortStr::detached));
+                }
             }
             if table.remove("BCC").is_some() {
                 properties.headers = Some(RawTable::from(table));
@@ -132,7 +135,9 @@ impl Broker {
         let exchange = self.vhost(self.vhost_of(at)).exchanges.get(publish.exchange.as_bytes());
         let exchange = exchange.map_or_else(|| publish.exchange.detached(), |known| known.name.clone());
         let key = self.shared_key(at, &publish.routing_key);
-        Ok(Message::new(exchange, key, more_keys.into(), &properties, encoded, body))
+        let mut message = Message::new(exchange, key, more_keys.into(), &properties, encoded, body);
+        message.blind_keys = blind_keys.into();
+        Ok(message)
     }
 
     /// Copies a routing key, or shares the copy of the publish before.

@@ -152,6 +152,7 @@ impl Broker {
             created,
             used: self.now,
             armed: Armed::default(),
+            given_back: false,
             dirty: false,
             leaderless: false,
         };
@@ -276,10 +277,17 @@ impl Broker {
 
     pub(super) fn unbind_queue(&mut self, at: At, unbind: &queue::Unbind) -> Outcome {
         let (name, key) = self.binding_ends(at, &unbind.queue, &unbind.routing_key)?;
-        let id = self.check_queue_binding(at, &name, &unbind.exchange)?;
-        let binding =
-            Binding { destination: Destination::Queue(id), key, arguments: unbind.arguments.decode() };
-        self.remove_binding(at, &unbind.exchange, &binding)?;
+        check_not_default(&unbind.exchange)?;
+        self.permit(at, Right::Write, "queue", &name)?;
+        self.permit(at, Right::Read, "exchange", &unbind.exchange)?;
+        // What is not there is not bound either.
+        if let Some(id) = self.queue_named(self.vhost_of(at), &name) {
+            let owner = self.queues.get(&id).and_then(|queue| queue.owner);
+            self.check_lock(at, id, owner.is_some())?;
+            let destination = Destination::Queue(id);
+            let binding = Binding { destination, key, arguments: unbind.arguments.decode() };
+            self.remove_binding(at, &unbind.exchange, &binding)?;
+        }
         self.send(at, queue::UnbindOk {});
         Ok(())
     }

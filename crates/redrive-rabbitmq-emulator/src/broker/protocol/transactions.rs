@@ -25,13 +25,17 @@ impl Broker {
             return Err(Failure::precondition("channel is not transactional"));
         }
         let transaction = std::mem::take(&mut channel.transaction);
+        let mut stored = true;
         for publish in transaction.publishes {
-            self.deliver_publish(at, &Arc::clone(&publish.message), publish.mandatory)?;
+            stored &= self.deliver_publish(at, &Arc::clone(&publish.message), publish.mandatory)?;
         }
         for (how, settled) in transaction.settlements {
             self.apply_settlement(at, how, settled);
         }
         self.pump();
+        if !stored {
+            return Err(Failure::precondition("partial tx completion"));
+        }
         self.send(at, tx::CommitOk {});
         Ok(())
     }

@@ -12,6 +12,7 @@ use self::consumers::Consumers;
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
 use super::dead_letter::Reason;
+use super::message::Message;
 use super::time::Timestamp;
 use super::{ConnectionId, ConsumerId, QueueId, VHostId, Version};
 
@@ -54,6 +55,8 @@ pub(crate) struct Queue {
     pub(crate) used: Timestamp,
     /// The deadlines that are registered.
     pub(crate) armed: Armed,
+    /// Something was given back since it was served.
+    pub(crate) given_back: bool,
     /// It is in the list of queues to serve.
     pub(crate) dirty: bool,
     /// A fault: nothing is delivered and nothing confirmed.
@@ -77,6 +80,14 @@ impl Queue {
             (QueueKind::Classic, None) => 0,
             (QueueKind::Quorum, _) if version.is_3_10() => 0,
             (QueueKind::Quorum, _) => priority.unwrap_or(DEFAULT_PRIORITY).min(MAX_QUORUM_PRIORITY),
+        }
+    }
+
+    /// Returns how many bytes of a message count: in a quorum queue of 4.3 the properties too.
+    pub(crate) fn size_of(&self, message: &Message, version: Version) -> u64 {
+        match self.kind {
+            QueueKind::Quorum if !version.is_3_10() => message.size() + message.properties.len() as u64,
+            _ => message.size(),
         }
     }
 
@@ -109,6 +120,17 @@ impl Queue {
                 over(self.settings.max_length, length) || over(self.settings.max_length_bytes, bytes)
             }
         }
+    }
+
+    /// Returns whether priorities expire independently: in quorum queues. A classic queue looks at the message that is next.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.kind == QueueKind::Quorum
+    }
+
+    /// Takes a message that has expired.
+    pub(crate) fn pop_expired(&mut self, now: Timestamp) -> Option<Stored> {
+        let lanes = self.has_lanes();
+        self.ready.pop_expired(now, lanes)
     }
 
     /// Takes a message that is too many: the one that would be delivered next, which has the highest priority.

@@ -21,6 +21,8 @@ pub(crate) struct Stored {
     pub(crate) counts: Counts,
     /// Its priority in this queue; 0 in a queue without priorities.
     pub(crate) priority: u8,
+    /// Number of bytes that count against the queue's limit.
+    pub(crate) size: u64,
     /// It is in the state file.
     pub(crate) kept: bool,
 }
@@ -99,21 +101,26 @@ impl Ready {
         self.discount(popped)
     }
 
-    /// Takes a message that is first, or first of its priority, and has expired.
-    pub(crate) fn pop_expired(&mut self, now: Timestamp) -> Option<Stored> {
+    /// Takes a message that has expired, if it is first; with `each_lane`: first of its priority.
+    pub(crate) fn pop_expired(&mut self, now: Timestamp, each_lane: bool) -> Option<Stored> {
         let due = |stored: Option<&Stored>| {
             stored.and_then(|stored| stored.expires).is_some_and(|expires| expires <= now)
         };
-        let popped = if due(self.front.front()) {
-            self.front.pop_front()
-        } else {
-            self.lanes.values_mut().find(|lane| due(lane.first())).and_then(Lane::pop)
-        };
+        if due(self.first()) {
+            return self.pop();
+        }
+        if !each_lane {
+            return None;
+        }
+        let popped = self.lanes.values_mut().find(|lane| due(lane.first())).and_then(Lane::pop);
         self.discount(popped)
     }
 
     /// Returns when the next message expires, of those that are first.
-    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
+    pub(crate) fn next_expiry(&self, each_lane: bool) -> Option<Timestamp> {
+        if !each_lane {
+            return self.first().and_then(|first| first.expires);
+        }
         let firsts = self.front.front().into_iter().chain(self.lanes.values().filter_map(Lane::first));
         firsts.filter_map(|stored| stored.expires).min()
     }
@@ -141,13 +148,13 @@ impl Ready {
 
     fn count(&mut self, stored: &Stored) {
         self.length += 1;
-        self.bytes += stored.message.size();
+        self.bytes += stored.size;
     }
 
     fn discount(&mut self, popped: Option<Stored>) -> Option<Stored> {
         if let Some(stored) = &popped {
             self.length -= 1;
-            self.bytes -= stored.message.size();
+            self.bytes -= stored.size;
         }
         popped
     }

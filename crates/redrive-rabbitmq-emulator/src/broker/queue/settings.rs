@@ -340,6 +340,10 @@ pub(crate) fn inequivalent(
             _ if *name == "x-queue-type" => one.or(other).and_then(Value::as_str) == Some("classic"),
             _ => false,
         };
+        if let (false, "x-dead-letter-exchange", Some(one), Some(other)) = (equal, *name, one, other) {
+            let quoted = |value: &Value| format!("'{}'", value.as_str().unwrap_or_default());
+            return Some(((*name).to_owned(), quoted(one), quoted(other)));
+        }
         if !equal {
             return Some(((*name).to_owned(), described(one), described(other)));
         }

@@ -271,7 +271,11 @@ fn dead_letters_die_again() {
         world.publish(who, "a", "2");
         world.advance(20);
         assert_eq!(world.take(who, "c").expect("the last one").body, "2");
-        let expected = [death("c", "maxlen", 1), death("b", "expired", 1), death("a", "expired", 1)];
+        let mut expected = [death("c", "maxlen", 1), death("b", "expired", 1), death("a", "expired", 1)];
+        if version == Version::V3_10 {
+            // It groups older entries, which turns their order around.
+            expected[1..].reverse();
+        }
         let first = world.take(who, "d").expect("the first one");
         assert_eq!((first.body.as_str(), first.deaths()), ("1", expected.to_vec()));
     }

@@ -174,7 +174,7 @@ impl Api<'_> {
                 let body = with(self.call.json()?, &[("vhost", vhost), ("name", name)]);
                 for key in body["definition"].as_object().into_iter().flat_map(|definition| definition.keys())
                 {
-                    if !Broker::is_known_policy_key(key) {
+                    if !Broker::is_known_policy_key(key, self.broker.options.version) {
                         return Err(Reply::bad_request(&format!(
                             "Validation failed\n\n[{{<<\"{key}\">>}}] are not recognised policy settings\n"
                         )));
