@@ -9,6 +9,8 @@
 //! | [`target`] | where one runs: a real broker, or an emulator with its own clock |
 //! | [`campaign`] | many scenarios at once |
 //! | [`nodes`] | the real brokers |
+//! | [`shrink`] | makes a scenario that differs smaller |
+//! | [`regression`] | those that once differed |
 //! | `client`, `message`, `wire` | an AMQP client that hides nothing |
 
 pub mod campaign;
@@ -18,7 +20,9 @@ mod message;
 mod names;
 pub mod nodes;
 pub mod observation;
+pub mod regression;
 pub mod run;
 pub mod scenario;
+pub mod shrink;
 pub mod target;
 mod wire;

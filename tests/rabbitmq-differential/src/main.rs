@@ -7,6 +7,8 @@
 //! | `self` | runs each on RabbitMQ twice: what differs is no fact |
 //! | `record` | appends what RabbitMQ does to `recordings/VERSION-KIND.jsonl` |
 //! | `replay` | compares the emulator with these recordings: no broker, a thousand in a minute |
+//! | `shrink` | makes the scenario of a seed that differs as small as it can, and writes it into `regressions/`: `shrink VERSION KIND SEED NAME RULE` |
+//! | `keep` | writes a scenario from a file into `regressions/`, with what RabbitMQ does: `keep VERSION KIND FILE NAME RULE` |
 //! | `show` | prints one scenario, and what RabbitMQ does |
 
 use anyhow::{Context as _, Result, bail};
@@ -16,7 +18,9 @@ use redrive_rabbitmq_differential::campaign::{
 };
 use redrive_rabbitmq_differential::generate::{Combination, scenario};
 use redrive_rabbitmq_differential::nodes;
+use redrive_rabbitmq_differential::regression::Regression;
 use redrive_rabbitmq_differential::scenario::Kind;
+use redrive_rabbitmq_differential::shrink::shrink;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -32,7 +36,12 @@ fn main() -> Result<()> {
     let kind = if kind == "quorum" { Kind::Quorum } else { Kind::Classic };
     let combination = Combination { version, kind };
     let number = |place: usize, default: u64| rest.get(place).map_or(Ok(default), |text| text.parse());
-    let (from, count, at_once) = (number(0, 0)?, number(1, 1)?, number(2, 24)?);
+    let from = if command == "keep" { 0 } else { number(0, 0)? };
+    let (count, at_once) = if ["shrink", "keep"].contains(&command.as_str()) {
+        (1, 24)
+    } else {
+        (number(1, 1)?, number(2, 24)?)
+    };
     if command == "replay" {
         let emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
         return replay_all(combination, from..from + count, &emulated, at_once);
@@ -48,6 +57,15 @@ fn main() -> Result<()> {
         return record_all(combination, from..from + count, real, at_once);
     }
     let emulated;
+    if command == "keep" {
+        let [file, name, rule] = rest else { bail!("say: keep VERSION KIND FILE NAME RULE") };
+        return keep(version, file, name, rule, real);
+    }
+    if command == "shrink" {
+        let name = rest.get(1).context("say: shrink VERSION KIND SEED NAME RULE")?;
+        let rule = rest.get(2).context("say in one sentence what RabbitMQ does")?;
+        return shrink_one(combination, from, name, rule, real);
+    }
     let other: &dyn Side = if command == "self" {
         real
     } else {
@@ -142,6 +160,41 @@ fn replay_all(combination: Combination, seeds: Range<u64>, emulated: &Emulated, 
         "{combination}: {count} replayed, {different} different, {:.1} s",
         began.elapsed().as_secs_f64()
     );
+    Ok(())
+}
+
+/// Writes a scenario that somebody made up into `regressions/`, with what RabbitMQ does.
+fn keep(version: Version, file: &str, name: &str, rule: &str, real: &Real) -> Result<()> {
+    let scenario =
+        serde_json::from_str(&std::fs::read_to_string(file)?).context("the scenario cannot be read")?;
+    let recording = record(0, &scenario, real)?;
+    let emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
+    let how = replay(&recording, &emulated)?;
+    println!("{name} on {version}: {}", how.as_deref().unwrap_or("equal"));
+    let open = how.is_some();
+    Regression { rule: rule.to_owned(), version: version.number().to_owned(), open, recording }
+        .write(name)?;
+    Ok(())
+}
+
+/// Shrinks the scenario of a seed that differs, and writes it into `regressions/`.
+fn shrink_one(combination: Combination, seed: u64, name: &str, rule: &str, real: &Real) -> Result<()> {
+    let emulated = Emulated { version: combination.version, runtime: tokio::runtime::Runtime::new()? };
+    let differs = |scenario: &_| {
+        let differs = || Some(replay(&record(seed, scenario, real).ok()?, &emulated).ok()?.is_some());
+        // Twice, so that an accident is not taken for a difference.
+        differs() == Some(true) && differs() == Some(true)
+    };
+    let whole = scenario(combination, seed);
+    if !differs(&whole) {
+        bail!("seed {seed} of {combination} does not differ");
+    }
+    let recording = record(seed, &shrink(&whole, 24, differs), real)?;
+    println!("{}", replay(&recording, &emulated)?.unwrap_or_default());
+    let version = combination.version.number().to_owned();
+    let open = true;
+    let path = Regression { rule: rule.to_owned(), version, open, recording }.write(name)?;
+    println!("{}", path.display());
     Ok(())
 }
 

@@ -100,8 +100,8 @@ impl Names {
         }
     }
 
-    /// The body of a policy for the management API.
-    pub(crate) fn policy_body(&self, policy: &Policy) -> serde_json::Value {
+    /// The body of a policy for the management API. No two have the same priority: RabbitMQ does not say which would hold.
+    pub(crate) fn policy_body(&self, place: usize, policy: &Policy) -> serde_json::Value {
         let mut definition = Map::new();
         for argument in &policy.definition {
             let (name, value) = self.argument(argument);
@@ -117,7 +117,8 @@ impl Names {
             Some(place) => format!("^{}$", self.queue(place)),
             None => format!("^{}q", self.prefix),
         };
-        json!({ "pattern": pattern, "definition": definition, "priority": policy.priority, "apply-to": "queues" })
+        let priority = usize::from(policy.priority) * 10 + place;
+        json!({ "pattern": pattern, "definition": definition, "priority": priority, "apply-to": "queues" })
     }
 
     pub(crate) fn exchange_arguments(&self, exchange: &Exchange) -> Table {

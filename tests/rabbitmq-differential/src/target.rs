@@ -150,7 +150,7 @@ impl Clock for RealClock {
     }
 
     fn pause(&self) -> Duration {
-        Duration::from_millis(3)
+        Duration::from_millis(4)
     }
 
     fn begin(&mut self) {

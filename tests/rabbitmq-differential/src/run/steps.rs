@@ -380,7 +380,7 @@ impl Run<'_> {
     }
 
     pub(super) fn set_policy(&mut self, place: usize, policy: &Policy) -> Result<()> {
-        let body = self.names.policy_body(policy);
+        let body = self.names.policy_body(place, policy);
         let status = self.target.manage("PUT", &self.policy_path(place), Some(&body))?;
         self.policies.insert(place);
         // Created or changed, one and the same for the queues.
