@@ -145,7 +145,7 @@ mod tests {
             queue: "orders".into(),
             filter: filter.iter().map(|term| (*term).to_owned()).collect(),
             group: group.map(str::to_owned),
-            jq: None,
+            selecting: None,
             shelf: ShelfName::DeadLetter,
         };
         assert_eq!(group_and_filter(&which(&["g12"], None)).0, Some("g12"));
