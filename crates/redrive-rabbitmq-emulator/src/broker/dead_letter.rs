@@ -121,7 +121,7 @@ impl Broker {
         let mut to = Vec::new();
         for target in targets {
             let name = self.queues.get(&target).map(|queue| queue.name.to_string()).unwrap_or_default();
-            if self.enqueue(target, &message) {
+            if self.enqueue(target, &message).is_ok() {
                 to.push(name);
                 // A waiting consumer gets it at once: the next dead letter finds an empty queue again.
                 self.serve(target);
@@ -237,9 +237,7 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     let encoded = properties.encode();
     let (exchange, body) = (death.exchange.clone(), message.body.clone());
     let mut dead = Message::new(exchange, routing_key, more_keys, &properties, encoded, body);
-    if death.routing_key.is_none() {
-        dead.blind_keys = message.blind_keys.clone();
-    }
+    dead.blind_keys = message.blind_keys.clone();
     dead.died = true;
     dead.carried = carried;
     dead

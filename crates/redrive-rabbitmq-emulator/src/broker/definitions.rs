@@ -231,6 +231,11 @@ impl Broker {
         {
             return Err(format!("delayed-retry-max {max} is below delayed-retry-min {min}"));
         }
+        if self.version().is_3_10()
+            && definition.get("delivery-limit").and_then(Json::as_i64).is_some_and(|limit| limit < 0)
+        {
+            return Err("delivery-limit is negative".to_owned());
+        }
         let policy = Policy::new(name, pattern, apply_to, priority, definition)?;
         self.set_policy(vhost, policy, now);
         Ok(())

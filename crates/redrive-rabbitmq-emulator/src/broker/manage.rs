@@ -320,7 +320,8 @@ impl Broker {
             .ok_or_else(|| format!("there is no exchange '{exchange}'"))?;
         let message = Arc::new(message);
         for queue in &queues {
-            self.enqueue(*queue, &message);
+            // An operator is not told of a queue that is full.
+            let _ = self.enqueue(*queue, &message);
         }
         self.pump();
         Ok(!queues.is_empty())

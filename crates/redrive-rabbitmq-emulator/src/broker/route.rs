@@ -32,11 +32,7 @@ impl Broker {
                 next += 1;
                 let Some(exchange) = vhost.exchanges.get(name.as_bytes()) else { continue };
                 let mut matched = false;
-                // 3.10 knows the bindings of the default exchange only where a client publishes to it.
-                if exchange.name.is_empty() && !self.version().is_3_10() {
-                    let found = message.keys().filter_map(|key| vhost.queues.get(key.as_bytes()).copied());
-                    queues.extend(found.inspect(|_| matched = true));
-                }
+                // The default exchange routes only what clients publish to it: as an alternate exchange it leads nowhere.
                 let headers: &Table = match exchange.kind {
                     ExchangeKind::Headers => headers.get_or_insert_with(|| message.table()),
                     _ => &Table::new(),
@@ -74,12 +70,15 @@ impl Broker {
         self.queues.get(&id).is_none_or(|queue| queue.refuses(size))
     }
 
-    /// Puts a message into a queue. Returns false if the queue refuses it.
-    pub(super) fn enqueue(&mut self, id: QueueId, message: &Arc<Message>) -> bool {
+    /// Puts a message into a queue.
+    ///
+    /// # Errors
+    /// The type of the queue, if it refuses the message.
+    pub(super) fn enqueue(&mut self, id: QueueId, message: &Arc<Message>) -> Result<(), QueueKind> {
         let (now, version) = (self.now, self.version());
         let number = self.next_message;
         self.next_message += 1;
-        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
         let starts_failed = message.carried.delivery > 0;
         let consumer = if starts_failed && queue.kind == QueueKind::Classic && queue.ready.len() == 0 {
             queue.consumers.next()
@@ -88,7 +87,7 @@ impl Broker {
         };
         // Of 4.3: a message that failed elsewhere has been delivered before, except if it meets a waiting consumer of a classic queue.
         let redelivered = starts_failed && !consumer.is_some_and(|consumer| self.can_take(consumer));
-        let Some(queue) = self.queues.get_mut(&id) else { return true };
+        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
         let kept = queue.durable && (message.persistent || queue.kind == QueueKind::Quorum);
         let stored = Stored {
             number,
@@ -103,11 +102,12 @@ impl Broker {
             kept: kept && self.changes.is_some(),
             message: Arc::clone(message),
         };
+        let kind = queue.kind;
         if queue.refuses(message.size()) {
             if queue.settings.overflow == Some(Overflow::RejectPublishDlx) {
                 self.die(id, Stored { kept: false, ..stored }, Reason::MaxLength);
             }
-            return false;
+            return Err(kind);
         }
         if stored.kept {
             let change = Change::put(id, &stored);
@@ -117,6 +117,6 @@ impl Broker {
             queue.ready.push(stored);
         }
         self.mark_dirty(id);
-        true
+        Ok(())
     }
 }

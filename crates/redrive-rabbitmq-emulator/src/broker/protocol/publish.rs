@@ -10,7 +10,7 @@ use crate::broker::connection::{Content, Mode, StagedPublish};
 use crate::broker::events::DropReason;
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::message::{Message, header_keys, parse_expiration};
-use crate::broker::{At, Broker, ConfirmFault};
+use crate::broker::{At, Broker, ConfirmFault, QueueKind};
 
 /// A body up to this many bytes is copied out of the buffer that it came in: a small message must not keep a large buffer alive.
 const COPIED_BODY: usize = 16 * 1024;
@@ -46,20 +46,20 @@ impl Broker {
             self.confirm(at, number, false);
             return Ok(());
         }
-        let stored = self.deliver_publish(at, &Arc::new(message), publish.mandatory)?;
-        self.confirm(at, number, stored);
+        let refused = self.deliver_publish(at, &Arc::new(message), publish.mandatory)?;
+        self.confirm(at, number, refused.is_none());
         Ok(())
     }
 
-    /// Brings a published message into its queues. Returns false if one of them refused it.
+    /// Brings a published message into its queues. Returns the type of a queue that refused it.
     pub(super) fn deliver_publish(
         &mut self,
         at: At,
         message: &Arc<Message>,
         mandatory: bool,
-    ) -> Outcome<bool> {
+    ) -> Outcome<Option<QueueKind>> {
         if message.exchange.is_empty() && self.deliver_reply(message) {
-            return Ok(true);
+            return Ok(None);
         }
         let vhost = self.vhost_of(at);
         let Some(queues) = self.route(vhost, &message.exchange, message) else {
@@ -72,13 +72,13 @@ impl Broker {
             } else {
                 self.dropped(vhost, &ShortStr::default(), DropReason::Unroutable, message);
             }
-            return Ok(true);
+            return Ok(None);
         }
-        let mut stored = true;
+        let mut refused = None;
         for queue in queues {
-            stored &= self.enqueue(queue, message);
+            refused = self.enqueue(queue, message).err().or(refused);
         }
-        Ok(stored)
+        Ok(refused)
     }
 
     fn check_target(&self, at: At, publish: &basic::Publish) -> Outcome {

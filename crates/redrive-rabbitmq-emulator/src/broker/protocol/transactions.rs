@@ -6,7 +6,7 @@ use redrive_amqp091::tx;
 
 use crate::broker::connection::Mode;
 use crate::broker::failure::{Failure, Outcome};
-use crate::broker::{At, Broker};
+use crate::broker::{At, Broker, QueueKind};
 
 impl Broker {
     pub(super) fn select_transaction(&mut self, at: At) -> Outcome {
@@ -25,15 +25,17 @@ impl Broker {
             return Err(Failure::precondition("channel is not transactional"));
         }
         let transaction = std::mem::take(&mut channel.transaction);
-        let mut stored = true;
+        let mut failed = false;
         for publish in transaction.publishes {
-            stored &= self.deliver_publish(at, &Arc::clone(&publish.message), publish.mandatory)?;
+            let refused = self.deliver_publish(at, &Arc::clone(&publish.message), publish.mandatory)?;
+            // What a quorum queue refuses is not missed.
+            failed |= refused == Some(QueueKind::Classic);
         }
         for (how, settled) in transaction.settlements {
             self.apply_settlement(at, how, settled);
         }
         self.pump();
-        if !stored {
+        if failed {
             return Err(Failure::precondition("partial tx completion"));
         }
         self.send(at, tx::CommitOk {});

@@ -340,9 +340,11 @@ pub(crate) fn inequivalent(
             _ if *name == "x-queue-type" => one.or(other).and_then(Value::as_str) == Some("classic"),
             _ => false,
         };
-        if let (false, "x-dead-letter-exchange", Some(one), Some(other)) = (equal, *name, one, other) {
-            let quoted = |value: &Value| format!("'{}'", value.as_str().unwrap_or_default());
-            return Some(((*name).to_owned(), quoted(one), quoted(other)));
+        // Values of the same type are described shortly.
+        if let (false, Some(one), Some(other)) = (equal, one, other)
+            && one.letter() == other.letter()
+        {
+            return Some(((*name).to_owned(), format!("'{}'", shown(one)), format!("'{}'", shown(other))));
         }
         if !equal {
             return Some(((*name).to_owned(), described(one), described(other)));
@@ -363,13 +365,17 @@ pub(crate) fn described(value: Option<&Value>) -> String {
     match value {
         None => "none".to_owned(),
         Some(value) => {
-            let shown = match value {
-                Value::LongStr(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Value::Bool(value) => value.to_string(),
-                other => other.as_i64().map_or_else(String::new, |number| number.to_string()),
-            };
+            let shown = shown(value);
             format!("the value '{shown}' of type '{}'", type_name(value))
         }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::LongStr(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Bool(value) => value.to_string(),
+        other => other.as_i64().map_or_else(String::new, |number| number.to_string()),
     }
 }
 

@@ -140,6 +140,7 @@ fn the_lower_limit_of_argument_and_policy_holds() {
         (Version::V4_3, 2, -1, 3),
         (Version::V3_10, 2, 5, 3),
         (Version::V3_10, -1, 5, 1),
+        (Version::V3_10, 5, 0, 1),
     ] {
         let mut world = World::new(version);
         let who = quorum(&mut world, Table::new().with("x-delivery-limit", argument));

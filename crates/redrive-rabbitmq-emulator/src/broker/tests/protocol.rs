@@ -484,8 +484,8 @@ fn frames_out_of_order_close_the_connection() {
     let garbage = |bytes: &mut BytesMut| bytes.extend_from_slice(&[1, 0, 1, 0, 0, 0, 1, 0, 0]);
     let unknown =
         |bytes: &mut BytesMut| redrive_amqp091::write_frame(FrameKind::Method, 1, &[0, 99, 0, 1], bytes);
-    let cases: [(fn(&mut BytesMut), u16); 4] =
-        [(body_first, 505), (method_instead, 505), (garbage, 501), (unknown, 503)];
+    type Write = fn(&mut BytesMut);
+    let cases: [(Write, u16); 4] = [(body_first, 505), (method_instead, 505), (garbage, 501), (unknown, 503)];
     for (write, code) in cases {
         let mut world = World::new(Version::V4_3);
         let who = world.client();

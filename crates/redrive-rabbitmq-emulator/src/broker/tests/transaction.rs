@@ -64,6 +64,23 @@ fn what_is_not_committed_comes_back_with_the_channel() {
 }
 
 #[test]
+fn a_publish_that_is_refused_fails_the_commit_in_classic_queues() {
+    for (version, kind) in combinations() {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare(who, "work", of(kind).with("x-max-length", 0_i32).with("x-overflow", "reject-publish"));
+        world.send(who, 1, tx::Select {});
+        world.publish(who, "work", "x");
+        world.publish(who, "work", "y");
+        world.heard(who);
+        world.send(who, 1, tx::Commit {});
+        let text = "PRECONDITION_FAILED - partial tx completion".to_owned();
+        let closed = (kind == QueueKind::Classic).then_some((406, text));
+        assert_eq!(world.closed(who), closed);
+    }
+}
+
+#[test]
 fn confirms_and_transactions_exclude_each_other() {
     let (mut world, who) = transactional(Version::V4_3, QueueKind::Classic);
     world.send(who, 1, confirm::Select::default());
