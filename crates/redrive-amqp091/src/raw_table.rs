@@ -1,4 +1,4 @@
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::wire::Reader;
 use crate::{DecodeError, ShortStr, Table, Value};
@@ -20,10 +20,6 @@ impl RawTable {
             Value::skip(&mut from, Table::MAX_DEPTH - 1)?;
         }
         Ok(Self(bytes))
-    }
-
-    pub(crate) fn trusted(bytes: Bytes) -> Self {
-        Self(bytes)
     }
 
     /// Returns the encoded entries.
@@ -109,6 +105,16 @@ impl Iterator for Entries<'_> {
         let key = self.0.short_str().ok()?;
         let value = Value::read(&mut self.0, Table::MAX_DEPTH - 1).ok()?;
         Some((key, value))
+    }
+}
+
+impl Table {
+    /// Encodes it, without its length.
+    #[must_use]
+    pub fn encode(&self) -> RawTable {
+        let mut out = BytesMut::new();
+        self.write_entries(&mut out);
+        RawTable(out.freeze())
     }
 }
 

@@ -1,7 +1,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::wire::{Reader, Writer};
-use crate::{DecodeError, RawTable, ShortStr};
+use crate::{DecodeError, ShortStr};
 
 /// A value in a field table, by RabbitMQ's type letters.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,14 +120,6 @@ impl Table {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Encodes it, without its length.
-    #[must_use]
-    pub fn encode(&self) -> RawTable {
-        let mut out = BytesMut::new();
-        self.write_entries(&mut out);
-        RawTable::trusted(out.freeze())
     }
 
     pub(crate) fn write_entries(&self, out: &mut BytesMut) {

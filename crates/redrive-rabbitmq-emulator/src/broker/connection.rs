@@ -10,7 +10,6 @@ use super::access::User;
 use super::failure::Failure;
 use super::message::Message;
 use super::queue::ready::Stored;
-use super::settle::Settling;
 use super::time::Timestamp;
 use super::{At, ConnectionId, ConsumerId, HashMap, QueueId, VHostId};
 
@@ -157,6 +156,14 @@ pub(crate) struct Channel {
     pub(crate) opened: Timestamp,
     /// When the next consumer timeout is checked.
     pub(crate) armed: Option<Timestamp>,
+}
+
+/// How a delivery is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settling {
+    Ack,
+    Nack { requeue: bool },
+    Reject { requeue: bool },
 }
 
 /// A delivery that is not settled.

@@ -8,38 +8,9 @@ use super::events::{DropReason, EventKind, MessageView};
 use super::message::{Counts, Message, header_keys};
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
+use super::reason::Reason;
 use super::time::Timestamp;
 use super::{Broker, Change, QueueId, VHostId, Version};
-
-/// Why a message died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    Rejected,
-    Expired,
-    MaxLength,
-    DeliveryLimit,
-}
-
-impl Reason {
-    /// Returns the text in `x-death`.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::MaxLength => "maxlen",
-            Self::DeliveryLimit => "delivery_limit",
-        }
-    }
-
-    fn dropped(self) -> DropReason {
-        match self {
-            Self::Rejected => DropReason::Rejected,
-            Self::Expired => DropReason::Expired,
-            Self::MaxLength => DropReason::MaxLength,
-            Self::DeliveryLimit => DropReason::DeliveryLimit,
-        }
-    }
-}
 
 /// A message that left a queue, and is to be routed by the dead-letter exchange.
 #[derive(Debug)]

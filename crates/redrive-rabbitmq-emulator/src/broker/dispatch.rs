@@ -4,9 +4,9 @@ use bytes::Bytes;
 use redrive_amqp091::{Method, RawTable, ShortStr, basic, write_content};
 
 use super::connection::{Phase, Unacked};
-use super::dead_letter::Reason;
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
+use super::reason::Reason;
 use super::{Broker, ConsumerId, QueueId, Version};
 
 /// With this much output that a client has not read, its consumers take nothing more.

@@ -3,11 +3,11 @@
 use redrive_amqp091::{ShortStr, basic, channel, connection};
 
 use super::connection::{Connection, Phase};
-use super::dead_letter::Reason;
 use super::events::{DropReason, EventKind};
 use super::exchange::Destination;
 use super::failure::{Failure, Scope};
 use super::queue::settings::{QueueKind, Settings};
+use super::reason::Reason;
 use super::settle::Cause;
 use super::time::Timestamp;
 use super::{At, Broker, Change, ConnectionId, ConsumerId, QueueId, VHostId};

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use redrive_amqp091::{Properties, RawTable, ShortStr};
 use serde_json::{Map, Value as Json, json};
 
-use super::dead_letter::Reason;
 use super::definitions::name;
 use super::dispatch::properties_of;
 use super::json::{to_json, to_table};
 use super::message::Message;
 use super::queue::settings::Settings;
+use super::reason::Reason;
 use super::settle::Cause;
 use super::time::Timestamp;
 use super::{Broker, QueueId, VHostId, Version};

@@ -23,6 +23,7 @@ mod operate;
 mod options;
 mod protocol;
 pub(crate) mod queue;
+mod reason;
 mod restore;
 mod route;
 mod settle;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use redrive_amqp091::{ShortStr, Table};
 
-use super::dead_letter::Reason;
 use super::exchange::{Destination, ExchangeKind};
 use super::message::{Counts, Message};
 use super::queue::ready::Stored;
 use super::queue::settings::{Overflow, QueueKind};
+use super::reason::Reason;
 use super::{Broker, Change, QueueId, VHostId};
 
 impl Broker {

@@ -1,20 +1,12 @@
 //! From consumers back to queues: acknowledged, given back, or dead.
 
-use super::connection::{Mode, Unacked};
-use super::dead_letter::Reason;
+use super::connection::{Mode, Settling, Unacked};
 use super::failure::{Failure, Outcome};
 use super::message::Counts;
 use super::queue::ready::{Return, Stored};
 use super::queue::settings::QueueKind;
+use super::reason::Reason;
 use super::{At, Broker, Change, QueueId, Version};
-
-/// How a delivery is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Settling {
-    Ack,
-    Nack { requeue: bool },
-    Reject { requeue: bool },
-}
 
 /// Why a message comes back to its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

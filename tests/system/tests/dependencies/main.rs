@@ -20,6 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
     // Stands alone: people take it without redrive.
     ("redrive-servicebus-emulator", &[]),
+    ("redrive-amqp091", &[]),
+    ("redrive-rabbitmq-emulator", &["redrive-amqp091"]),
     ("redrive-cli", &["redrive"]),
     (
         "redrive",

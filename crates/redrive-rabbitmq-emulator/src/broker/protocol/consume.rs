@@ -5,10 +5,10 @@ use redrive_amqp091::{Method, ShortStr, Value, basic, write_content};
 use super::replies::REPLY_TO;
 use crate::broker::access::Right;
 use crate::broker::connection::{Consumer, Unacked};
-use crate::broker::dead_letter::Reason;
 use crate::broker::dispatch::properties_of;
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::queue::settings::QueueKind;
+use crate::broker::reason::Reason;
 use crate::broker::{At, Broker, ConsumerId};
 
 impl Broker {

@@ -16,9 +16,9 @@ use redrive_amqp091::{
 };
 
 use super::access::{Right, User};
-use super::connection::{Channel, Command, Phase};
+use super::connection::{Channel, Command, Phase, Settling};
 use super::failure::{Failure, Outcome, Scope};
-use super::settle::{Cause, Settling};
+use super::settle::Cause;
 use super::time::Timestamp;
 use super::{At, Broker, ConnectionId};
 use redrive_amqp091::ShortStr;

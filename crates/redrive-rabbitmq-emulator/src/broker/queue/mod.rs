@@ -11,8 +11,8 @@ use redrive_amqp091::{ShortStr, Table};
 use self::consumers::Consumers;
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
-use super::dead_letter::Reason;
 use super::message::Message;
+use super::reason::Reason;
 use super::time::Timestamp;
 use super::{ConnectionId, ConsumerId, QueueId, VHostId, Version};
 
