@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `compare` | runs each on RabbitMQ and on the emulator |
 //! | `self` | runs each on RabbitMQ twice: what differs is no fact |
+//! | `versions` | runs each on RabbitMQ 3.10, or whatever VERSION says, and on 4.3: how they differ |
 //! | `record` | appends what RabbitMQ does to `recordings/VERSION-KIND.jsonl` |
 //! | `replay` | compares the emulator with these recordings: no broker, a thousand in a minute |
 //! | `shrink` | makes the scenario of a seed that differs as small as it can, and writes it into `regressions/`: `shrink VERSION KIND SEED NAME RULE` |
@@ -30,7 +31,9 @@ use std::sync::{Mutex, PoisonError};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [command, version, kind, rest @ ..] = arguments.as_slice() else {
-        bail!("say: compare|self|record|replay|show VERSION KIND [FROM [COUNT [AT-ONCE]]]")
+        bail!(
+            "say: compare|self|versions|record|replay|shrink|keep|show VERSION KIND [FROM [COUNT [AT-ONCE]]]"
+        )
     };
     let version: Version = version.parse().map_err(anyhow::Error::msg)?;
     let kind = if kind == "quorum" { Kind::Quorum } else { Kind::Classic };

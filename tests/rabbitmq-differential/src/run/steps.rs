@@ -195,6 +195,11 @@ impl Run<'_> {
         priority: Option<i32>,
         [no_ack, exclusive]: [bool; 2],
     ) -> Result<()> {
+        // One consumer for each channel: between two of them no order of deliveries, and so of tags, is promised.
+        let places = (0..CHANNELS).map(|step| (place + step) % CHANNELS);
+        let Some(place) = places.into_iter().find(|&place| self.workers[place].consumers.is_empty()) else {
+            return Ok(());
+        };
         self.open_worker(place)?;
         let mut qos = Writer::default();
         qos.long(0).short(prefetch).bits(&[false]);
