@@ -233,8 +233,8 @@ pub(crate) fn leased(queue: &str, shelf: Shelf, lease: &str) -> TransportError {
 pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
     let message = format!(
         "`{queue}` is not read: each look counts as a delivery, and RabbitMQ removes a message after {limit} of them. Move the messages \
-         to a queue with a large `x-delivery-limit`; or, if a policy of that queue sets a large one, accept it with \
-         `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
+         to a queue with a large `x-delivery-limit`. Only if nobody set a limit on this queue, and a policy sets a large one, accept it \
+         with `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
     );
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
@@ -243,8 +243,8 @@ pub(crate) fn looks_are_counted(queue: &str, limit: i64) -> TransportError {
 pub(crate) fn dies_with_the_process(queue: &str, limit: i64) -> TransportError {
     let message = format!(
         "`{queue}` is not read: a message in it has reached the delivery limit of {limit}, and RabbitMQ would remove it if this process \
-         died while it looks. Raise the limit by a policy `delivery-limit` of that queue, and accept it with \
-         `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
+         died while it looks. Move the messages to a queue with a large `x-delivery-limit`. Only if nobody set a limit on this queue, and a \
+         policy sets a large one, accept it with `Options::accept_low_delivery_limit`, `--accept-low-delivery-limit` on the command line"
     );
     TransportError::new(TransportErrorKind::Unsupported, message)
 }

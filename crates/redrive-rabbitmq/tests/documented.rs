@@ -278,9 +278,9 @@ async fn the_permissions_of_the_page_are_enough_and_needed(version: Version) {
     assert!(redriven.done() > 0, "{redriven:?}");
     let refused = shelves.reported().await.expect_err("may not declare");
     assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");
-    // Without the right to keep others out it works in steps all the same.
-    let leases = [shelves.lease(Shelf::DeadLetter).await, shelves.lease(Shelf::DeadLetter).await];
-    assert!(leases.iter().all(|leased| matches!(leased, Ok(Some(_)))), "{leases:?}");
+    // Who may not keep others out holds nothing from them.
+    let leased = shelves.lease(Shelf::DeadLetter).await;
+    assert!(matches!(leased, Ok(None)), "{leased:?}");
     if version != Version::V3_10 {
         let refused = shelves.work_queue().await.expect_err("may not look");
         assert_eq!(refused.kind(), TransportErrorKind::Unauthorized, "{refused}");

@@ -145,7 +145,8 @@ async fn keep(
     match desk.shelves.replace(entry, edit.into_message()).await {
         Ok(handle) => handles.extend(handle),
         Err(error) => {
-            if matches!(error.kind(), TransportErrorKind::Unsupported | TransportErrorKind::NotFound) {
+            use TransportErrorKind::{Full, NotFound, TooLarge, Unsupported};
+            if matches!(error.kind(), Full | NotFound | TooLarge | Unsupported) {
                 note(ledger, entry, Noted::NotStored)?;
             }
             return Err(anyhow::Error::from(error).context(format!("cannot keep the edit of {entry}")));

@@ -53,7 +53,10 @@ impl Ledger {
             let Line { handle, state } = serde_json::from_str(line)?;
             let handle: EntryHandle = handle.parse()?;
             match state {
-                Noted::Begun => ledger.begun.insert(handle),
+                Noted::Begun => {
+                    ledger.done.remove(&handle);
+                    ledger.begun.insert(handle)
+                }
                 Noted::Done => ledger.done.insert(handle),
                 Noted::NotStored => ledger.begun.remove(&handle),
             };
@@ -65,6 +68,16 @@ impl Ledger {
     pub(super) fn is_uncertain(&self, handle: &EntryHandle) -> bool {
         self.begun.contains(handle) && !self.done.contains(handle)
     }
+}
+
+/// Removes a part of a line that a full disk or a dead process left: what follows would be read as one line with it.
+fn cut_torn_line(path: &Path, file: &std::fs::File) -> Result<()> {
+    let bytes = std::fs::read(path)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    if whole < bytes.len() {
+        file.set_len(whole as u64)?;
+    }
+    Ok(())
 }
 
 /// Appends a line, and returns when it is on the disk.
@@ -80,6 +93,7 @@ pub(super) fn note(path: &Path, entry: &EntryHandle, state: Noted) -> Result<()>
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(path)?;
+        cut_torn_line(path, &file)?;
         let mut text = serde_json::to_string(&line)?;
         text.push('\n');
         file.write_all(text.as_bytes())?;

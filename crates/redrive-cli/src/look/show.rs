@@ -145,7 +145,10 @@ pub(crate) fn body(body: &[u8]) -> Vec<String> {
 
 /// Returns at most so many bytes of a text, and whether there are more.
 fn beginning(text: &str, most: usize) -> (&str, bool) {
-    let end = text.floor_char_boundary(most);
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
     (&text[..end], end < text.len())
 }
 

@@ -96,7 +96,10 @@ impl Context {
             return Ok(());
         }
         if let Some(path) = self.socket() {
-            return match path.is_absolute() {
+            // `unix://shop.sock` names a host, as in other URLs.
+            let text = path.to_string_lossy();
+            let names_a_host = text.starts_with("//") && !text.starts_with("///");
+            return match path.is_absolute() && !names_a_host {
                 true if cfg!(unix) => Ok(()),
                 true => Err(usage("`unix:` needs a system with Unix domain sockets")),
                 // Plans and logs name the broker so, wherever they are read.

@@ -12,7 +12,7 @@ pub struct Leased {
     /// The same shelves. A [`redrive`](Shelves::redrive), [`park`](Shelves::park) or [`discard`](Shelves::discard) of entries by handle
     /// may go on where the previous one ended.
     pub shelves: Box<dyn Shelves>,
-    /// The right to work on the shelf. Dropping it gives it back.
+    /// The right to work on the shelf. It ends with [`Lease::end`], or when it and the shelves are dropped.
     pub lease: Box<dyn Lease>,
 }
 
@@ -30,7 +30,8 @@ impl fmt::Debug for Leased {
     }
 }
 
-/// The right to work on a shelf, which only one client of the broker has at a time. It ends with its drop, and with the process.
+/// The right to work on a shelf, which only one client of the broker has at a time. It ends with
+/// the process: on a broker that must first notice that a connection is dead, a little later.
 #[async_trait]
 pub trait Lease: Send + Sync {
     /// Returns how many entries of the shelf are held between two steps: nobody else sees or counts them meanwhile.

@@ -95,6 +95,15 @@ impl ShelfReport {
         self.entries.push(EntryResult { handle, id: id.map(str::to_owned), outcome });
     }
 
+    /// Turns what was done into a failure: it is not known whether the entries left the shelf. For transports.
+    pub fn in_doubt(&mut self, why: &TransportError) {
+        for entry in &mut self.entries {
+            if matches!(entry.outcome, EntryOutcome::Done) {
+                entry.outcome = EntryOutcome::Failed(why.clone());
+            }
+        }
+    }
+
     /// Records, at the end, what happened to named handles that matched no entry of this shelf. A handle of the other shelf
     /// fails: its entry may exist, and was not looked for. For transports.
     pub fn complete(&mut self, shelf: Shelf, which: &Selection) {

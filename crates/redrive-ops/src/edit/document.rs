@@ -101,7 +101,7 @@ fn edited(body: &str, was_json: bool) -> Result<Vec<u8>, ParseEditError> {
         #[serde(rename = "$base64")]
         base64: String,
     }
-    if let Ok(Bytes { base64 }) = serde_json::from_str(body) {
+    if !was_json && let Ok(Bytes { base64 }) = serde_json::from_str(body) {
         let decoded = BASE64.decode(base64);
         return decoded.map_err(|error| ParseEditError::new(format!("the body is no base64: {error}")));
     }
@@ -114,7 +114,8 @@ fn edited(body: &str, was_json: bool) -> Result<Vec<u8>, ParseEditError> {
 /// Returns true if two texts of JSON mean the same. Numbers with many digits are compared as they are written: a float does not hold them.
 fn is_same(one: &str, other: &str) -> bool {
     let parsed = |text| serde_json::from_str::<Json>(text).ok();
-    one == other || (!has_long_number(one) && !has_long_number(other) && parsed(one) == parsed(other))
+    let means_the_same = || parsed(one).is_some_and(|one| Some(one) == parsed(other));
+    one == other || (!has_long_number(one) && !has_long_number(other) && means_the_same())
 }
 
 fn has_long_number(text: &str) -> bool {
@@ -161,6 +162,17 @@ mod tests {
         let edited = |body: &'static str, from, to| round(&Message::new(body), |text| text.replace(from, to));
         let message = edited(r#"{"n":12345678901234567890123}"#, "123}", "124}");
         assert_eq!(&message.body()[..], br#"{"n":12345678901234567890124}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_counts_as_edited() {
+        let message = Message::new(r#"{"n":1e999,"c":"eur"}"#);
+        assert_eq!(
+            &round(&message, |text| text.replace("eur", "EUR")).body()[..],
+            br#"{"n":1e999,"c":"EUR"}"#
+        );
+        let message = Message::new(r#"{"$base64":"AA=="}"#);
+        assert_eq!(&round(&message, |text| text.replace("AA", "AB")).body()[..], br#"{"$base64":"AB=="}"#);
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl JournalFolder {
     ///
     /// # Errors
     ///
-    /// If the folder or a journal cannot be read.
+    /// If the folder cannot be read. Journals that cannot be read are left out.
     pub fn stopped(
         &self,
         broker: &str,
@@ -41,12 +41,14 @@ impl JournalFolder {
         let (mut seen, mut stopped) = (HashSet::new(), Vec::new());
         for run in self.runs()?.into_iter().rev() {
             let path = self.journal(&run);
-            let read = |error| JournalError::file("read the journal", &path, error);
-            let at = fs::metadata(&path).and_then(|found| found.modified()).map_err(read)?;
+            // It may be removed meanwhile.
+            let Ok(at) = fs::metadata(&path).and_then(|found| found.modified()) else { continue };
             if now.duration_since(at).unwrap_or_default() > within {
                 continue;
             }
-            let bytes = fs::read(&path).map_err(read)?;
+            // Asked first: a run that ends in between has its last line then.
+            let Ok(is_running) = self.is_running(&run) else { continue };
+            let Ok(bytes) = fs::read(&path) else { continue };
             let Some((first, last)) = first_and_last(&bytes) else { continue };
             let Ok(Record::Begin { header, .. }) = serde_json::from_slice(first) else { continue };
             let (queue, shelf) = (header.plan.queue().to_owned(), header.plan.shelf());
@@ -56,7 +58,7 @@ impl JournalFolder {
             let why = match serde_json::from_slice(last) {
                 Ok(Record::End { why: None, .. }) => continue,
                 Ok(Record::End { why: Some(why), .. }) => word(&why),
-                _ if self.is_running(&run)? => continue,
+                _ if is_running => continue,
                 _ => "killed",
             };
             stopped.push(StoppedRun { run, queue, shelf, why, at });

@@ -64,6 +64,8 @@ pub struct ShelfFates<'a, S: ?Sized> {
     known: HashSet<EntryHandle>,
     /// What the last scan counted.
     counted: Option<Counted>,
+    /// True if nothing was held at that scan.
+    saw_all: bool,
 }
 
 /// The sizes of the shelves, without what the run itself did.
@@ -78,7 +80,7 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
     #[must_use]
     pub fn new(shelves: &'a S, plan: &Plan) -> Self {
         let known = plan.entries().iter().map(|entry| entry.handle.clone()).collect();
-        Self { shelves, shelf: plan.shelf(), known, counted: None }
+        Self { shelves, shelf: plan.shelf(), known, counted: None, saw_all: true }
     }
 
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
@@ -95,7 +97,8 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
     async fn look(&mut self, look: LookForFates<'_>) -> Result<Vec<SeenFate>, TransportError> {
         // Counted before the scan: what comes in between is seen, and leads to one more scan.
         let counted = self.count(look).await?;
-        if self.counted == Some(counted) {
+        // What the run held at the last scan was not seen: it may be one that came back.
+        if self.counted == Some(counted) && (self.saw_all || look.held > 0) {
             return Ok(Vec::new());
         }
         let mut returned = Returned::new(look.awaited);
@@ -109,7 +112,7 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
             };
             self.shelves.scan(shelf, &mut each).await?;
         }
-        self.counted = Some(counted);
+        (self.counted, self.saw_all) = (Some(counted), look.held == 0);
         Ok(returned.fates)
     }
 }

@@ -266,6 +266,12 @@ impl<'a> Runner<'a> {
 
     async fn look(&mut self) -> Result<(), JournalError> {
         self.show(Activity::Looking);
+        // Nothing more is sent: the last look is to see all of the shelf.
+        if self.run.report().left == 0
+            && let Some(leased) = &self.leased
+        {
+            leased.lease.end().await;
+        }
         match self.seen().await {
             Ok((fates, work_queue)) => {
                 self.journal.fates(&fates)?;

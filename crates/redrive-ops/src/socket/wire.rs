@@ -243,7 +243,7 @@ impl From<ErrorJson> for TransportError {
 }
 
 /// The kinds of errors by their names. One that has no name is `other`.
-const KINDS: [(TransportErrorKind, &str); 10] = [
+const KINDS: [(TransportErrorKind, &str); 11] = [
     (TransportErrorKind::Unreachable, "unreachable"),
     (TransportErrorKind::Unauthorized, "unauthorized"),
     (TransportErrorKind::Topology, "topology"),
@@ -253,6 +253,7 @@ const KINDS: [(TransportErrorKind, &str); 10] = [
     (TransportErrorKind::TooLarge, "too-large"),
     (TransportErrorKind::Lost, "lost"),
     (TransportErrorKind::NotFound, "not-found"),
+    (TransportErrorKind::Locked, "locked"),
     (TransportErrorKind::Closed, "closed"),
 ];
 

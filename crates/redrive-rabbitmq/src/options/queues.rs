@@ -132,7 +132,8 @@ impl Options {
     ///
     /// Each look at a quorum queue is a delivery. Shelves that redrive declares bear two thousand million of them. About a shelf with a
     /// [name](Self::dead_letter_queue) of its own, [`Shelves`](redrive_core::Shelves) ask the broker, and read nothing if its
-    /// `x-delivery-limit` is low. They do not see policies: accept it if a policy sets a large limit.
+    /// `x-delivery-limit` is low. They do not see policies: accept it if the queue sets no limit and a policy sets a large one. Where both
+    /// set one, the lower counts.
     pub fn accept_low_delivery_limit(mut self, accept: bool) -> Self {
         self.accepts_low_delivery_limit = accept;
         self

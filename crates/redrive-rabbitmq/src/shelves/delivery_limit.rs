@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::TransportError;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
@@ -47,7 +47,13 @@ impl Looks {
     /// If it cannot be reached.
     pub(super) async fn at(connection: &Connection, queue: &str) -> Result<Self, TransportError> {
         let found = ask(connection, queue).await?;
-        debug!(queue, ?found, "a shelf that redrive did not declare");
+        if found == Found::Unknown {
+            warn!(
+                queue,
+                "the delivery limit of this shelf is not known: a low one may remove what is looked at often"
+            );
+        }
+        debug!(queue, ?found, "a shelf with a name of its own");
         Ok(Self::of(found, connection.version))
     }
 
@@ -90,17 +96,13 @@ async fn ask(connection: &Connection, queue: &str) -> Result<Found, TransportErr
         }
         let name = short(queue, "the name of a queue")?;
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        let refused = match with_timeout(&channel, channel.queue_declare(name.clone(), options, arguments))
-            .await
-        {
+        let declaring = channel.queue_declare(name.clone(), options, arguments);
+        let Err(refused) = with_timeout(&channel, declaring).await else {
             // The queue was deleted since it was looked at, so this one is new: it goes as it came.
-            Ok(_) => {
-                let options =
-                    QueueDeleteOptions { if_unused: true, if_empty: true, ..QueueDeleteOptions::default() };
-                let _ = with_timeout(&channel, channel.queue_delete(name, options)).await;
-                return Ok(Found::Unknown);
-            }
-            Err(refused) => refused,
+            let options =
+                QueueDeleteOptions { if_unused: true, if_empty: true, ..QueueDeleteOptions::default() };
+            let _ = with_timeout(&channel, channel.queue_delete(name, options)).await;
+            return Ok(Found::Unknown);
         };
         match error::refusal(&refused) {
             Some((406, text)) => match Difference::parse(&text) {

@@ -27,6 +27,8 @@ pub(crate) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
 
 /// Without a step for so long, everything held is given back.
 const IDLE: Duration = Duration::from_secs(10);
+/// For how long a broker may take a dead connection of ours for alive.
+const OWN_LEASE_ENDS: Duration = Duration::from_secs(40);
 /// The longest time for which entries are held. RabbitMQ ends the channel of whoever holds messages for half an hour.
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
 
@@ -34,8 +36,9 @@ const LONGEST_HOLD: Duration = Duration::from_secs(300);
 pub(super) struct ShelfLease {
     shared: Arc<Shared>,
     pub(super) shelf: Shelf,
-    lock: Mutex<Lock>,
+    /// Before the lock: what is held is given back first.
     open: Mutex<Option<OpenScan>>,
+    lock: Mutex<Lock>,
     held: AtomicU64,
 }
 
@@ -47,13 +50,22 @@ struct OpenScan {
 }
 
 impl ShelfLease {
-    /// Takes the lease.
-    pub(super) async fn take(shared: Arc<Shared>, shelf: Shelf) -> Result<Arc<Self>, TransportError> {
-        let lock = Lock::take(&shared, shelf).await?;
+    /// Takes the lease. `None`: the user may not. Without keeping others out nothing may be held from them: a run would take it for gone.
+    pub(super) async fn take(shared: Arc<Shared>, shelf: Shelf) -> Result<Option<Arc<Self>>, TransportError> {
+        let lock = match Lock::declare(&shared, shelf).await {
+            Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
+                warn!(
+                    %shelf, queue = shared.queue(), %error,
+                    "runs on this shelf from other machines cannot be kept out"
+                );
+                return Ok(None);
+            }
+            taken => taken?,
+        };
         let (lock, open) = (Mutex::new(lock), Mutex::new(None));
-        let lease = Arc::new(Self { shared, shelf, lock, open, held: AtomicU64::new(0) });
+        let lease = Arc::new(Self { shared, shelf, open, lock, held: AtomicU64::new(0) });
         tokio::spawn(give_back_in_time(Arc::downgrade(&lease)));
-        Ok(lease)
+        Ok(Some(lease))
     }
 
     /// Returns the scan to go on with, if it is still of use: it passed none of these entries.
@@ -128,33 +140,19 @@ async fn give_back_in_time(lease: Weak<ShelfLease>) {
 }
 
 /// An exclusive queue with an exclusive consumer: no other connection, and no other channel of this one, can have the same.
+#[expect(clippy::large_enum_variant, reason = "there is one for each lease")]
 enum Lock {
     Held {
         queue: ShortString,
         channel: Channel,
         /// Its drop would cancel it.
         _consumer: Consumer,
-        _connection: Arc<Connection>,
+        connection: Arc<Connection>,
     },
-    /// The user may not declare such a queue.
-    NotPermitted,
     Ended,
 }
 
 impl Lock {
-    async fn take(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
-        match Self::declare(shared, shelf).await {
-            Err(error) if error.kind() == TransportErrorKind::Unauthorized => {
-                warn!(
-                    %shelf, queue = shared.queue(), %error,
-                    "runs on this shelf from other machines cannot be kept out"
-                );
-                Ok(Self::NotPermitted)
-            }
-            taken => taken,
-        }
-    }
-
     async fn declare(shared: &Shared, shelf: Shelf) -> Result<Self, TransportError> {
         let connection = shared.queues.control().await?;
         let queue = queue_name(shared.plan.names.shelf(shelf)?);
@@ -173,20 +171,34 @@ impl Lock {
         let consuming = channel.basic_consume(name.clone(), "".into(), options, FieldTable::default());
         let consumer =
             with_timeout(&channel, consuming).await.map_err(|failed| match error::refusal(&failed) {
-                Some((403, text)) if text.contains("in exclusive use") => {
-                    error::leased(shared.queue(), shelf, &queue)
-                }
+                _ if is_taken(&failed) => error::leased(shared.queue(), shelf, &queue),
                 _ => error::verifying(&queue, failed),
             })?;
-        Ok(Self::Held { queue: name, channel, _consumer: consumer, _connection: connection })
+        Ok(Self::Held { queue: name, channel, _consumer: consumer, connection })
     }
 
     /// Takes the lock again if its connection was lost.
     async fn keep(&mut self, shared: &Shared, shelf: Shelf) -> Result<(), TransportError> {
-        if matches!(self, Self::Held { channel, .. } if !channel.status().connected()) {
-            *self = Self::take(shared, shelf).await?;
+        let is_lost =
+            |channel: &Channel, connection: &Connection| !channel.status().connected() || !connection.is_up();
+        if !matches!(self, Self::Held { channel, connection, .. } if is_lost(channel, connection)) {
+            return Ok(());
         }
-        Ok(())
+        let begun = Instant::now();
+        loop {
+            match Self::declare(shared, shelf).await {
+                // Perhaps by our own connection, which the broker takes for alive until its heartbeats are missed.
+                Err(error)
+                    if error.kind() == TransportErrorKind::Locked && begun.elapsed() < OWN_LEASE_ENDS =>
+                {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                taken => {
+                    *self = taken?;
+                    return Ok(());
+                }
+            }
+        }
     }
 
     async fn end(&mut self) {
@@ -196,6 +208,11 @@ impl Lock {
             let _ = with_timeout(&channel, channel.close(200, "OK".into())).await;
         }
     }
+}
+
+/// Returns true if another channel of this connection has the lease.
+fn is_taken(failed: &lapin::Error) -> bool {
+    error::refusal(failed).is_some_and(|(code, text)| code == 403 && text.contains("in exclusive use"))
 }
 
 /// Returns the name of the queue that is the lease of a shelf.

@@ -103,8 +103,7 @@ impl RabbitMqShelves {
     /// Returns what a look does to the messages of a queue; asks the broker once about one that another program named.
     async fn looks(&self, queue: &str) -> Result<Looks, TransportError> {
         let options = &self.shared.options;
-        let is_own = queue.strip_prefix(self.shared.queue()).is_some_and(|rest| rest.starts_with("--"));
-        if is_own || options.accepts_low_delivery_limit {
+        if options.names.has_chosen(queue) || options.accepts_low_delivery_limit {
             return Ok(Looks::Safe);
         }
         let mut asked = self.looks.lock().await;
@@ -162,6 +161,11 @@ impl RabbitMqShelves {
                 rest.remove(&entry.handle);
             }
             if stopped.is_ok() && (rest.is_empty() || is_whole) {
+                // Who reads the report believes it: the broker must have what was removed.
+                if let Err(error) = scan.settled().await {
+                    worked.report.in_doubt(&error);
+                    return Err(error);
+                }
                 lease.keep(scan).await;
                 return Ok(());
             }
@@ -420,10 +424,10 @@ impl Shelves for RabbitMqShelves {
         Ok(Some(Reported::new(shelves, reports)))
     }
 
-    /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. A user who may not do that works without keeping others out,
-    /// which is logged as a warning.
+    /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. A user who may not do that gets no
+    /// lease, which is logged as a warning.
     async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
-        let lease = ShelfLease::take(Arc::clone(&self.shared), shelf).await?;
+        let Some(lease) = ShelfLease::take(Arc::clone(&self.shared), shelf).await? else { return Ok(None) };
         let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
         Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use lapin::message::BasicGetMessage;
-use lapin::options::BasicGetOptions;
+use lapin::options::{BasicGetOptions, BasicQosOptions};
 use redrive_core::{EntryHandle, Shelf, Shelved, TransportError, TransportErrorKind};
 
 use tokio::time::Instant;
@@ -131,6 +131,16 @@ impl ShelfScan {
         Receipt::new(found.tag, Arc::clone(&self.channel)).ack().await?;
         self.taken.note(self.shelf, found.name);
         Ok(())
+    }
+
+    /// Waits until the broker has processed what was removed.
+    pub(super) async fn settled(&self) -> Result<(), TransportError> {
+        self.channel.settle_down().await;
+        let channel = self.channel.channel();
+        // A request that changes nothing, behind all acknowledgements of the channel.
+        let request = channel.basic_qos(1, BasicQosOptions { global: false });
+        while_open(channel, request).await.map_err(|cause| error::lost(&cause).with_source(cause))?;
+        self.channel.check()
     }
 
     /// Returns the name of a message that was stored on the shelf meanwhile.

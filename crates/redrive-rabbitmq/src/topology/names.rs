@@ -23,6 +23,12 @@ impl GivenNames {
         }
     }
 
+    /// Returns true if redrive chose the name of this shelf.
+    pub(crate) fn has_chosen(&self, shelf: &str) -> bool {
+        let default = Self::of(&self.work);
+        if shelf == self.parking { self.parking == default.parking } else { self.dead_letters.is_none() }
+    }
+
     /// Returns all names; the dead-letter queue has this suffix, unless the options name it.
     pub(crate) fn settled(&self, dead_letter_suffix: &str) -> Names {
         let Self { work, dead_letters, parking, retry_prefix } = self.clone();

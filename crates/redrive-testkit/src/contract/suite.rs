@@ -144,7 +144,6 @@ macro_rules! __with_clauses {
             restore_undoes_a_discard
             the_work_queue_is_told_as_it_is
             what_was_handled_is_reported
-            browsing_many_times_changes_nothing
             a_shelf_is_leased_to_one
             a_leased_shelf_is_worked_on_in_steps
         }

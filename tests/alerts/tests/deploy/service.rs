@@ -1,16 +1,24 @@
 //! A running service: a consumer with every ending, and the shelves of its queue.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Result, anyhow};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use redrive::ops::ShelfExporter;
+use redrive::Shelf;
+use redrive::ops::{
+    JournalFolder, JournalHeader, Operator, Plan, PlanAction, PlanOptions, RunOptions, ShelfExporter,
+    StopReason,
+};
 use redrive::prelude::*;
 use redrive::telemetry::{Metrics, catalog};
 use tokio::runtime::Builder;
 
 /// The queue of the service.
 pub(crate) const QUEUE: &str = "live";
+
+/// The broker, as the journals of its runs call it.
+const BROKER: &str = "memory";
 
 /// Starts the service on a thread of its own, which ends with the process. Answers what shows its metrics.
 pub(crate) fn start() -> Result<impl Fn() -> String + Send + use<>> {
@@ -22,9 +30,13 @@ pub(crate) fn start() -> Result<impl Fn() -> String + Send + use<>> {
     let consumers = recorder.handle();
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let orders = Memory::new(QUEUE);
+    let temporary = tempfile::tempdir()?;
+    let journals = stopped_run(&JournalFolder::open(temporary.path().join("runs"))?)?;
     let shelves = {
         let _within = runtime.enter();
-        ShelfExporter::new().watch(QUEUE, Arc::new(orders.shelves())).interval(secs(1)).start()
+        let exporter =
+            ShelfExporter::new().watch(QUEUE, Arc::new(orders.shelves())).journals(journals, BROKER);
+        exporter.interval(secs(1)).start()
     };
     let publisher = orders.publisher();
     let consumer = Consumer::new(orders)
@@ -40,7 +52,20 @@ pub(crate) fn start() -> Result<impl Fn() -> String + Send + use<>> {
             }
         });
     });
-    Ok(move || consumers.render() + &shelves.render())
+    Ok(move || {
+        let _journals = &temporary;
+        consumers.render() + &shelves.render()
+    })
+}
+
+/// Writes the journal of a run that was aborted.
+fn stopped_run(folder: &JournalFolder) -> Result<JournalFolder> {
+    let now = SystemTime::now();
+    let plan = Plan::new(PlanAction::Redrive, Shelf::DeadLetter, &[], &PlanOptions::new(QUEUE), now);
+    let header = JournalHeader::new(BROKER, Operator::new("ada", "laptop", now), RunOptions::new(), plan);
+    let (mut journal, _lock) = folder.begin(header)?;
+    journal.end(Some(StopReason::Aborted), now)?;
+    Ok(folder.clone())
 }
 
 async fn handle(number: String) -> Result<Disposition> {

@@ -361,31 +361,6 @@ pub async fn what_was_handled_is_reported<H: Harness>(case: &Case<H>) {
     assert_eq!(reported.reports.take().await.expect("reports"), [], "each is told once");
 }
 
-/// However often somebody looks, the entries stay as they are, in their order. The variable `REDRIVE_TEST_LOOKS` sets how often.
-pub async fn browsing_many_times_changes_nothing<H: Harness>(case: &Case<H>) {
-    let Some((shelves, transport)) = with_shelves(case).await else { return };
-    let looks = std::env::var("REDRIVE_TEST_LOOKS").map_or(10, |looks| looks.parse().expect("a number"));
-    set_aside(case, &transport, &["a", "b", "c", "a"], Shelf::DeadLetter, "Broken").await;
-    let entries = async || {
-        let entries = browse(&*shelves, Shelf::DeadLetter, 10).await.into_iter();
-        entries.map(|entry| (entry.handle, entry.message, entry.shelved_at)).collect::<Vec<_>>()
-    };
-    let before = entries().await;
-    for look in 0..looks {
-        // A part of the shelf, all of it in one pass, and all of it as a page.
-        browse(&*shelves, Shelf::DeadLetter, 1 + look % 4).await;
-        let mut scanned = Vec::new();
-        let mut each = |entry: Shelved| {
-            scanned.push(entry.handle);
-            std::ops::ControlFlow::Continue(())
-        };
-        shelves.scan(Shelf::DeadLetter, &mut each).await.expect("scanned");
-        assert_eq!(scanned.len(), 4, "look {look}");
-        assert_eq!(entries().await, before, "look {look}");
-    }
-    counts(&*shelves, 4, 0).await;
-}
-
 /// A shelf is leased to one client at a time, until the end of the lease or its drop.
 pub async fn a_shelf_is_leased_to_one<H: Harness>(case: &Case<H>) {
     let Some((shelves, _transport)) = with_shelves(case).await else { return };
