@@ -143,7 +143,7 @@ pub(crate) fn body(body: &[u8]) -> Vec<String> {
     shown.lines().map(str::to_owned).chain(rest).collect()
 }
 
-/// Returns at most so many bytes of a text, and whether there are more.
+/// Returns at most `most` bytes of a text, and whether there are more.
 fn beginning(text: &str, most: usize) -> (&str, bool) {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

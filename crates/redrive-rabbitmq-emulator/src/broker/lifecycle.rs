@@ -188,7 +188,7 @@ impl Broker {
         self.unbind_destination(vhost_id, &Destination::Exchange(name.clone()));
     }
 
-    /// Finds out anew what policies make of every queue and exchange.
+    /// Determines again what policies make of every queue and exchange.
     pub(super) fn apply_policies(&mut self, vhost_id: VHostId) {
         let Some(vhost) = self.vhosts.get(&vhost_id) else { return };
         let ids: Vec<_> = vhost.queues.values().copied().collect();
@@ -212,7 +212,7 @@ impl Broker {
         self.pump();
     }
 
-    /// Finds out anew what holds for a queue.
+    /// Determines again what holds for a queue.
     pub(super) fn apply_policy(&mut self, id: QueueId) {
         let version = self.version();
         let Some(queue) = self.queues.get_mut(&id) else { return };

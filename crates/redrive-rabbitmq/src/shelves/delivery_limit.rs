@@ -20,7 +20,7 @@ use crate::version::Version;
 const ASKED: i64 = 1_999_999_999;
 /// More arguments than a queue can have.
 const MAX_ARGUMENTS: usize = 32;
-/// Where every look counts, a shelf must bear so many.
+/// Minimum delivery limit of a shelf where every look counts.
 const MIN_LOOKS: i64 = 1000;
 /// The limit of a quorum queue that sets none, since 4.0.
 const DEFAULT_LIMIT: i64 = 20;
