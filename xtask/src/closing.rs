@@ -51,6 +51,10 @@ impl Closing {
         let line = |(took, name): (f64, &str)| format!("{took:.1} s {name}");
         self.slowest.extend(tally.slowest(SLOWEST).into_iter().map(line));
 
+        for server in servers.iter().filter(|_| !self.failures.is_empty()) {
+            println!("==> what {} logged", server.describe());
+            server.unusual_log_lines().iter().for_each(|line| println!("{line}"));
+        }
         for server in &servers {
             let ran = tally.ran_on.get(&server.version).copied().unwrap_or(0);
             self.ran_on.push(format!("{}: {ran} tests", server.describe()));

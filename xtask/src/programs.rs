@@ -139,7 +139,7 @@ pub(crate) struct Filling<'a>(&'a Pool);
 impl Filling<'_> {
     pub(crate) fn add(&self, program: Program) {
         self.0.lock().programs.push(program);
-        self.0.changed.notify_one();
+        self.0.changed.notify_all();
     }
 }
 
@@ -155,11 +155,14 @@ impl Pool {
         Filling(self)
     }
 
-    /// Waits for the next program. Returns `None` when all have been taken.
-    pub(crate) fn next(&self) -> Option<Program> {
+    /// Waits for the next program. Returns `None` when all have been taken. A worker that does not run beside the build gets none before
+    /// the pool is closed.
+    pub(crate) fn next(&self, beside_the_build: bool) -> Option<Program> {
         let mut waiting = self.lock();
         loop {
-            if let Some(next) = turn(&waiting.programs) {
+            if (beside_the_build || waiting.complete)
+                && let Some(next) = turn(&waiting.programs)
+            {
                 return Some(waiting.programs.swap_remove(next));
             }
             if waiting.complete {
@@ -196,7 +199,7 @@ mod tests {
             filling.add(Program { name: name.to_owned(), path: PathBuf::new(), folder: PathBuf::new() });
         }
         drop(filling);
-        let order: Vec<_> = std::iter::from_fn(|| pool.next()).map(|it| it.name).collect();
+        let order: Vec<_> = std::iter::from_fn(|| pool.next(false)).map(|it| it.name).collect();
         assert_eq!(order, [LONGEST_FIRST[0], LONGEST_FIRST[1], "xtask src/main.rs"]);
     }
 }

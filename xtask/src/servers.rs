@@ -5,6 +5,9 @@ use redrive_brokers::{Node, Version, handshake, install, shared_url};
 use std::net::ToSocketAddrs as _;
 use std::time::Duration;
 
+/// Number of unusual lines to show of the begin of a log, and of its end.
+const LOG_LINES: usize = 40;
+
 /// One running broker for all tests that may share it.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -26,6 +29,19 @@ impl Server {
             Source::Url(url) => url.clone(),
             Source::Node(node) => node.url(),
         }
+    }
+
+    /// What a private node logged that no test provokes: the cause, if all tests on it fail from some moment on.
+    pub(crate) fn unusual_log_lines(&self) -> Vec<String> {
+        let Source::Node(node) = &self.source else { return Vec::new() };
+        let log = node.log();
+        let lines: Vec<_> = log.lines().filter(|line| is_unusual(line)).map(str::to_owned).collect();
+        let last = lines.len().saturating_sub(LOG_LINES).max(LOG_LINES);
+        [lines.iter().take(LOG_LINES), lines.get(last..).unwrap_or_default().iter().take(LOG_LINES)]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// `RabbitMQ 3.10.8 (private node)`
@@ -79,6 +95,18 @@ fn find_one(version: Version, config: &[&str]) -> Result<Server> {
         })
         .and_then(|_| Node::with_config(version, config))?;
     Ok(Server { version, release: node.release().to_owned(), source: Source::Node(node) })
+}
+
+/// Returns false for what the tests provoke all the time.
+fn is_unusual(line: &str) -> bool {
+    const USUAL: [&str; 5] = [
+        "closing AMQP connection",
+        "client unexpectedly closed TCP connection",
+        "Channel error on connection",
+        "Error on AMQP connection",
+        "caused a channel exception",
+    ];
+    !line.trim().is_empty() && !USUAL.iter().any(|usual| line.contains(usual))
 }
 
 /// Asks the broker behind `url` for its release, without logging in.

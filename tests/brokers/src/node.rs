@@ -67,6 +67,8 @@ trait Engine: fmt::Debug + Send {
     fn ctl(&self) -> Command;
     /// Returns the last output of the broker, for errors.
     fn output(&self) -> String;
+    /// Returns everything that the broker logged.
+    fn log(&self) -> String;
 }
 
 impl Node {
@@ -183,6 +185,11 @@ impl Node {
     /// The Erlang name of the node.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// What the node logged, from the level `warning` up.
+    pub fn log(&self) -> String {
+        self.engine().log()
     }
 
     /// This node as the broker of a test that also runs on shared ones.

@@ -91,7 +91,11 @@ impl Engine for Container {
     }
 
     fn output(&self) -> String {
-        tail(&run(docker().args(["logs", &self.name])).unwrap_or_default(), 25)
+        tail(&self.log(), 25)
+    }
+
+    fn log(&self) -> String {
+        run(docker().args(["logs", &self.name])).unwrap_or_default()
     }
 }
 

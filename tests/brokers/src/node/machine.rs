@@ -136,6 +136,10 @@ impl Machine {
         Ok(())
     }
 
+    fn log_files(&self) -> impl Iterator<Item = PathBuf> {
+        fs::read_dir(self.data.join("log")).into_iter().flatten().flatten().map(|entry| entry.path())
+    }
+
     fn epmd_lives(&mut self) -> Result<()> {
         ensure!(!self.epmd.ended()?, "epmd ended: is its port {} in use?", self.ports.epmd);
         Ok(())
@@ -187,13 +191,16 @@ impl Engine for Machine {
     }
 
     fn output(&self) -> String {
-        let logs = fs::read_dir(self.data.join("log")).into_iter().flatten().flatten();
         [self.data.join("epmd-output"), self.data.join("output"), self.data.join(STOP_OUTPUT)]
             .into_iter()
-            .chain(logs.map(|entry| entry.path()))
+            .chain(self.log_files())
             .filter_map(|path| Some(tail(&fs::read_to_string(path).ok()?, 25)))
             .collect::<Vec<_>>()
             .join("\n")
+    }
+
+    fn log(&self) -> String {
+        self.log_files().filter_map(|path| fs::read_to_string(path).ok()).collect()
     }
 }
 
