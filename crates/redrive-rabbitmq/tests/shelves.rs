@@ -23,6 +23,7 @@ tests!(
     a_lease_keeps_other_connections_out,
     what_another_client_held_is_found_by_a_later_step,
     a_shelf_with_a_low_delivery_limit_is_not_read,
+    a_large_shelf_keeps_its_order,
 );
 
 /// A content header takes this many bytes beside the text: the message fills what a client library reads to the last byte.
@@ -290,4 +291,34 @@ async fn a_shelf_with_a_low_delivery_limit_is_not_read(scene: Scene) {
         assert_eq!(browse(true).await.expect("accepted").entries.len(), 1);
     }
     scene.delete(&foreign).await;
+}
+
+/// With and without a delivery limit: a quorum queue of 3.10 puts what comes back to its front, or to its end.
+async fn a_large_shelf_keeps_its_order(scene: Scene) {
+    for (limit, entries) in [(Some(2_000_000_000), 2500), (None, 300)] {
+        let foreign = format!("{}-failed-{entries}", scene.queue);
+        let mut arguments = Vec::new();
+        if scene.queue_type == QueueType::Quorum {
+            arguments.push(("x-queue-type", text("quorum")));
+            arguments.extend(limit.map(|limit| ("x-delivery-limit", AMQPValue::LongLongInt(limit))));
+        }
+        scene.declare_raw(&foreign, &arguments).await;
+        for entry in 0..entries {
+            let properties = BasicProperties::default().with_message_id(entry.to_string().into());
+            scene.publish_raw(&foreign, b"body", properties.with_delivery_mode(2)).await;
+        }
+        let options = scene.options().topology(Topology::Nothing).dead_letter_queue(&foreign);
+        let shelves = options.connect(&scene.url).await.expect("connected").shelves();
+        let count = async || shelves.count(Shelf::DeadLetter).await.expect("counted");
+        eventually("all are there", async || count().await == entries).await;
+        let look = async |limit| {
+            let page = shelves.browse(Shelf::DeadLetter, None, limit).await.expect("browsed");
+            page.entries.iter().filter_map(|entry| entry.message.id()?.parse().ok()).collect::<Vec<u64>>()
+        };
+        for looked_at in [3, 1, 200, 1, 2500, 2500, 100, 2500] {
+            let most = entries.min(looked_at as u64);
+            assert_eq!(look(looked_at).await, (0..most).collect::<Vec<_>>(), "of {entries}");
+        }
+        scene.delete(&foreign).await;
+    }
 }

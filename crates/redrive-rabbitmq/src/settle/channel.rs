@@ -160,12 +160,19 @@ impl DeliveryChannel {
     /// Gives back all unsettled deliveries, after [`end`](Self::end). Otherwise they would come back with the end of the channel:
     /// later, and on 4.3 counted as a failure.
     pub(crate) async fn give_back_all(&self) {
+        self.give_back_up_to(0).await;
+    }
+
+    /// Gives back all unsettled deliveries up to this one, which is unsettled, on a channel that settles nothing else meanwhile; with 0,
+    /// all.
+    pub(crate) async fn give_back_up_to(&self, last: u64) {
         if !self.channel.status().connected() {
             return;
         }
-        let all = BasicNackOptions { requeue: true, multiple: true };
+        let options = BasicNackOptions { requeue: true, multiple: true };
         // If that fails, the broker takes them back with the channel.
-        let _ = while_open(&self.channel, self.channel.basic_nack(0, all)).await;
+        let _ = while_open(&self.channel, self.channel.basic_nack(last, options)).await;
+        self.note_sent();
     }
 
     /// Closes the channel, on a connection that others still use. When the broker answers, everything is settled or given back.

@@ -1,5 +1,5 @@
-//! The end of a page: the names of all entries that were shown. A position would not do: RabbitMQ does not number its messages, and
-//! may return read messages to the end of a queue. Pure.
+//! The end of a page: the names of all entries that were shown. A position would not do: RabbitMQ does not number its messages.
+//! Pure.
 
 use std::collections::HashSet;
 

@@ -33,6 +33,8 @@ const TYPE: &str = "x-queue-type";
 pub(crate) enum Looks {
     /// Nothing, or nothing that is known.
     Safe,
+    /// The broker puts what was looked at behind everything else.
+    MoveToTheEnd,
     /// The broker removes a message that has this count already, if the process dies while it looks.
     SafeBelow(i64),
     /// The broker removes messages that are looked at more often than this.
@@ -61,7 +63,7 @@ impl Looks {
         let is_before = |than| version.is_none_or(|version| version < than);
         let limit = match found {
             Found::NoQuorumQueue | Found::Unknown => return Self::Safe,
-            Found::Limit(None) if is_before(Version::V4_0) => return Self::Safe,
+            Found::Limit(None) if is_before(Version::V4_0) => return Self::MoveToTheEnd,
             Found::Limit(None) => DEFAULT_LIMIT,
             // No limit since 4.0, and 0 before.
             Found::Limit(Some(limit)) if limit < 0 && !is_before(Version::V4_0) => return Self::Safe,
@@ -190,7 +192,7 @@ mod tests {
         let (old, middle, new) = (version(*b"3.9.0"), version(*b"4.2.0"), Some(Version::V4_3));
         assert!(old < Some(Version::V4_0) && middle > Some(Version::V4_0));
         for (limit, in_old, in_middle, in_new) in [
-            (None, Looks::Safe, Looks::Counted(20), Looks::SafeBelow(20)),
+            (None, Looks::MoveToTheEnd, Looks::Counted(20), Looks::SafeBelow(20)),
             (Some(5), Looks::Counted(5), Looks::Counted(5), Looks::SafeBelow(5)),
             (Some(-1), Looks::Counted(0), Looks::Safe, Looks::Safe),
             (Some(2_000_000_000), Looks::Safe, Looks::Safe, Looks::Safe),

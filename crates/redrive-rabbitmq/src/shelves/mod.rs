@@ -17,6 +17,7 @@ mod lease;
 mod numbers;
 mod reports;
 mod scan;
+mod window;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -49,7 +50,7 @@ use scan::{Found, ShelfScan};
 /// The dead-letter queue and the parking queue of one work queue; made by
 /// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
 ///
-/// Messages are read from the head of the queue with `basic.get`, held until the work is done, and then given back in order. Only
+/// Messages are read from the head of the queue with a consumer, held until the work is done, and then given back in order. Only
 /// messages that are there when the work begins are touched. Messages that another client holds, because it consumes or browses the
 /// shelf, are not seen, and a handle of one is not found.
 ///

@@ -2,27 +2,33 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::future::try_join_all;
-use lapin::message::BasicGetMessage;
-use lapin::options::{BasicGetOptions, BasicQosOptions};
-use redrive_core::{EntryHandle, Shelf, Shelved, TransportError, TransportErrorKind};
-
+use lapin::message::Delivery;
+use lapin::options::BasicQosOptions;
+use redrive_core::{EntryHandle, Shelf, Shelved, TransportError};
 use tokio::time::Instant;
 
 use super::delivery_limit::Looks;
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
+use super::window;
 use crate::broker_delivery_count;
 use crate::connection::while_open;
-use crate::convert::{self, short};
+use crate::convert;
 use crate::deaths;
 use crate::error;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
+use crate::topology;
+use crate::version::Version;
 
-/// Maximum number of messages that are requested together.
-const REQUESTED_TOGETHER: u32 = 64;
+/// Number of messages that one refusal gives back: before 4.3, a quorum queue does not keep the order of more.
+const GIVEN_BACK_AT_ONCE: usize = 32;
+/// Number of refusals that are sent together: RabbitMQ combines them when about 32 wait for a quorum queue.
+const REFUSED_TOGETHER: usize = 16;
+/// Time limit for the broker to count what it got back. Another client may take it before it is counted.
+const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 
 /// A message of the shelf, in flight.
 pub(super) struct Found {
@@ -44,10 +50,15 @@ pub(super) struct ShelfScan {
     /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
     /// queue: directly after a confirmed publish it can still report 0.)
     left: Option<u32>,
-    /// Number of messages in the next request: it grows, so that a caller that needs one takes few.
-    at_once: u32,
+    /// Size of the last window.
+    window: u32,
+    largest_body: usize,
+    /// The last message of each window.
+    window_ends: Vec<u64>,
+    /// True if what is given back now would stand behind messages that were behind it.
+    moves: bool,
     /// In flight, and not returned yet.
-    ahead: VecDeque<BasicGetMessage>,
+    ahead: VecDeque<Delivery>,
     /// Messages to give back, in this order, and their names.
     held: Vec<u64>,
     passed: HashSet<Name>,
@@ -71,7 +82,10 @@ impl ShelfScan {
             looks,
             numbers: Numbers::default(),
             left: None,
-            at_once: 1,
+            window: 1,
+            largest_body: 0,
+            window_ends: Vec::new(),
+            moves: false,
             ahead,
             held,
             passed: HashSet::new(),
@@ -82,9 +96,9 @@ impl ShelfScan {
     /// Returns the next message.
     pub(super) async fn next(&mut self) -> Result<Option<Found>, TransportError> {
         if self.ahead.is_empty() {
-            self.ask().await?;
+            self.take_window().await?;
         }
-        let Some(BasicGetMessage { delivery, .. }) = self.ahead.pop_front() else { return Ok(None) };
+        let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
         let whole = convert::left_out(&delivery.properties).is_none();
         let mut message = convert::message(&delivery.properties, delivery.data);
         if let Looks::SafeBelow(limit) = self.looks
@@ -148,42 +162,116 @@ impl ShelfScan {
         self.numbers.next(&self.taken, self.shelf, fingerprint)
     }
 
-    /// Requests the next messages.
-    async fn ask(&mut self) -> Result<(), TransportError> {
-        let count = self.left.map_or(1, |left| left.min(self.at_once));
-        self.at_once = (self.at_once * 2).min(REQUESTED_TOGETHER);
+    /// Takes the next messages.
+    async fn take_window(&mut self) -> Result<(), TransportError> {
         let channel = self.channel.channel();
-        let queue = short(&self.queue, "the name of a queue")?;
-        let asking = (0..count).map(|_| {
-            while_open(channel, channel.basic_get(queue.clone(), BasicGetOptions { no_ack: false }))
-        });
-        let answers = try_join_all(asking).await.map_err(|error| match error::refusal(&error) {
-            Some(_) => error::verifying(&self.queue, error),
-            None => {
-                TransportError::new(TransportErrorKind::Unreachable, error.to_string()).with_source(error)
+        let taken = match self.left {
+            Some(0) => return Ok(()),
+            Some(left) => {
+                self.window = window::next_size(self.window, self.largest_body, left);
+                let taken = window::take(channel, &self.queue, self.window).await?;
+                let is_short = taken.len() < self.window as usize;
+                // Another client took the others.
+                self.left = Some(if is_short { 0 } else { left - self.window });
+                taken
             }
-        })?;
-        let mut found: Vec<_> = answers.into_iter().flatten().collect();
-        found.sort_unstable_by_key(|found| found.delivery.delivery_tag);
-        self.left = match (self.left, found.last()) {
-            // Another client took the message.
-            _ if (found.len() as u32) < count => Some(0),
-            (None, last) => Some(last.map_or(0, |last| last.message_count)),
-            (Some(left), _) => Some(left - count),
+            None => {
+                let found = window::first(channel, &self.queue).await?;
+                self.left = Some(found.as_ref().map_or(0, |(_, left)| *left));
+                found.into_iter().map(|(first, _)| first).collect()
+            }
         };
-        self.ahead.extend(found);
+        let Some(last) = taken.last() else { return Ok(()) };
+        self.window_ends.push(last.delivery_tag);
+        self.moves = self.looks == Looks::MoveToTheEnd || came_back_to_a_quorum_queue(last);
+        self.largest_body = taken.iter().map(|found| found.data.len()).fold(self.largest_body, usize::max);
+        self.ahead.extend(taken);
         Ok(())
     }
 
-    /// Gives kept messages back, and waits until the broker has processed everything before the channel closes.
-    pub(super) async fn end(self) {
-        let ahead = self.ahead.iter().map(|found| found.delivery.delivery_tag);
-        for tag in self.held.into_iter().chain(ahead) {
-            // If that fails, the channel is gone, and everything is given back.
-            let _ = Receipt::new(tag, Arc::clone(&self.channel)).release().await;
+    /// Gives kept messages back in their order, and waits until the broker has processed everything before the channel closes.
+    ///
+    /// A quorum queue puts them behind all that came back earlier and was not taken since. So that also is taken, and given back.
+    pub(super) async fn end(mut self) {
+        loop {
+            self.held.extend(self.ahead.drain(..).map(|found| found.delivery_tag));
+            if self.left == Some(0)
+                || !self.moves
+                || self.held.is_empty()
+                || self.take_window().await.is_err()
+            {
+                break;
+            }
         }
+        self.channel.settle_down().await;
+        let _ = self.give_back().await;
         self.channel.settle_down().await;
         // When the broker answers, everything is back in its place, and the next scan sees it.
         self.channel.close().await;
+    }
+
+    /// Gives kept messages back in their order. If that fails, the channel is gone, and the broker takes everything back.
+    async fn give_back(&self) -> Result<(), TransportError> {
+        let keeps_order = self.channel.version().is_some_and(|version| version >= Version::V4_3);
+        let at_once = if keeps_order { usize::MAX } else { GIVEN_BACK_AT_ONCE };
+        let refusals: Vec<_> = refusals(&self.held, &self.window_ends, at_once).collect();
+        let count = async || topology::count_on(self.channel.channel(), &self.queue).await;
+        let mut expected = if refusals.len() > REFUSED_TOGETHER { count().await? } else { 0 };
+        for together in refusals.chunks(REFUSED_TOGETHER) {
+            for refusal in together {
+                self.channel.give_back_up_to(refusal.last).await;
+                expected += refusal.messages;
+            }
+            let deadline = Instant::now() + COUNTED_WITHIN;
+            while together.len() == REFUSED_TOGETHER && count().await? < expected && Instant::now() < deadline
+            {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives back messages that follow each other.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    last: u64,
+    messages: u32,
+}
+
+/// Returns true if a quorum queue has delivered this message before. A message that it dead-lettered may only seem so.
+fn came_back_to_a_quorum_queue(delivery: &Delivery) -> bool {
+    let headers = delivery.properties.headers().as_ref();
+    let has = |name: &&str| headers.is_some_and(|headers| headers.contains_key(name));
+    delivery.redelivered && broker_delivery_count::HEADERS.iter().any(has)
+}
+
+/// Divides the kept messages into refusals, each of at most `at_once` messages of one window.
+fn refusals(held: &[u64], window_ends: &[u64], at_once: usize) -> impl Iterator<Item = Refusal> {
+    let mut from = 0;
+    window_ends.iter().flat_map(move |end| {
+        let window = &held[from..][..held[from..].partition_point(|tag| tag <= end)];
+        from += window.len();
+        window
+            .chunks(at_once)
+            .map(|chunk| Refusal { last: chunk[chunk.len() - 1], messages: chunk.len() as u32 })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Refusal, refusals};
+
+    #[test]
+    fn each_window_is_given_back_up_to_the_last_message_that_was_kept() {
+        let refusals = |held: &[u64], at_once| {
+            let refusals = refusals(held, &[1, 3, 7], at_once);
+            refusals.map(|Refusal { last, messages }| (last, messages)).collect::<Vec<_>>()
+        };
+        assert_eq!(refusals(&[1, 2, 3, 4, 5, 6, 7], usize::MAX), [(1, 1), (3, 2), (7, 4)]);
+        assert_eq!(refusals(&[1, 2, 3, 4, 5, 6, 7], 3), [(1, 1), (3, 2), (6, 3), (7, 1)]);
+        assert_eq!(refusals(&[2, 4, 6], usize::MAX), [(2, 1), (6, 2)]);
+        assert_eq!(refusals(&[1], 1), [(1, 1)]);
+        assert!(refusals(&[], 1).is_empty());
     }
 }

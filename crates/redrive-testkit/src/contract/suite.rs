@@ -133,6 +133,7 @@ macro_rules! __with_clauses {
             a_handle_of_an_entry_that_is_gone_is_not_found
             a_report_names_every_entry
             what_is_refused_stays_and_is_reported
+            browsing_many_times_changes_nothing
             pages_show_every_entry_once
             pages_leave_nothing_out_when_entries_go
             a_cursor_of_the_other_shelf_is_refused

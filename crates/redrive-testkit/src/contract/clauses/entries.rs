@@ -1,6 +1,7 @@
 //! For operators: entries by their handles, page by page, with a result for each.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use redrive_core::{
     Count, EntryHandle, EntryOutcome, Message, Reason, ReportRequest, Selection, Settlement, Shelf,
@@ -139,6 +140,31 @@ pub async fn what_is_refused_stays_and_is_reported<H: Harness>(case: &Case<H>) {
         browse(&*another, Shelf::Parking, 10).await.len() == 2
     })
     .await;
+}
+
+/// Entries of a shelf that everybody looks at keep their order, their handles and their content, whether a look ends early or not.
+pub async fn browsing_many_times_changes_nothing<H: Harness>(case: &Case<H>) {
+    let Some((shelves, transport)) = with_shelves(case).await else { return };
+    let bodies: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+    set_aside_as_they_are(case, &transport, &bodies.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let shown =
+        |entries: Vec<Shelved>| entries.into_iter().map(|entry| (entry.handle, entry.message.body().clone()));
+    let before: Vec<_> = shown(browse(&*shelves, Shelf::DeadLetter, 200).await).collect();
+    let looks = std::env::var("REDRIVE_TEST_LOOKS").map_or(5, |looks| looks.parse().expect("a number"));
+    for look in 0..looks {
+        let limit = [1, 7, 99, 100, 101][look % 5];
+        let first: Vec<_> = shown(browse(&*shelves, Shelf::DeadLetter, limit).await).collect();
+        assert_eq!(first, before[..limit.min(100)], "look {look} at {limit}");
+        let mut left = 3 + look % 4;
+        let stop_early = &mut |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        shelves.scan(Shelf::DeadLetter, stop_early).await.expect("it can be read");
+    }
+    let after: Vec<_> = shown(browse(&*shelves, Shelf::DeadLetter, 200).await).collect();
+    assert_eq!(after, before);
+    counts(&*shelves, 100, 0).await;
 }
 
 /// Paging shows every entry once.

@@ -1,0 +1,105 @@
+//! Takes many messages from the head of a queue at once: a quorum queue decides once for a consumer, and once for each `basic.get`.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use lapin::message::{BasicGetMessage, Delivery};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+use redrive_core::{TransportError, TransportErrorKind};
+use tokio::time::timeout;
+
+use crate::connection::while_open;
+use crate::convert::short;
+use crate::error;
+
+/// Maximum number of messages in one window.
+const MOST: u32 = 1024;
+/// Size of the bodies that one window should not exceed.
+const MOST_BYTES: usize = 16 << 20;
+/// Time without a message after which the broker is asked whether one is left.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Returns the size of the next window: it grows, so that a caller who needs one message takes few, and large messages are few.
+pub(super) fn next_size(last: u32, largest_body: usize, left: u32) -> u32 {
+    let fitting = u32::try_from(MOST_BYTES / largest_body.max(1)).unwrap_or(MOST).max(1);
+    last.saturating_mul(2).clamp(1, MOST).min(fitting).min(left)
+}
+
+/// Takes the first message, and the number of those behind it.
+pub(super) async fn first(channel: &Channel, queue: &str) -> Result<Option<(Delivery, u32)>, TransportError> {
+    let name = short(queue, "the name of a queue")?;
+    let getting = channel.basic_get(name, BasicGetOptions { no_ack: false });
+    let found = while_open(channel, getting).await.map_err(|failed| cannot_read(queue, failed))?;
+    Ok(found.map(|BasicGetMessage { delivery, message_count }| (delivery, message_count)))
+}
+
+/// Takes the next `size` messages, in the order of the queue; fewer if another client took some.
+///
+/// The consumer is cancelled before anything is settled: otherwise the broker would deliver more.
+pub(super) async fn take(channel: &Channel, queue: &str, size: u32) -> Result<Vec<Delivery>, TransportError> {
+    let prefetch = u16::try_from(size).unwrap_or(u16::MAX);
+    let failed = |failed| cannot_read(queue, failed);
+    let limiting = channel.basic_qos(prefetch, BasicQosOptions { global: false });
+    while_open(channel, limiting).await.map_err(failed)?;
+    let options = BasicConsumeOptions::default();
+    let name = short(queue, "the name of a queue")?;
+    let consuming = channel.basic_consume(name, "".into(), options, FieldTable::default());
+    let mut consumer = while_open(channel, consuming).await.map_err(failed)?;
+    let taken = collect(channel, queue, &mut consumer, usize::from(prefetch)).await;
+    let cancelling = channel.basic_cancel(consumer.tag(), BasicCancelOptions { nowait: false });
+    while_open(channel, cancelling).await.map_err(failed)?;
+    taken
+}
+
+async fn collect(
+    channel: &Channel,
+    queue: &str,
+    consumer: &mut Consumer,
+    size: usize,
+) -> Result<Vec<Delivery>, TransportError> {
+    let mut taken = Vec::with_capacity(size);
+    let mut behind = Vec::new();
+    let mut is_empty = false;
+    while taken.len() + behind.len() < size {
+        match timeout(QUIET, consumer.next()).await {
+            Ok(Some(Ok(delivery))) => taken.push(delivery),
+            Ok(Some(Err(cause))) => return Err(cannot_read(queue, cause)),
+            Ok(None) => return Err(error::lost("the broker ended the subscription of a scan")),
+            // Everything that the answer was behind is here.
+            Err(_) if is_empty => break,
+            // A slow broker, or another client took a message. The answer is behind the messages of the consumer.
+            Err(_) => match first(channel, queue).await? {
+                Some((delivery, _)) => behind.push(delivery),
+                None => is_empty = true,
+            },
+        }
+    }
+    taken.extend(behind);
+    Ok(taken)
+}
+
+fn cannot_read(queue: &str, failed: lapin::Error) -> TransportError {
+    match error::refusal(&failed) {
+        Some(_) => error::verifying(queue, failed),
+        None => TransportError::new(TransportErrorKind::Unreachable, failed.to_string()).with_source(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_grows_up_to_what_fits() {
+        let sizes = |body, left| {
+            let grown = std::iter::successors(Some(1), |last| Some(next_size(*last, body, left)));
+            grown.skip(1).take(12).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(100, 5000), [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]);
+        assert_eq!(sizes(4 << 20, 5000)[..4], [2, 4, 4, 4]);
+        assert_eq!(sizes(1 << 30, 5000)[..2], [1, 1]);
+        assert_eq!(sizes(0, 3)[..3], [2, 3, 3]);
+    }
+}
