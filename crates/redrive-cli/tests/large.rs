@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ async fn killed(shop: &Shop) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         run.kill().await.expect("killed");
-        let resume = ["runs", "resume", &cli.last_run()].map(str::to_owned);
+        let resume = ["runs", "resume", &cli.last_run().expect("a run")].map(str::to_owned);
         let resume: Vec<_> = resume.iter().map(String::as_str).collect();
         run = cli.command(&resume).spawn().expect("it runs");
     }
@@ -118,7 +118,7 @@ async fn killed(shop: &Shop) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let shelf: Vec<_> = cli.json(&["browse", queue, "--limit", "1000000"]).await.as_array().unwrap().clone();
-    let on_shelf: Vec<_> = shelf
+    let on_shelf: HashSet<_> = shelf
         .iter()
         .map(|entry| entry["properties"]["id"].as_str().unwrap_or_else(|| panic!("{entry}")))
         .collect();
@@ -126,7 +126,7 @@ async fn killed(shop: &Shop) {
     let mut lost = 0;
     for order in (0..all).map(|order| format!("order {order}")) {
         let is_handled = handled.lock().unwrap().contains_key(&order);
-        let is_shelved = on_shelf.contains(&&*order.replace(' ', "-"));
+        let is_shelved = on_shelf.contains(&*order.replace(' ', "-"));
         lost += usize::from(!is_handled && !is_shelved);
     }
     println!(

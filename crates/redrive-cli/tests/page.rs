@@ -122,7 +122,7 @@ async fn the_task(shop: &Shop, name: &str) {
     assert_eq!(cli.originals(), 5);
     if shop.takes_restored() {
         browser.click_link("History").await;
-        browser.click_link(cli.last_run().as_str()).await;
+        browser.click_link(cli.last_run().expect("a run").as_str()).await;
         browser.click("Bring back 2 messages").await;
         browser.is_gone("Bring back").await;
         shop.has_shelved(2).await;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator};
 use redrive::transport::TransportErrorKind;
-use redrive::{EntryHandle, Shelf, Shelved};
+use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
 use super::ledger::{Ledger, Noted, note};
 use super::{Desk, State};
@@ -111,17 +111,35 @@ impl Edits {
     ) -> Result<StoredAll> {
         let mut audit = state.audit()?;
         let now = SystemTime::now();
+        let shelf = self.edits.first().map_or(Shelf::DeadLetter, |(entry, _)| entry.handle.shelf());
+        let _lock = state.journals()?.lock(&desk.broker, &desk.queue, shelf, "redrive edit")?;
+        let leased = desk.shelves.lease(shelf).await?;
+        let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);
         let export = |(entry, _): &(Shelved, Edit)| ExportedEntry::new(&desk.queue, entry, now);
         let originals: Vec<_> = self.edits.iter().map(export).collect();
         let originals = state.save_edited(originals.iter()).context("nothing was changed")?;
         let mut stored = StoredAll { originals, done: 0, handles: Vec::new(), failed: None };
-        let shelf = self.edits.first().map_or(Shelf::DeadLetter, |(entry, _)| entry.handle.shelf());
+        let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
         for (entry, edit) in self.edits {
-            if let Err(error) = keep(desk, &self.ledger, &entry.handle, edit, &mut stored.handles).await {
-                stored.failed = Some(error);
+            let mut keeping =
+                std::pin::pin!(keep(shelves, &self.ledger, &entry.handle, edit, &mut stored.handles));
+            let (kept, is_stopped) = tokio::select! {
+                biased;
+                kept = &mut keeping => (kept, false),
+                _ = &mut stop => tokio::select! {
+                    kept = keeping => (kept, true),
+                    // What was begun is in the ledger.
+                    _ = tokio::signal::ctrl_c() => std::process::exit(130),
+                },
+            };
+            stored.done += u64::from(kept.is_ok());
+            stored.failed = kept.err().or_else(|| is_stopped.then(|| anyhow!("interrupted")));
+            if stored.failed.is_some() {
                 break;
             }
-            stored.done += 1;
+        }
+        if let Some(leased) = &leased {
+            leased.lease.end().await;
         }
         let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Edit, &desk.queue, shelf)
             .filter(filter)
@@ -135,14 +153,14 @@ impl Edits {
 }
 
 async fn keep(
-    desk: &Desk,
+    shelves: &dyn Shelves,
     ledger: &Path,
     entry: &EntryHandle,
     edit: Edit,
     handles: &mut Vec<EntryHandle>,
 ) -> Result<()> {
     note(ledger, entry, Noted::Begun)?;
-    match desk.shelves.replace(entry, edit.into_message()).await {
+    match shelves.replace(entry, edit.into_message()).await {
         Ok(handle) => handles.extend(handle),
         Err(error) => {
             use TransportErrorKind::{Full, NotFound, TooLarge, Unsupported};

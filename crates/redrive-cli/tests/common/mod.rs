@@ -6,14 +6,15 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use lapin::options::QueueDeleteOptions;
-use lapin::{Connection, ConnectionProperties};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties};
 #[cfg(unix)]
 use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
 use redrive::servicebus::Entity;
 use redrive::{ConsumerHandle, IntoOutcome, NoRetry, Report, TransportError};
 use redrive_brokers::{Broker, Version, broker};
-use redrive_servicebus_emulator::Emulator;
+use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ use tokio::task::JoinHandle;
 /// A queue of orders on a broker.
 pub(crate) struct Shop {
     pub(crate) queue: String,
+    /// The exchange or topic that its queue is one of several of.
+    events: Option<String>,
     on: On,
 }
 
@@ -56,7 +59,11 @@ impl Shop {
         let broker = MemoryBroker::new();
         let socket = redrive::ops::OperatorSocket::builder().queue("orders", broker.shelves("orders"));
         let socket = socket.bind(folder.path().join("redrive.sock")).await.expect("it opens");
-        Self { queue: "orders".into(), on: On::Memory(OwnBroker { broker, socket, _folder: folder }) }
+        Self {
+            queue: "orders".into(),
+            events: None,
+            on: On::Memory(OwnBroker { broker, socket, _folder: folder }),
+        }
     }
 
     /// Returns true if the broker keeps other machines from a shelf that a run works on.
@@ -67,13 +74,55 @@ impl Shop {
     pub(crate) async fn rabbitmq(version: Version) -> Self {
         let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
         let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());
-        Self { queue, on: On::RabbitMq { url: broker.url.to_owned(), _broker: broker } }
+        Self { queue, events: None, on: On::RabbitMq { url: broker.url.to_owned(), _broker: broker } }
+    }
+
+    /// Three queues of one fanout exchange.
+    pub(crate) async fn fanout(version: Version) -> Vec<Self> {
+        let (mut shops, mut exchange) = (Vec::new(), String::new());
+        for _ in 0..3 {
+            let mut shop = Self::rabbitmq(version).await;
+            if exchange.is_empty() {
+                exchange = format!("{}-events", shop.queue);
+            }
+            shop.events = Some(exchange.clone());
+            // Declares the queue.
+            shop.publish(Message::new("0")).await;
+            let service = shop.repaired();
+            service.handled(1).await;
+            service.stop().await;
+            let (channel, _connection) = shop.channel().await;
+            let (kind, nothing) = (lapin::ExchangeKind::Fanout, FieldTable::default());
+            let (name, queue) = (exchange.as_str().into(), shop.queue.as_str().into());
+            let declared = channel.exchange_declare(name, kind, Default::default(), nothing.clone());
+            declared.await.expect("declared");
+            let bound =
+                channel.queue_bind(queue, exchange.as_str().into(), "".into(), Default::default(), nothing);
+            bound.await.expect("bound");
+            shops.push(shop);
+        }
+        shops
+    }
+
+    /// Two subscriptions of one topic.
+    pub(crate) async fn subscriptions() -> Vec<Self> {
+        let topic = Topic::new("events", Settings::default());
+        let topic = ["stock", "bills"]
+            .into_iter()
+            .fold(topic, |topic, name| topic.subscription(name, Settings::default()));
+        let emulator = Arc::new(Emulator::builder().topic(topic).start().await.expect("started"));
+        let shop = |name| Self {
+            queue: format!("events/{name}"),
+            events: Some("events".into()),
+            on: On::ServiceBus(Arc::clone(&emulator)),
+        };
+        ["stock", "bills"].map(shop).into()
     }
 
     pub(crate) async fn servicebus() -> Self {
         let emulator =
-            Emulator::builder().queue("orders", Default::default()).start().await.expect("started");
-        Self { queue: "orders".into(), on: On::ServiceBus(Arc::new(emulator)) }
+            Emulator::builder().queue("orders", Settings::default()).start().await.expect("started");
+        Self { queue: "orders".into(), events: None, on: On::ServiceBus(Arc::new(emulator)) }
     }
 
     /// Five orders fail for good, for two reasons.
@@ -144,8 +193,7 @@ impl Shop {
             }
             On::ServiceBus(emulator) => {
                 let secret = emulator.connection_string();
-                let transport =
-                    async move { ServiceBus::options(Entity::queue(&queue)).connect(&secret).await };
+                let transport = async move { ServiceBus::options(entity(&queue)).connect(&secret).await };
                 tokio::spawn(consume(transport, handler, started))
             }
             #[cfg(unix)]
@@ -157,11 +205,39 @@ impl Shop {
         Service { seen, handle, running }
     }
 
+    /// A channel of RabbitMQ, and its connection.
+    async fn channel(&self) -> (Channel, Connection) {
+        let On::RabbitMq { url, .. } = &self.on else { panic!("not on RabbitMQ") };
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connected");
+        (connection.create_channel().await.expect("a channel"), connection)
+    }
+
+    /// Publishes to all that have the same events.
+    pub(crate) async fn publish_event(&self, message: Message) {
+        let events = self.events.as_deref().expect("it has events");
+        let On::ServiceBus(emulator) = &self.on else {
+            let body = message.body().to_vec();
+            let id = message.id().unwrap_or_default().into();
+            let properties = lapin::BasicProperties::default().with_delivery_mode(2).with_message_id(id);
+            let (channel, _connection) = self.channel().await;
+            channel.confirm_select(Default::default()).await.expect("confirms");
+            let sent = channel.basic_publish(events.into(), "".into(), Default::default(), &body, properties);
+            sent.await.expect("sent").await.expect("stored");
+            return;
+        };
+        let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
+        transport.expect("connected").publisher().to(events).publish(message).await.expect("stored");
+    }
+
     /// Deletes the queues: the broker is shared.
     pub(crate) async fn tidy_up(&self) {
-        let On::RabbitMq { url, .. } = &self.on else { return };
-        let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connected");
-        let channel = connection.create_channel().await.expect("a channel");
+        if !matches!(self.on, On::RabbitMq { .. }) {
+            return;
+        }
+        let (channel, _connection) = self.channel().await;
+        if let Some(exchange) = &self.events {
+            channel.exchange_delete(exchange.as_str().into(), Default::default()).await.expect("deleted");
+        }
         for queue in ["", "--dead-letters", "--parking-lot"].map(|end| format!("{}{end}", self.queue)) {
             channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.expect("deleted");
         }
@@ -178,8 +254,7 @@ impl Shop {
                     .expect("stored");
             }
             On::ServiceBus(emulator) => {
-                let transport =
-                    ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
+                let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
                 transport.expect("connected").publish(message).await.expect("stored");
             }
             #[cfg(unix)]
@@ -193,8 +268,7 @@ impl Shop {
                 Box::new(RabbitMq::connect(url, &self.queue).await.expect("connected").shelves())
             }
             On::ServiceBus(emulator) => {
-                let transport =
-                    ServiceBus::connect(&emulator.connection_string(), Entity::queue(&self.queue)).await;
+                let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
                 Box::new(transport.expect("connected").shelves())
             }
             #[cfg(unix)]
@@ -247,6 +321,14 @@ impl Shop {
     }
 }
 
+/// `TOPIC/SUBSCRIPTION`, or a queue.
+fn entity(queue: &str) -> Entity {
+    match queue.split_once('/') {
+        Some((topic, subscription)) => Entity::subscription(topic, subscription),
+        None => Entity::queue(queue),
+    }
+}
+
 async fn consume<T: Transport, R: IntoOutcome + Send + 'static>(
     transport: impl Future<Output = Result<T, TransportError>>,
     handler: impl Fn(Bytes) -> std::future::Ready<R> + Clone + Send + Sync + 'static,
@@ -266,6 +348,10 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    pub(crate) fn count(&self) -> u32 {
+        *self.seen.borrow()
+    }
+
     /// Waits until this many messages were handled.
     pub(crate) async fn handled(&self, count: u32) {
         let mut seen = self.seen.clone();
@@ -316,7 +402,7 @@ impl Cli {
         Self { broker: self.broker.clone(), folder: Arc::clone(&self.folder), variable: Some((name, value)) }
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }
 
@@ -343,11 +429,11 @@ impl Cli {
     }
 
     /// The id of the newest run.
-    pub(crate) fn last_run(&self) -> String {
-        let files = std::fs::read_dir(self.state().join("runs")).expect("a folder");
+    pub(crate) fn last_run(&self) -> Option<String> {
+        let files = std::fs::read_dir(self.state().join("runs")).ok()?;
         let names = files.filter_map(|file| file.expect("a file").file_name().into_string().ok());
         let runs = names.filter_map(|name| name.strip_suffix(".jsonl").map(str::to_owned));
-        runs.max().expect("a run")
+        runs.max()
     }
 
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {

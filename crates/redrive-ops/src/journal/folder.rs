@@ -51,7 +51,7 @@ impl JournalFolder {
     ///
     /// [`JournalError::Locked`] if another run works on the shelf; or if the journal cannot be written.
     pub fn begin(&self, header: JournalHeader) -> Result<(Journal, ShelfLock), JournalError> {
-        let lock = self.lock(&header)?;
+        let lock = self.lock(&header.broker, header.plan.queue(), header.plan.shelf(), &header.run)?;
         Ok((Journal::begin(self.journal(&header.run), header)?, lock))
     }
 
@@ -64,7 +64,8 @@ impl JournalFolder {
     pub fn resume(&self, run: &str, by: Operator) -> Result<(Journal, Replay, ShelfLock), JournalError> {
         let path = self.existing(run)?;
         // Locked before the rest is read: a run that still goes on writes more.
-        let lock = self.lock(&Journal::read(&path)?.header)?;
+        let header = Journal::read(&path)?.header;
+        let lock = self.lock(&header.broker, header.plan.queue(), header.plan.shelf(), &header.run)?;
         let (mut journal, replay) = Journal::open(path)?;
         if let Some(None | Some(StopReason::Aborted)) = &replay.ended {
             return Err(JournalError::Ended(run.to_owned()));
@@ -110,10 +111,10 @@ impl JournalFolder {
     /// If there is no such run, or its files cannot be read.
     pub fn is_running(&self, run: &str) -> Result<bool, JournalError> {
         let header = Journal::read(&self.existing(run)?)?.header;
-        let (path, mut file) = self.lock_file(&header)?;
+        let (path, mut file) = self.lock_file(&header.broker, header.plan.queue(), header.plan.shelf())?;
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
-            Err(TryLockError::WouldBlock) => Ok(holder(&mut file) == run),
+            Err(TryLockError::WouldBlock) => Ok(holder_of(&mut file) == run),
             Err(TryLockError::Error(error)) => Err(JournalError::file("look at the lock", &path, error)),
         }
     }
@@ -128,8 +129,19 @@ impl JournalFolder {
         self.path.join(format!("{run}.{ENDING}"))
     }
 
-    fn lock(&self, header: &JournalHeader) -> Result<ShelfLock, JournalError> {
-        let (path, mut file) = self.lock_file(header)?;
+    /// Locks a shelf against runs of this folder, until the lock is dropped. `holder` names the work, for those who are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Locked`] if a run works on the shelf; or if the file of the lock cannot be written.
+    pub fn lock(
+        &self,
+        broker: &str,
+        queue: &str,
+        shelf: Shelf,
+        holder: &str,
+    ) -> Result<ShelfLock, JournalError> {
+        let (path, mut file) = self.lock_file(broker, queue, shelf)?;
         let failed = |error| JournalError::file("lock the shelf by", &path, error);
         let mut locked = file.try_lock();
         for _ in 0..5 {
@@ -143,17 +155,20 @@ impl JournalFolder {
         match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let (queue, shelf) = (header.plan.queue().to_owned(), header.plan.shelf());
-                return Err(JournalError::Locked { queue, shelf, run: holder(&mut file) });
+                return Err(JournalError::Locked {
+                    queue: queue.to_owned(),
+                    shelf,
+                    run: holder_of(&mut file),
+                });
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        name_run(&mut file, &header.run).map_err(failed)?;
+        name_holder(&mut file, holder).map_err(failed)?;
         Ok(ShelfLock { _file: file })
     }
 
-    fn lock_file(&self, header: &JournalHeader) -> Result<(PathBuf, File), JournalError> {
-        let path = self.path.join(lock_name(&header.broker, header.plan.queue(), header.plan.shelf()));
+    fn lock_file(&self, broker: &str, queue: &str, shelf: Shelf) -> Result<(PathBuf, File), JournalError> {
+        let path = self.path.join(lock_name(broker, queue, shelf));
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         #[cfg(unix)]
@@ -166,15 +181,15 @@ impl JournalFolder {
 }
 
 /// Returns the run that the file of a lock names. The lock counts, whatever the file says.
-fn holder(file: &mut File) -> String {
+fn holder_of(file: &mut File) -> String {
     let mut run = String::new();
     let _ = file.take(200).read_to_string(&mut run);
     run
 }
 
-fn name_run(file: &mut File, run: &str) -> io::Result<()> {
+fn name_holder(file: &mut File, holder: &str) -> io::Result<()> {
     file.set_len(0)?;
-    file.write_all(run.as_bytes())
+    file.write_all(holder.as_bytes())
 }
 
 /// Returns the name of a lock: queues have names that files cannot have.

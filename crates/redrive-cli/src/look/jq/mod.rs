@@ -42,20 +42,13 @@ pub(crate) async fn matching(
     let lines = entries.iter().map(|entry| document::of(queue, entry).to_string()).collect();
     let handles = entries.iter().map(|entry| &entry.entry.handle);
     let mut matching = HashSet::new();
-    answers(
-        global,
-        (program, Mode::Select),
-        lines,
-        handles.cloned().collect(),
-        |handle, answer| match answer {
-            "true" => {
-                matching.insert(handle.clone());
-                Ok(())
-            }
-            "false" => Ok(()),
-            error => Err(usage(format!("--where fails for {handle}: {error}"))),
-        },
-    )
+    answers(global, (program, Mode::Select), lines, handles.cloned().collect(), |handle, answer| {
+        let answer = answer.map_err(|error| usage(format!("--where fails for {handle}: {error}")))?;
+        if answer == "true" {
+            matching.insert(handle.clone());
+        }
+        Ok(())
+    })
     .await
     .context("cannot select by --where")?;
     Ok(matching)
@@ -77,9 +70,8 @@ pub(crate) async fn edited(
     let handles = entries.iter().map(|entry| entry.handle.clone()).collect();
     let (mut edits, mut rest) = (Vec::new(), entries.iter());
     answers(global, (program, Mode::Edit), lines, handles, |handle, answer| {
-        let Some((entry, line)) = rest.next().zip(answer.strip_prefix(worker::EDITED)) else {
-            return Err(usage(format!("--jq fails for {handle}: {answer}")));
-        };
+        let line = answer.map_err(|error| usage(format!("--jq fails for {handle}: {error}")))?;
+        let entry = rest.next().context("more answers than entries")?;
         let message =
             EditDocument::parse(line, &entry.message).with_context(|| format!("the edit of {handle}"))?;
         let edit = Edit::between(&entry.message, message, sensitive)
@@ -98,7 +90,7 @@ async fn answers(
     (program, mode): (&str, Mode),
     lines: Vec<String>,
     handles: Vec<EntryHandle>,
-    mut each: impl FnMut(&EntryHandle, &str) -> Result<()>,
+    mut each: impl FnMut(&EntryHandle, Result<&str, &str>) -> Result<()>,
 ) -> Result<()> {
     let mut command = sandboxed(&std::env::current_exe().context("cannot find this program")?);
     command.arg(worker::NAME).arg(program).env_clear();
@@ -124,7 +116,10 @@ async fn answers(
         let mut lines = BufReader::new(output).lines();
         for handle in &handles {
             match lines.next_line().await? {
-                Some(answer) => each(handle, &answer)?,
+                Some(line) => match line.strip_prefix(worker::FAILED) {
+                    Some(error) => each(handle, Err(error))?,
+                    None => each(handle, Ok(&line))?,
+                },
                 None => bail!("the program took too much time or memory, at {handle}"),
             }
         }

@@ -1,4 +1,4 @@
-//! The process that runs a program of jq: a line of JSON in, and out `true`, `false` or an error; or, as an editor, `=` and a line of JSON.
+//! The process that runs a program of jq: a line of JSON in, and out `true` or `false`, or, as an editor, a line of JSON. `!` and the error end it.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -18,8 +18,8 @@ pub(crate) enum Mode {
     Edit,
 }
 
-/// Before a line of JSON, which no error begins with.
-pub(super) const EDITED: char = '=';
+/// Before an error: no answer begins with it.
+pub(super) const FAILED: char = '!';
 
 /// Answers each line of the standard input, and ends with the first error.
 pub(crate) fn run(program: &str, mode: Mode) -> anyhow::Result<Exit> {
@@ -29,7 +29,7 @@ pub(crate) fn run(program: &str, mode: Mode) -> anyhow::Result<Exit> {
         writeln!(output, "{line}").is_ok() && output.flush().is_ok()
     });
     if let Err(error) = answered {
-        writeln!(output, "{}", error.replace('\n', " "))?;
+        writeln!(output, "{FAILED}{}", error.replace('\n', " "))?;
     }
     Ok(Exit::Ok)
 }
@@ -58,7 +58,7 @@ fn answer(
         let answer = match results.next() {
             None if mode == Mode::Select => "false".to_owned(),
             None => return Err("it says nothing: the edited message is missing".to_owned()),
-            Some(Ok(edited)) if mode == Mode::Edit => format!("{EDITED}{edited}"),
+            Some(Ok(edited)) if mode == Mode::Edit => edited.to_string(),
             Some(Ok(Val::Bool(matches))) => matches.to_string(),
             Some(Ok(other)) => {
                 return Err(format!("it says {}, and not true or false", cut(&other.to_string())));
@@ -128,7 +128,7 @@ mod tests {
     fn an_edit_keeps_the_order_of_names_and_long_numbers() {
         let line = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":1.50}}"#;
         let edited = |program| answers_of(program, Mode::Edit, &[line]);
-        let expected = r#"={"headers":{},"body":{"b":12345678901234567890123,"a":"x"}}"#;
+        let expected = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":"x"}}"#;
         assert_eq!(edited(r#".body.a = "x""#).unwrap(), [expected]);
         for (program, expected) in
             [("empty", "it says nothing"), (".,.", "more than one"), (".body.a.b = 1", "cannot")]

@@ -1,14 +1,24 @@
 //! The task of whoever is on call, by the command line alone: orders fail; find why, send the group back, see the shelf empty. On
 //! RabbitMQ, on the emulator of Service Bus, and on the in-process broker of a service.
 
+#[path = "../common/mod.rs"]
 mod common;
+#[cfg(target_os = "linux")]
+mod full_disk;
+mod subscribers;
 
 use common::{Cli, Shop};
 use redrive::Message;
 use redrive_brokers::Version;
+use subscribers::one_subscriber;
 
 mod v3_10 {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_redrive_reaches_one_subscriber() {
+        one_subscriber(&Shop::fanout(Version::V3_10).await).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_run_stops_when_the_same_failure_comes_back() {
@@ -50,6 +60,11 @@ mod v4_3 {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_redrive_reaches_one_subscriber() {
+        one_subscriber(&Shop::fanout(Version::V4_3).await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_run_stops_when_the_same_failure_comes_back() {
         stops(&Shop::rabbitmq(Version::V4_3).await).await;
     }
@@ -89,6 +104,11 @@ mod servicebus {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_redrive_reaches_one_subscriber() {
+        one_subscriber(&Shop::subscriptions().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_run_stops_when_the_same_failure_comes_back() {
         stops(&Shop::servicebus().await).await;
     }
@@ -122,6 +142,12 @@ mod servicebus {
 #[cfg(unix)]
 mod memory {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_run_goes_on_when_its_disk_has_room_again() {
+        full_disk::a_run_goes_on_when_there_is_room(&Shop::memory().await).await;
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn find_explain_and_redrive() {
@@ -340,6 +366,7 @@ async fn where_says(cli: &Cli, queue: &str) {
         (".id ==", 2, "expected"),
         ("system(\"ls\")", 2, "unknown filter `system`"),
         (".id", 2, "and not true or false"),
+        ("error(\"true\")", 2, "--where fails"),
         ("env | has(\"REDRIVE_BROKER\") or has(\"PATH\") | not", 0, ""),
         ("def f: f; f", 1, "--where"),
         ("[range(infinite)] | true", 1, "--where"),
@@ -383,7 +410,7 @@ async fn control(shop: &Shop) {
     while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
         assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
     }
-    let id = cli.last_run();
+    let id = cli.last_run().expect("a run");
     cli.ok(&["runs", "rate", &id, "50"]).await;
     cli.ok(&["runs", "pause", &id]).await;
     cli.ok(&["runs", "resume", &id]).await;
@@ -393,7 +420,10 @@ async fn control(shop: &Shop) {
     let second = cli.run(&["redrive", queue, "--all", "--yes"]).await;
     assert!(second.code == 1 && second.err.contains(&id), "{}", second.err);
     // The same from another machine, which has no file of the first one: where the broker can keep it out.
-    if shop.has_leases() {
+    if !shop.has_leases() {
+        let edit = cli.run(&["edit", queue, "order", "--jq", ".headers.checked = true", "--yes"]).await;
+        assert!(edit.code == 1 && edit.err.contains(&id), "{}", edit.err);
+    } else {
         let elsewhere = Cli::new(shop).run(&["redrive", queue, "--all", "--yes"]).await;
         assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
         assert!(elsewhere.err.contains("another run works on the dead-letter shelf"), "{}", elsewhere.err);
