@@ -91,7 +91,11 @@ pub(crate) async fn begin<'a>(
         );
     }
     let path = state.save_originals(&id, originals.iter()).context("nothing was changed")?;
-    let runner = Runner::begin(&*desk.shelves, &state.journals()?, header)?;
+    let begun = Runner::begin(&*desk.shelves, &state.journals()?, header).inspect_err(|_| {
+        // No run needs them.
+        let _ = std::fs::remove_file(&path);
+    });
+    let runner = begun.context("nothing was changed")?;
     let originals = Some((path, originals.len()));
     Ok(Begun { runner, audit, record, asks: state.asks(&id), originals })
 }

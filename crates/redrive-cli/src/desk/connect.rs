@@ -212,6 +212,9 @@ pub(crate) fn service_bus_options(
     if let Some(name) = context.parking_queues.get(queue) {
         options = options.parking_queue(name);
     }
+    if let Some(name) = context.retry_queues.get(queue) {
+        options = options.retry_queue(name);
+    }
     if let Some(pem) = ca {
         options = options.ca_certificates(pem);
     }

@@ -211,8 +211,8 @@ fn create(path: &Path) -> Result<()> {
 
 /// Writes a file so that after a crash the whole of it is there, or nothing.
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_extension("new");
     let write = || {
-        let temporary = path.with_extension("new");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true);
         #[cfg(unix)]
@@ -224,7 +224,12 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
         // The name is on the disk when its folder is.
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let written = write();
+    if written.is_err() {
+        // A full disk stays full otherwise.
+        let _ = fs::remove_file(&temporary);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn only(folder: &Path, beginning: &str, what: &str) -> Result<PathBuf> {

@@ -42,6 +42,9 @@ pub(crate) struct Context {
     /// Queues whose parking shelf has another name, or on Service Bus one at all.
     #[serde(default)]
     pub(crate) parking_queues: BTreeMap<String, String>,
+    /// Subscriptions of Service Bus, and where their messages are sent back to: a copy in the topic would reach all subscriptions.
+    #[serde(default)]
+    pub(crate) retry_queues: BTreeMap<String, String>,
     /// PEM of more certificate authorities.
     pub(crate) ca_file: Option<PathBuf>,
     /// Reads a dead-letter queue although its delivery limit is low.

@@ -110,7 +110,10 @@ impl Shop {
         let topic = ["stock", "bills"]
             .into_iter()
             .fold(topic, |topic, name| topic.subscription(name, Settings::default()));
-        let emulator = Arc::new(Emulator::builder().topic(topic).start().await.expect("started"));
+        let builder = Emulator::builder().topic(topic);
+        let builder =
+            builder.queue("stock-retry", Settings::default()).queue("bills-retry", Settings::default());
+        let emulator = Arc::new(builder.start().await.expect("started"));
         let shop = |name| Self {
             queue: format!("events/{name}"),
             events: Some("events".into()),
@@ -193,7 +196,7 @@ impl Shop {
             }
             On::ServiceBus(emulator) => {
                 let secret = emulator.connection_string();
-                let transport = async move { ServiceBus::options(entity(&queue)).connect(&secret).await };
+                let transport = async move { service_bus(&queue).connect(&secret).await };
                 tokio::spawn(consume(transport, handler, started))
             }
             #[cfg(unix)]
@@ -225,7 +228,7 @@ impl Shop {
             sent.await.expect("sent").await.expect("stored");
             return;
         };
-        let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
+        let transport = service_bus(&self.queue).connect(&emulator.connection_string()).await;
         transport.expect("connected").publisher().to(events).publish(message).await.expect("stored");
     }
 
@@ -254,7 +257,7 @@ impl Shop {
                     .expect("stored");
             }
             On::ServiceBus(emulator) => {
-                let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
+                let transport = service_bus(&self.queue).connect(&emulator.connection_string()).await;
                 transport.expect("connected").publish(message).await.expect("stored");
             }
             #[cfg(unix)]
@@ -268,7 +271,7 @@ impl Shop {
                 Box::new(RabbitMq::connect(url, &self.queue).await.expect("connected").shelves())
             }
             On::ServiceBus(emulator) => {
-                let transport = ServiceBus::connect(&emulator.connection_string(), entity(&self.queue)).await;
+                let transport = service_bus(&self.queue).connect(&emulator.connection_string()).await;
                 Box::new(transport.expect("connected").shelves())
             }
             #[cfg(unix)]
@@ -322,10 +325,12 @@ impl Shop {
 }
 
 /// `TOPIC/SUBSCRIPTION`, or a queue.
-fn entity(queue: &str) -> Entity {
+fn service_bus(queue: &str) -> redrive::servicebus::Options {
     match queue.split_once('/') {
-        Some((topic, subscription)) => Entity::subscription(topic, subscription),
-        None => Entity::queue(queue),
+        Some((topic, name)) => {
+            ServiceBus::options(Entity::subscription(topic, name)).retry_queue(format!("{name}-retry"))
+        }
+        None => ServiceBus::options(Entity::queue(queue)),
     }
 }
 

@@ -61,11 +61,20 @@ impl Journal {
         let file =
             disk::create(&path).map_err(|error| JournalError::file("create the journal", &path, error))?;
         let mut journal = Self { disk: Box::new(file), path, len: 0, is_broken: false };
-        journal.append(&[Record::Begin { v: VERSION, header: Box::new(header) }])?;
-        journal.sync()?;
-        disk::sync_folder(&journal.path)
-            .map_err(|error| JournalError::file("create the journal", &journal.path, error))?;
-        Ok(journal)
+        let mut begun = journal.append(&[Record::Begin { v: VERSION, header: Box::new(header) }]);
+        begun = begun.and_then(|()| journal.sync());
+        begun = begun.and_then(|()| {
+            disk::sync_folder(&journal.path)
+                .map_err(|error| JournalError::file("create the journal", &journal.path, error))
+        });
+        match begun {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                // A run that never began.
+                let _ = std::fs::remove_file(&journal.path);
+                Err(error)
+            }
+        }
     }
 
     /// Opens the journal of a run that ended anywhere. Removes a part of a line at its end.
