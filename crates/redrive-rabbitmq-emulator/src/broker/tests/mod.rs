@@ -1,4 +1,4 @@
-//! Clauses of RabbitMQ, each on the value: bytes in, bytes out, virtual time. `docs/rabbitmq-emulator.md` lists which test holds which.
+//! Clauses of RabbitMQ, each on the value: bytes in, bytes out, virtual time. The page about the emulator lists which test holds which.
 
 // Messages and tables are written where they are used.
 #![allow(clippy::large_enum_variant, clippy::needless_pass_by_value)]
