@@ -1,10 +1,10 @@
-//! The RabbitMQ transport keeps every clause of the contract, with each delay mode, on both versions and both types of
-//! queues, wherever the mode is allowed.
+//! The RabbitMQ transport keeps every clause of the contract, with each delay mode, on both versions and both types of queues, wherever the
+//! mode is allowed: on the emulator, and on RabbitMQ itself where it does the waiting.
 
 mod common;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::Scene;
@@ -17,13 +17,22 @@ use redrive_core::{
     TransportError, TransportErrorKind, Value,
 };
 use redrive_rabbitmq::{Connections, Native, Options, QueueType, RabbitMq, RabbitMqReceiver, Staged};
+use redrive_rabbitmq_emulator::Emulator;
 use redrive_testkit::contract::{Bench, Harness, conformance, eventually};
 
 struct Rabbit {
+    on: On,
     version: Version,
     queue_type: QueueType,
     delay: Kind,
     shared: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    RabbitMq,
+    /// One of its own for each clause.
+    Emulator,
 }
 
 /// The delay modes.
@@ -52,6 +61,7 @@ struct Queue {
     exchange: String,
     neighbours: Mutex<Vec<String>>,
     producer: RabbitMq,
+    emulator: Option<Arc<Emulator>>,
 }
 
 /// A transport behind a proxy, so that its connections can be torn.
@@ -74,9 +84,19 @@ impl Harness for Rabbit {
     type Bench = Queue;
 
     async fn bench(&self, clause: &'static str) -> Result<Queue, BoxError> {
-        let broker = redrive_brokers::broker(self.version);
-        let scene = Scene::new(&broker.url, clause, self.queue_type).await;
-        Queue::new(scene, self.delay, self.shared, None).await
+        let (url, emulator) = match self.on {
+            On::RabbitMq => (redrive_brokers::broker(self.version).url.clone(), None),
+            On::Emulator => {
+                let version = match self.version {
+                    Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
+                    Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
+                };
+                let emulator = Emulator::builder().version(version).start().await?;
+                (emulator.url(), Some(Arc::new(emulator)))
+            }
+        };
+        let scene = Scene::new(&url, clause, self.queue_type).await;
+        Queue::new(scene, self.delay, self.shared, None, emulator).await
     }
 
     fn missing_queue(&self) -> Option<&'static str> {
@@ -107,6 +127,7 @@ impl Queue {
         delay: Kind,
         shared: bool,
         exchange: Option<String>,
+        emulator: Option<Arc<Emulator>>,
     ) -> Result<Self, BoxError> {
         let exchange = exchange.unwrap_or_else(|| format!("{}--topic", scene.queue));
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -115,7 +136,7 @@ impl Queue {
             .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default())
             .await?;
         let producer = connected(options(&scene, delay, &exchange), &scene.url).await?;
-        Ok(Self { scene, delay, shared, exchange, neighbours: Mutex::default(), producer })
+        Ok(Self { scene, delay, shared, exchange, neighbours: Mutex::default(), producer, emulator })
     }
 
     fn dead_letters(&self) -> String {
@@ -272,11 +293,17 @@ impl Bench for Queue {
     async fn neighbour(&self) -> Result<Option<Self>, BoxError> {
         let scene = Scene::new(&self.scene.url, "neighbour", self.scene.queue_type).await;
         self.neighbours.lock().unwrap().push(scene.queue.clone());
-        Ok(Some(Self::new(scene, self.delay, self.shared, Some(self.exchange.clone())).await?))
+        Ok(Some(
+            Self::new(scene, self.delay, self.shared, Some(self.exchange.clone()), self.emulator.clone())
+                .await?,
+        ))
     }
 
     async fn tidy_up(&self) {
         self.producer.close().await;
+        if self.emulator.is_some() {
+            return;
+        }
         let queue = &self.scene.queue;
         let (mut queues, mut exchanges) =
             (vec![queue.clone(), self.dead_letters(), self.scene.parking()], vec![]);
@@ -337,14 +364,15 @@ fn address(url: &str) -> SocketAddr {
 }
 
 macro_rules! modes {
-    ($version:ident, $queue_type:ident: $($name:ident $delay:ident),*) => {
-        $(modes!(@one $name $version $queue_type $delay false);)*
+    ($on:ident $version:ident $queue_type:ident: $($name:ident $delay:ident),*) => {
+        $(modes!(@one $name $on $version $queue_type $delay false);)*
     };
-    (shared $version:ident, $queue_type:ident: $name:ident $delay:ident) => {
-        modes!(@one $name $version $queue_type $delay true);
+    (shared $on:ident $version:ident $queue_type:ident: $name:ident $delay:ident) => {
+        modes!(@one $name $on $version $queue_type $delay true);
     };
-    (@one $name:ident $version:ident $queue_type:ident $delay:ident $shared:literal) => {
+    (@one $name:ident $on:ident $version:ident $queue_type:ident $delay:ident $shared:literal) => {
         conformance!($name, Rabbit {
+            on: On::$on,
             version: Version::$version,
             queue_type: QueueType::$queue_type,
             delay: Kind::$delay,
@@ -357,18 +385,33 @@ macro_rules! modes {
 mod v3_10 {
     mod contract {
         use super::super::*;
-        modes!(V3_10, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
-        modes!(shared V3_10, Classic: classic_on_shared_connections Ladder);
-        modes!(V3_10, Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
+        modes!(RabbitMq V3_10 Classic: classic Ladder);
+        modes!(RabbitMq V3_10 Quorum: quorum Ladder);
     }
 }
 
 mod v4_3 {
     mod contract {
         use super::super::*;
-        modes!(V4_3, Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
-        modes!(V4_3, Quorum: quorum Ladder, quorum_native Native);
-        modes!(shared V4_3, Quorum: quorum_on_shared_connections Ladder);
-        modes!(V4_3, Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
+        modes!(RabbitMq V4_3 Classic: classic Ladder);
+        modes!(RabbitMq V4_3 Quorum: quorum Ladder, quorum_native Native);
+    }
+}
+
+/// As both versions of RabbitMQ.
+mod emulator {
+    mod as_3_10 {
+        use super::super::*;
+        modes!(Emulator V3_10 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
+        modes!(shared Emulator V3_10 Classic: classic_on_shared_connections Ladder);
+        modes!(Emulator V3_10 Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
+    }
+
+    mod as_4_3 {
+        use super::super::*;
+        modes!(Emulator V4_3 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
+        modes!(Emulator V4_3 Quorum: quorum Ladder, quorum_native Native);
+        modes!(shared Emulator V4_3 Quorum: quorum_on_shared_connections Ladder);
+        modes!(Emulator V4_3 Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 }
