@@ -15,19 +15,24 @@ const WAITING: (&str, usize) = ("conformance", 32);
 const COMPILES: &str = "compile-fail";
 /// Starts the longest programs first: otherwise the end of the run would wait for them alone. The others follow in any order. The
 /// output shows the time of each program.
-const LONGEST_FIRST: [&str; 13] = [
-    "redrive-servicebus tests/conformance.rs",
-    "redrive-servicebus tests/stuck.rs",
-    "system tests/alarm.rs",
-    "redrive-rabbitmq tests/conformance.rs",
+const LONGEST_FIRST: [&str; 18] = [
     "redrive-rabbitmq tests/interruptions.rs",
+    "redrive-rabbitmq tests/conformance.rs",
+    "system tests/alarm.rs",
     "redrive-rabbitmq tests/connecting.rs",
-    "system tests/cluster.rs",
-    "system tests/soak.rs",
-    "brokers tests/node.rs",
     "system tests/chaos.rs",
+    "system tests/cluster.rs",
+    "brokers tests/node.rs",
     "system tests/fail_points.rs",
+    "redrive-cli tests/task/main.rs",
+    "system tests/soak.rs",
+    "redrive-servicebus tests/conformance.rs",
+    "redrive-rabbitmq tests/management.rs",
+    "redrive-rabbitmq tests/documented.rs",
     "redrive-rabbitmq tests/tls.rs",
+    "redrive-servicebus tests/stuck.rs",
+    "system tests/hostile_messages.rs",
+    "redrive-rabbitmq tests/oauth.rs",
     "system tests/network.rs",
 ];
 
