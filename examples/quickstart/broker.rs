@@ -7,10 +7,19 @@ pub async fn connect(queue: &str) -> Result<Memory, BoxError> {
     Ok(Memory::new(queue))
 }
 
+/// On the RabbitMQ whose URL is given; without one, on an emulator that ends with the example.
 #[cfg(all(feature = "rabbitmq", not(feature = "servicebus")))]
 pub async fn connect(queue: &str) -> Result<RabbitMq, BoxError> {
-    let url =
-        std::env::args().nth(1).ok_or("which RabbitMQ? Give its URL: … -- amqp://guest:guest@localhost")?;
+    let url = match std::env::args().nth(1) {
+        Some(given) => given,
+        None => {
+            let emulator = redrive_rabbitmq_emulator::Emulator::builder().start().await?;
+            let url = emulator.url();
+            // It runs for as long as the example does.
+            std::mem::forget(emulator);
+            url
+        }
+    };
     Ok(RabbitMq::connect(&url, queue).await?)
 }
 

@@ -44,10 +44,10 @@ fn packages() -> Result<Vec<Value>> {
 pub(crate) fn run_quickstarts(rabbitmq: Option<&str>, closing: &mut Closing) -> Result<()> {
     let quickstart = ["run", "--example", "quickstart"];
     let alone = |feature| [&quickstart[..], &["--no-default-features", "--features", feature]].concat();
-    let mut runs = vec![quickstart.to_vec(), alone("servicebus")];
+    let mut runs = vec![quickstart.to_vec(), alone("servicebus"), alone("rabbitmq")];
     match rabbitmq {
         Some(url) => runs.push([&alone("rabbitmq")[..], &["--", url]].concat()),
-        None => closing.not_run.push("the quickstart on RabbitMQ (no broker)".into()),
+        None => closing.not_run.push("the quickstart on RabbitMQ itself (no broker)".into()),
     }
     for run in runs {
         let mut parked = false;
