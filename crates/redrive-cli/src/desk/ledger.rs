@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -71,7 +71,15 @@ impl Ledger {
 }
 
 /// Removes a part of a line that a full disk or a dead process left: what follows would be read as one line with it.
-fn cut_torn_line(path: &Path, file: &std::fs::File) -> Result<()> {
+fn cut_torn_line(path: &Path, mut file: &std::fs::File) -> Result<()> {
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == [b'\n'] {
+        return Ok(());
+    }
     let bytes = std::fs::read(path)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     if whole < bytes.len() {
@@ -89,7 +97,7 @@ pub(super) fn note(path: &Path, entry: &EntryHandle, state: Noted) -> Result<()>
     let line = Line { handle: entry.to_string(), state };
     let write = || -> Result<()> {
         let mut options = OpenOptions::new();
-        options.append(true).create(true);
+        options.read(true).append(true).create(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(path)?;

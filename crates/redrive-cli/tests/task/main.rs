@@ -12,130 +12,69 @@ use redrive::Message;
 use redrive_brokers::Version;
 use subscribers::one_subscriber;
 
+/// Tests of one shop.
+macro_rules! tests {
+    ($shop:expr; $($(#[$attribute:meta])* $name:ident: $run:path,)*) => {
+        $(
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                $run(&$shop.await).await;
+            }
+        )*
+    };
+}
+
 mod v3_10 {
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_redrive_reaches_one_subscriber() {
-        one_subscriber(&Shop::fanout(Version::V3_10).await).await;
+    tests! { Shop::fanout(Version::V3_10);
+        a_redrive_reaches_one_subscriber: one_subscriber,
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_stops_when_the_same_failure_comes_back() {
-        stops(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn large_and_binary_bodies_are_shown_and_come_back() {
-        bodies(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn many_are_edited_by_a_program() {
-        many_are_edited(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn find_explain_and_redrive() {
-        the_task(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn looking_changes_nothing() {
-        looking(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_is_controlled_from_another_process() {
-        control(&Shop::rabbitmq(Version::V3_10).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_options_of_a_service_are_explained() {
-        service(&Shop::rabbitmq(Version::V3_10).await).await;
+    tests! { Shop::rabbitmq(Version::V3_10);
+        a_run_stops_when_the_same_failure_comes_back: stops,
+        large_and_binary_bodies_are_shown_and_come_back: bodies,
+        many_are_edited_by_a_program: many_are_edited,
+        find_explain_and_redrive: the_task,
+        looking_changes_nothing: looking,
+        a_run_is_controlled_from_another_process: control,
+        the_options_of_a_service_are_explained: service,
     }
 }
 
 mod v4_3 {
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_redrive_reaches_one_subscriber() {
-        one_subscriber(&Shop::fanout(Version::V4_3).await).await;
+    tests! { Shop::fanout(Version::V4_3);
+        a_redrive_reaches_one_subscriber: one_subscriber,
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_stops_when_the_same_failure_comes_back() {
-        stops(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn large_and_binary_bodies_are_shown_and_come_back() {
-        bodies(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn many_are_edited_by_a_program() {
-        many_are_edited(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn find_explain_and_redrive() {
-        the_task(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn looking_changes_nothing() {
-        looking(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_is_controlled_from_another_process() {
-        control(&Shop::rabbitmq(Version::V4_3).await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_options_of_a_service_are_explained() {
-        service(&Shop::rabbitmq(Version::V4_3).await).await;
+    tests! { Shop::rabbitmq(Version::V4_3);
+        a_run_stops_when_the_same_failure_comes_back: stops,
+        large_and_binary_bodies_are_shown_and_come_back: bodies,
+        many_are_edited_by_a_program: many_are_edited,
+        find_explain_and_redrive: the_task,
+        looking_changes_nothing: looking,
+        a_run_is_controlled_from_another_process: control,
+        the_options_of_a_service_are_explained: service,
     }
 }
 
 mod servicebus {
     use super::*;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_redrive_reaches_one_subscriber() {
-        one_subscriber(&Shop::subscriptions().await).await;
+    tests! { Shop::subscriptions();
+        a_redrive_reaches_one_subscriber: one_subscriber,
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_stops_when_the_same_failure_comes_back() {
-        stops(&Shop::servicebus().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn many_are_edited_by_a_program() {
-        many_are_edited(&Shop::servicebus().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn find_explain_and_redrive() {
-        the_task(&Shop::servicebus().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn looking_changes_nothing() {
-        looking(&Shop::servicebus().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_is_controlled_from_another_process() {
-        control(&Shop::servicebus().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_options_of_a_service_are_explained() {
-        service(&Shop::servicebus().await).await;
+    tests! { Shop::servicebus();
+        a_run_stops_when_the_same_failure_comes_back: stops,
+        many_are_edited_by_a_program: many_are_edited,
+        find_explain_and_redrive: the_task,
+        looking_changes_nothing: looking,
+        a_run_is_controlled_from_another_process: control,
+        the_options_of_a_service_are_explained: service,
     }
 }
 
@@ -143,30 +82,13 @@ mod servicebus {
 mod memory {
     use super::*;
 
-    #[cfg(target_os = "linux")]
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_goes_on_when_its_disk_has_room_again() {
-        full_disk::a_run_goes_on_when_there_is_room(&Shop::memory().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn find_explain_and_redrive() {
-        the_task(&Shop::memory().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn looking_changes_nothing() {
-        looking(&Shop::memory().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_run_is_controlled_from_another_process() {
-        control(&Shop::memory().await).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_service_says_which_queues_it_has() {
-        queues(&Shop::memory().await).await;
+    tests! { Shop::memory();
+        #[cfg(target_os = "linux")]
+        a_run_goes_on_when_its_disk_has_room_again: full_disk::a_run_goes_on_when_there_is_room,
+        find_explain_and_redrive: the_task,
+        looking_changes_nothing: looking,
+        a_run_is_controlled_from_another_process: control,
+        the_service_says_which_queues_it_has: queues,
     }
 }
 

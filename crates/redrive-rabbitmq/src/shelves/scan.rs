@@ -170,9 +170,9 @@ impl ShelfScan {
             Some(left) => {
                 self.window = window::next_size(self.window, self.largest_body, left);
                 let taken = window::take(channel, &self.queue, self.window).await?;
-                let is_short = taken.len() < self.window as usize;
+                let count = taken.len() as u32;
                 // Another client took the others.
-                self.left = Some(if is_short { 0 } else { left - self.window });
+                self.left = Some(if count < self.window { 0 } else { left.saturating_sub(count) });
                 taken
             }
             None => {

@@ -35,7 +35,7 @@ pub(super) async fn first(channel: &Channel, queue: &str) -> Result<Option<(Deli
     Ok(found.map(|BasicGetMessage { delivery, message_count }| (delivery, message_count)))
 }
 
-/// Takes the next `size` messages, in the order of the queue; fewer if another client took some.
+/// Takes the next `size` messages, in the order of the queue; fewer if another client took some, more if the broker was slow.
 ///
 /// The consumer is cancelled before anything is settled: otherwise the broker would deliver more.
 pub(super) async fn take(channel: &Channel, queue: &str, size: u32) -> Result<Vec<Delivery>, TransportError> {
@@ -59,10 +59,10 @@ async fn collect(
     consumer: &mut Consumer,
     size: usize,
 ) -> Result<Vec<Delivery>, TransportError> {
-    let mut taken = Vec::with_capacity(size);
-    let mut behind = Vec::new();
+    let (mut taken, mut behind) = (Vec::with_capacity(size), Vec::new());
     let mut is_empty = false;
-    while taken.len() + behind.len() < size {
+    // What the broker has assigned to the consumer must arrive: nobody would see it until the channel ends.
+    while taken.len() < size {
         match timeout(QUIET, consumer.next()).await {
             Ok(Some(Ok(delivery))) => taken.push(delivery),
             Ok(Some(Err(cause))) => return Err(cannot_read(queue, cause)),
@@ -77,6 +77,8 @@ async fn collect(
         }
     }
     taken.extend(behind);
+    // Tags are given in the order of the queue.
+    taken.sort_unstable_by_key(|found| found.delivery_tag);
     Ok(taken)
 }
 
