@@ -16,10 +16,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time limit of a start. It takes 3 to 10 s on an idle machine, longer on a busy one; this only distinguishes a hang.
 const START: Duration = Duration::from_secs(600);
+
+/// What `rabbitmqctl` says then.
+const STILL_STARTS: &str = "requires the 'rabbit' app to be running";
 
 /// A private RabbitMQ node with its own ports, name and data.
 ///
@@ -241,9 +244,16 @@ impl Node {
     /// # Errors
     /// When it fails; with what it said.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
-        // The lock is released while it runs, so that another task can kill the node meanwhile.
-        let mut command = self.engine().ctl();
-        run(command.args(arguments))
+        let begun = Instant::now();
+        loop {
+            // The lock is released while it runs, so that another task can kill the node meanwhile.
+            let mut command = self.engine().ctl();
+            match run(command.args(arguments)) {
+                // A node accepts connections a moment before its start ends.
+                Err(error) if error.to_string().contains(STILL_STARTS) && begun.elapsed() < START => {}
+                ended => return ended,
+            }
+        }
     }
 
     /// A node that is ready to start, with its ports and its data folder.
