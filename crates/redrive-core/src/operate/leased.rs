@@ -12,7 +12,7 @@ pub struct Leased {
     /// The same shelves. A [`redrive`](Shelves::redrive), [`park`](Shelves::park) or [`discard`](Shelves::discard) of entries by handle
     /// may go on where the previous one ended.
     pub shelves: Box<dyn Shelves>,
-    /// The right to work on the shelf. It ends with [`Lease::end`], or when it and the shelves are dropped.
+    /// The right to work on the shelf. It ends with [`Lease::end`], or a little after it is dropped.
     pub lease: Box<dyn Lease>,
 }
 
@@ -38,6 +38,9 @@ pub trait Lease: Send + Sync {
     fn held(&self) -> u64 {
         0
     }
+
+    /// Gives everything back that is held, in its order, and keeps the right: no step comes for a while.
+    async fn pause(&self) {}
 
     /// Gives everything back that is held, in its order, and then the right. When it resolves, others see all of it.
     ///

@@ -8,11 +8,15 @@ pub(super) const MAX_BATCH: usize = 500;
 /// Number of entries of a step that is quick.
 const SMALL: usize = 10;
 
+/// The same at a high rate: a step has a fixed cost.
+const LARGE: usize = 100;
+const STEPS_IN_A_SECOND: usize = 4;
+
 /// A step that takes longer is worth more entries.
 const LONG: Duration = Duration::from_millis(500);
 
-/// The number of entries of a step. If the process dies in a step, its entries are uncertain: there are few of them, unless each
-/// step takes long whatever its size, because the broker reads what comes before on the shelf.
+/// The number of entries of a step. If the process dies in a step, its entries are uncertain: there are few of them, unless the rate
+/// is high, or each step takes long whatever its size, because the broker reads what comes before on the shelf.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch {
     size: usize,
@@ -26,10 +30,10 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Returns the number of entries of the step that begins.
-    pub(super) fn begin(&mut self, now: Duration) -> usize {
+    /// Returns the number of entries of the step that begins, at this many entries a second.
+    pub(super) fn begin(&mut self, now: Duration, rate: u32) -> usize {
         self.began = Some(now);
-        self.size
+        self.size.max((rate as usize / STEPS_IN_A_SECOND).min(LARGE))
     }
 
     /// The step has ended.
@@ -49,14 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_slow_steps_are_large() {
+    fn only_slow_steps_and_those_of_a_high_rate_are_large() {
         let mut batch = Batch::default();
         let mut step = |millis| {
-            let size = batch.begin(Duration::ZERO);
+            let size = batch.begin(Duration::ZERO, 1);
             batch.end(Duration::from_millis(millis));
             size
         };
         assert_eq!([10, 10, 600, 600, 300, 300, 100, 100].map(&mut step), [10, 10, 10, 20, 40, 40, 40, 20]);
+        assert_eq!([10, 100, 1000].map(|rate| Batch::default().begin(Duration::ZERO, rate)), [10, 25, 100]);
         let last = std::iter::repeat_with(|| step(5000)).take(10).last();
         assert_eq!(last, Some(MAX_BATCH));
     }

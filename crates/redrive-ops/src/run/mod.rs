@@ -220,6 +220,18 @@ impl Run {
         taken
     }
 
+    /// Sends the rest in this order, in which the entries stand on the shelf now: a broker that reads it from its head reads it once.
+    /// Entries that are redriven still come first.
+    pub fn order(&mut self, on_shelf: &[EntryHandle]) {
+        let places: HashMap<_, _> = on_shelf.iter().zip(0..).collect();
+        let place = |entry: &PlannedEntry| places.get(&entry.handle).copied().unwrap_or(usize::MAX);
+        let entries = self.plan.entries();
+        self.pending.make_contiguous().sort_by_key(|index| {
+            let entry = &entries[*index];
+            (entry.target.action() != PlanAction::Redrive, place(entry))
+        });
+    }
+
     /// Returns how many entries have left the shelf, and how many of those went to the parking shelf.
     #[cfg(feature = "runner")]
     pub(crate) fn left_shelf(&self) -> (u64, u64) {
@@ -304,7 +316,7 @@ impl Run {
             let until = self.pace.next_room(now).min(self.look.next);
             return Some(Step::Wait { until, why: Waiting::Rate });
         }
-        let most = self.batch.begin(now).min(room as usize);
+        let most = self.batch.begin(now, self.pace.rate()).min(room as usize);
         Some(self.send(PlanAction::Redrive, most))
     }
 

@@ -294,6 +294,14 @@ fn what_vanished_or_changed_is_skipped() {
 }
 
 #[test]
+fn the_rest_is_sent_in_the_order_of_the_shelf() {
+    let mut run = run_of(4, RunOptions::new().canary(0).rate(1));
+    assert_eq!(send(&mut run, at(0)), [0]);
+    run.order(&[3, 7, 0, 1].map(handle));
+    assert_eq!([1, 2, 3].map(|second| send(&mut run, at(second))), [[3], [1], [2]]);
+}
+
+#[test]
 fn a_restored_run_sends_only_the_rest_and_completes_its_canary() {
     let restored = |done: std::ops::Range<usize>, fates: &[(usize, Fate)]| {
         let states = done.map(|number| (handle(number), EntryState::Done)).collect();

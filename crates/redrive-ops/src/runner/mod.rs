@@ -200,6 +200,9 @@ impl<'a> Runner<'a> {
                 Step::Wait { until, why } => self.wait(until, why.into()).await,
                 Step::Paused(why) => {
                     self.show(Activity::Paused(why));
+                    if let Some(leased) = &self.leased {
+                        leased.lease.pause().await;
+                    }
                     self.wait_for_event().await;
                 }
                 Step::Done => return Ok(None),
@@ -229,9 +232,11 @@ impl<'a> Runner<'a> {
         let plan = self.run.plan().clone();
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
+        let mut order = Vec::with_capacity(expected.len());
         let mut each = |entry: Shelved| {
             if let Some((content, is_same)) = expected.get_mut(&entry.handle) {
                 *is_same = Some(ContentDigest::of(&entry.message) == *content);
+                order.push(entry.handle);
             }
             ControlFlow::Continue(())
         };
@@ -250,6 +255,7 @@ impl<'a> Runner<'a> {
         };
         let skipped = self.run.skip(plan.entries().iter().filter_map(missing).collect());
         self.journal.results(&skipped)?;
+        self.run.order(&order);
         Ok(Ok(()))
     }
 

@@ -25,8 +25,8 @@ use crate::shared::Shared;
 /// How the names of the queues begin that are leases.
 pub(crate) const LEASE_QUEUE_PREFIX: &str = "redrive-lease.";
 
-/// Without a step for so long, everything held is given back.
-const IDLE: Duration = Duration::from_secs(10);
+/// Without a step for so long, everything held is given back. A look at a large shelf between two steps takes half a minute.
+const IDLE: Duration = Duration::from_secs(60);
 /// For how long a broker may take a dead connection of ours for alive.
 const OWN_LEASE_ENDS: Duration = Duration::from_secs(40);
 /// The longest time for which entries are held. RabbitMQ ends the channel of whoever holds messages for half an hour.
@@ -98,13 +98,16 @@ impl ShelfLease {
         self.held.store(0, Ordering::Relaxed);
     }
 
-    async fn give_back_unused(&self) {
+    async fn give_back_if(&self, is_due: impl Fn(&OpenScan) -> bool) {
         let mut open = self.open.lock().await;
-        let is_unused =
-            |open: &mut OpenScan| open.used.elapsed() >= IDLE || open.began.elapsed() >= LONGEST_HOLD;
-        if let Some(OpenScan { scan, .. }) = open.take_if(is_unused) {
+        if let Some(OpenScan { scan, .. }) = open.take_if(|open| is_due(open)) {
             self.give_back(scan).await;
         }
+    }
+
+    async fn end(&self) {
+        self.give_back_if(|_| true).await;
+        self.lock.lock().await.end().await;
     }
 }
 
@@ -123,11 +126,22 @@ impl Lease for LeaseGuard {
         self.0.held.load(Ordering::Relaxed)
     }
 
+    async fn pause(&self) {
+        self.0.give_back_if(|_| true).await;
+    }
+
     async fn end(&self) {
-        if let Some(OpenScan { scan, .. }) = self.0.open.lock().await.take() {
-            self.0.give_back(scan).await;
+        self.0.end().await;
+    }
+}
+
+/// A lease that nobody ended.
+impl Drop for LeaseGuard {
+    fn drop(&mut self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let lease = Arc::clone(&self.0);
+            runtime.spawn(async move { lease.end().await });
         }
-        self.0.lock.lock().await.end().await;
     }
 }
 
@@ -135,7 +149,8 @@ async fn give_back_in_time(lease: Weak<ShelfLease>) {
     loop {
         tokio::time::sleep(IDLE / 2).await;
         let Some(lease) = lease.upgrade() else { return };
-        lease.give_back_unused().await;
+        let is_unused = |open: &OpenScan| open.used.elapsed() >= IDLE || open.began.elapsed() >= LONGEST_HOLD;
+        lease.give_back_if(is_unused).await;
     }
 }
 

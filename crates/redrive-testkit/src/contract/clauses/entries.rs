@@ -432,6 +432,9 @@ pub async fn a_leased_shelf_is_worked_on_in_steps<H: Harness>(case: &Case<H>) {
         counted + leased.lease.held() == 4
     })
     .await;
+    leased.lease.pause().await;
+    assert_eq!(leased.lease.held(), 0);
+    counts(&*shelves, 4, 0).await;
     assert_eq!(done(work.redrive(Shelf::DeadLetter, &handle("a")).await), 1, "before the others");
     case.complete_is(&transport, "a").await;
     let gone = only(work.discard(Shelf::DeadLetter, &handle("b")).await);
