@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::ops::ControlFlow;
+use std::time::Duration;
+
 use common::{
     Scene, complete, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
 };
+use futures::FutureExt as _;
 use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -14,6 +18,7 @@ use redrive_core::{
 };
 use redrive_rabbitmq::{DeathHistory, QueueType, RabbitMq, Topology};
 use redrive_testkit::contract::{Started, eventually};
+use tokio::sync::Notify;
 
 tests!(
     a_message_that_outgrows_a_frame_on_its_shelf_leaves_the_others_readable,
@@ -315,7 +320,20 @@ async fn a_large_shelf_keeps_its_order(scene: Scene) {
             let page = shelves.browse(Shelf::DeadLetter, None, limit).await.expect("browsed");
             page.entries.iter().filter_map(|entry| entry.message.id()?.parse().ok()).collect::<Vec<u64>>()
         };
-        for looked_at in [3, 1, 200, 1, 2500, 2500, 100, 2500] {
+        for (looked_at, dropped_after) in
+            [(3, 2), (1, 0), (200, 17), (1, 5), (2500, 300), (2500, 60), (100, 1), (2500, 30)]
+        {
+            // From its first entry on it holds something, until all is back.
+            let began = Notify::new();
+            let mut each = |_| {
+                began.notify_one();
+                ControlFlow::Continue(())
+            };
+            tokio::select! {
+                scanned = shelves.scan(Shelf::DeadLetter, &mut each) => scanned.expect("scanned"),
+                () = began.notified().then(|()| tokio::time::sleep(Duration::from_millis(dropped_after))) => {}
+            }
+            eventually("what a dropped scan held is back", async || count().await == entries).await;
             let most = entries.min(looked_at as u64);
             assert_eq!(look(looked_at).await, (0..most).collect::<Vec<_>>(), "of {entries}");
         }

@@ -228,8 +228,8 @@ impl fmt::Debug for ShelfExporter {
 )]
 pub struct InvalidPrefix(String);
 
-/// The values that a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped, even in the middle of
-/// a shelf: RabbitMQ then counts a delivery for each entry that was read.
+/// The values that a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped; what it
+/// holds of a shelf of RabbitMQ is given back a moment later.
 #[derive(Clone)]
 pub struct ShelfMetrics {
     shared: Arc<Shared>,

@@ -3,11 +3,14 @@
 //! | module | does |
 //! |---|---|
 //! | [`scan`] | scans one shelf |
+//! | [`window`] | takes many messages of a queue at once |
+//! | [`work`] | works on the entries of a shelf |
 //! | [`fingerprint`] | identifies an entry |
 //! | [`numbers`] | numbers identical entries |
 //! | [`cursor`] | the entries that were shown |
 //! | [`delivery_limit`] | protects messages that the broker removes if they are looked at too often |
 //! | [`lease`] | work in many steps |
+//! | [`uninterrupted`] | requests that go on if their caller goes away |
 //! | [`reports`] | reports of consumers about redriven messages |
 
 mod cursor;
@@ -17,23 +20,21 @@ mod lease;
 mod numbers;
 mod reports;
 mod scan;
+mod uninterrupted;
 mod window;
+mod work;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redrive_core::fail_point::{FailPoint, fail_point};
 use redrive_core::{
-    EntryHandle, EntryOutcome, Leased, Message, ReportRequest, Reported, Selection, Shelf, ShelfCursor,
-    ShelfPage, ShelfReport, Shelved, Shelves, TransportError, TransportErrorKind, WorkQueue, edited,
-    redriven,
+    EntryHandle, Leased, Message, Reported, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved,
+    Shelves, TransportError, WorkQueue,
 };
 use tokio::sync::Mutex;
-use tracing::{info, warn};
 
-use crate::convert;
 use crate::error;
 use crate::publish::AlarmTime;
 use crate::settle::channel::DeliveryChannel;
@@ -41,11 +42,12 @@ use crate::shared::Shared;
 use crate::topology::{self, Route};
 use cursor::Shown;
 use delivery_limit::Looks;
-use fingerprint::Fingerprint;
 use lease::{LeaseGuard, ShelfLease};
 pub(crate) use numbers::Taken;
 use reports::RabbitMqReports;
-use scan::{Found, ShelfScan};
+use scan::ShelfScan;
+use uninterrupted::uninterrupted;
+use work::{Action, for_good};
 
 /// The dead-letter queue and the parking queue of one work queue; made by
 /// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
@@ -68,30 +70,17 @@ pub struct RabbitMqShelves {
     looks: Arc<Mutex<HashMap<String, Looks>>>,
 }
 
-/// The action on each selected entry.
-enum Action {
-    Redrive,
-    RedriveAs(Message),
-    Park,
-    /// An edited copy stays on the shelf.
-    Replace(Message),
-    Remove,
-}
-
-/// The result of the work.
-#[derive(Default)]
-struct Worked {
-    report: ShelfReport,
-    /// The handle of the message that replaced an entry.
-    replaced: Option<EntryHandle>,
-}
-
 impl RabbitMqShelves {
     pub(crate) fn new(shared: Arc<Shared>, taken: Arc<Taken>) -> Self {
         Self { shared, taken, reports: None, lease: None, looks: Arc::default() }
     }
 
     async fn begin_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
+        let this = self.clone();
+        uninterrupted(async move { this.open_scan(shelf).await }).await
+    }
+
+    async fn open_scan(&self, shelf: Shelf) -> Result<ShelfScan, TransportError> {
         let queue = self.shared.plan.names.shelf(shelf)?.to_owned();
         let looks = self.looks(&queue).await?;
         if let Looks::Counted(limit) = looks {
@@ -117,210 +106,17 @@ impl RabbitMqShelves {
         asked.insert(queue.to_owned(), looks);
         Ok(looks)
     }
-
-    /// Applies the action to every selected entry. Gives all others back, also after an error.
-    async fn work(&self, shelf: Shelf, which: &Selection, action: &Action) -> Result<Worked, TransportError> {
-        let mut worked = Worked::default();
-        let stopped = self.work_in_scans(shelf, which, action, &mut worked).await;
-        let report = &mut worked.report;
-        match stopped {
-            // No entry was touched.
-            Err(error) if report.entries.is_empty() => return Err(error),
-            stopped => report.stopped = stopped.err(),
-        }
-        report.complete(shelf, which);
-        info!(%shelf, queue = self.shared.queue(), done = report.done(), of = report.entries.len(), "worked through a shelf");
-        Ok(worked)
-    }
-
-    /// Works in one scan; with a lease, in the one that it has open.
-    async fn work_in_scans(
-        &self,
-        shelf: Shelf,
-        which: &Selection,
-        action: &Action,
-        worked: &mut Worked,
-    ) -> Result<(), TransportError> {
-        let lease = self.lease.as_ref().filter(|lease| lease.shelf == shelf);
-        let (Some(lease), Selection::Handles(handles)) = (lease, which) else {
-            let mut scan = self.begin_scan(shelf).await?;
-            let stopped = self.work_through(&mut scan, shelf, which, action, worked).await;
-            scan.end().await;
-            return stopped;
-        };
-        let mut rest: HashSet<_> = handles.iter().filter(|handle| handle.shelf() == shelf).cloned().collect();
-        loop {
-            let resumed = lease.resume(&rest).await?;
-            let is_whole = resumed.is_none();
-            let mut scan = match resumed {
-                Some(scan) => scan,
-                None => self.begin_scan(shelf).await?,
-            };
-            let which = Selection::Handles(rest.clone());
-            let stopped = self.work_through(&mut scan, shelf, &which, action, worked).await;
-            for entry in &worked.report.entries {
-                rest.remove(&entry.handle);
-            }
-            if stopped.is_ok() && (rest.is_empty() || is_whole) {
-                // Who reads the report believes it: the broker must have what was removed.
-                if let Err(error) = scan.settled().await {
-                    worked.report.in_doubt(&error);
-                    return Err(error);
-                }
-                lease.keep(scan).await;
-                return Ok(());
-            }
-            lease.give_back(scan).await;
-            // Another client may have held the rest when the scan passed it: once more, from the head.
-            stopped?;
-        }
-    }
-
-    async fn work_through(
-        &self,
-        scan: &mut ShelfScan,
-        shelf: Shelf,
-        which: &Selection,
-        action: &Action,
-        worked: &mut Worked,
-    ) -> Result<(), TransportError> {
-        let most = match which {
-            Selection::Handles(handles) => {
-                worked.report.entries.len() + handles.iter().filter(|handle| handle.shelf() == shelf).count()
-            }
-            _ => usize::MAX,
-        };
-        while worked.report.entries.len() < most
-            && let Some(found) = scan.next().await?
-        {
-            fail_point(FailPoint::Taken);
-            if !which.includes(&found.shelved) {
-                scan.keep(&found);
-                continue;
-            }
-            let stored = self.store(shelf, action, &found).await;
-            if stored.is_err() {
-                scan.keep(&found);
-            }
-            let done = match stored {
-                Ok(stored) => scan.remove(&found).await.map(|()| stored),
-                Err(error) => Err(error),
-            };
-            let (outcome, stopped) = match done {
-                Ok(stored) => {
-                    let replaced = stored.map(|fingerprint| scan.name_of_stored(fingerprint).handle(shelf));
-                    worked.replaced = replaced;
-                    (EntryOutcome::Done, None)
-                }
-                Err(error) if is_about_this_entry(&error) => (EntryOutcome::Failed(error), None),
-                Err(error) => (EntryOutcome::Failed(error.clone()), Some(error)),
-            };
-            let Shelved { handle, message, .. } = found.shelved;
-            worked.report.note(handle, message.id(), outcome);
-            if let Some(error) = stopped {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores the copy of the action, if it has one. Returns the fingerprint of a copy that stays on the shelf.
-    async fn store(
-        &self,
-        shelf: Shelf,
-        action: &Action,
-        found: &Found,
-    ) -> Result<Option<Fingerprint>, TransportError> {
-        let message = &found.shelved.message;
-        let names = &self.shared.plan.names;
-        let (queue, copy) = match action {
-            Action::Remove => return Ok(None),
-            _ if !found.whole => return Err(error::read_in_part()),
-            Action::Redrive => (self.way_back(&found.shelved), self.redriven(message, &found.shelved)),
-            Action::RedriveAs(changed) => {
-                let copy = self.redriven(&edited(message, changed.clone()), &found.shelved);
-                (self.way_back(&found.shelved), copy)
-            }
-            Action::Park => (&*names.parking, for_good(message)),
-            Action::Replace(changed) => (names.shelf(shelf)?, for_good(&edited(message, changed.clone()))),
-        };
-        let stays = match action {
-            Action::Replace(_) => Some(self.fingerprint_as_stored(&copy)?),
-            _ => None,
-        };
-        self.shared.copies.store(&Route::queue(queue), copy, AlarmTime::Counts).await?;
-        Ok(stays)
-    }
-
-    /// Returns the fingerprint of a copy as it will be read from its queue.
-    fn fingerprint_as_stored(&self, copy: &Message) -> Result<Fingerprint, TransportError> {
-        let user = self.shared.connections.publishing()?.user();
-        let copy = convert::for_publishing(copy.clone(), &user);
-        let properties = convert::properties(&copy, true)?;
-        Ok(Fingerprint::of(&convert::message(&properties, copy.body().to_vec())))
-    }
-
-    /// Applies the action to one entry.
-    async fn work_on(
-        &self,
-        entry: &EntryHandle,
-        action: Action,
-    ) -> Result<Option<EntryHandle>, TransportError> {
-        let worked = self.work(entry.shelf(), &entry.clone().into(), &action).await?;
-        let Some(result) = worked.report.entries.into_iter().next() else {
-            return Err(error::no_entry(entry));
-        };
-        match result.outcome {
-            EntryOutcome::Done => Ok(worked.replaced),
-            EntryOutcome::Failed(error) => Err(error),
-            _ => Err(error::no_entry(entry)),
-        }
-    }
-}
-
-/// Returns true if other messages may be stored nevertheless.
-fn is_about_this_entry(error: &TransportError) -> bool {
-    error::is_about_one_message(error) || error.kind() == TransportErrorKind::Full
-}
-
-impl RabbitMqShelves {
-    fn redriven(&self, message: &Message, entry: &Shelved) -> Message {
-        let mut copy = redriven(message);
-        self.shared.facts.strategy().redriven(&mut copy);
-        match &self.reports {
-            Some(queue) => ReportRequest::new(&**queue, entry.handle.clone()).on(copy),
-            None => copy,
-        }
-    }
-
-    /// Returns the queue whose consumer failed: this one, or one of those that share the shelves.
-    fn way_back(&self, shelved: &Shelved) -> &str {
-        let (own, named) = (self.shared.queue(), shelved.history.source_queue.as_deref());
-        let chosen = chosen(own, &self.shared.options.shelves_shared_with, named);
-        if let Some(named) = named.filter(|named| *named != chosen) {
-            let id = shelved.message.id();
-            warn!(
-                queue = own,
-                named,
-                id,
-                "a message names a queue that does not share this shelf: it is redriven to this one"
-            );
-        }
-        chosen
-    }
-}
-
-/// Any publisher can write the header, so it only selects among the queues that the operator named.
-fn chosen<'a>(own: &'a str, shared_with: &'a [String], named: Option<&str>) -> &'a str {
-    shared_with.iter().find(|queue| Some(queue.as_str()) == named).map_or(own, String::as_str)
 }
 
 #[async_trait]
 impl Shelves for RabbitMqShelves {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError> {
-        let queue = self.shared.plan.names.shelf(shelf)?;
-        let control = self.shared.queues.control().await?;
-        Ok(u64::from(topology::count(&control, queue).await?))
+        let shared = Arc::clone(&self.shared);
+        let counting = async move {
+            let control = shared.queues.control().await?;
+            topology::count(&control, shared.plan.names.shelf(shelf)?).await
+        };
+        uninterrupted(counting).await.map(u64::from)
     }
 
     /// Scans the shelf from its head, past everything that was shown before: the smaller the pages, the longer it takes to read them
@@ -413,8 +209,9 @@ impl Shelves for RabbitMqShelves {
 
     /// Asks with a passive declaration. Messages that wait for a retry in delay queues are not counted.
     async fn work_queue(&self) -> Result<WorkQueue, TransportError> {
-        let control = self.shared.queues.control().await?;
-        let (messages, consumers) = topology::look(&control, self.shared.queue()).await?;
+        let shared = Arc::clone(&self.shared);
+        let looking = async move { topology::look(&*shared.queues.control().await?, shared.queue()).await };
+        let (messages, consumers) = uninterrupted(looking).await?;
         Ok(WorkQueue::new(Some(messages.into()), Some(consumers.into())))
     }
 
@@ -431,30 +228,5 @@ impl Shelves for RabbitMqShelves {
         let Some(lease) = ShelfLease::take(Arc::clone(&self.shared), shelf).await? else { return Ok(None) };
         let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
         Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
-    }
-}
-
-/// Returns a copy that does not expire in its queue.
-fn for_good(message: &Message) -> Message {
-    let mut copy = message.clone();
-    convert::expiration_as_header(&mut copy);
-    copy
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_header_chooses_among_the_queues_that_were_named() {
-        let shared = ["bills".to_owned(), "mails".to_owned()];
-        for (named, expected) in [
-            (None, "orders"),
-            (Some("orders"), "orders"),
-            (Some("mails"), "mails"),
-            (Some("wages"), "orders"),
-        ] {
-            assert_eq!(chosen("orders", &shared, named), expected);
-        }
     }
 }

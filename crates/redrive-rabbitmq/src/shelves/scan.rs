@@ -1,17 +1,21 @@
 //! Scans one shelf.
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lapin::message::Delivery;
 use lapin::options::BasicQosOptions;
 use redrive_core::{EntryHandle, Shelf, Shelved, TransportError};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::delivery_limit::Looks;
 use super::fingerprint::Fingerprint;
 use super::numbers::{Name, Numbers, Taken};
+use super::uninterrupted;
 use super::window;
 use crate::broker_delivery_count;
 use crate::connection::while_open;
@@ -30,6 +34,9 @@ const REFUSED_TOGETHER: usize = 16;
 /// Time limit for the broker to count what it got back. Another client may take it before it is counted.
 const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 
+/// The messages of a window, and how many are left to take.
+type Taking = (Vec<Delivery>, u32);
+
 /// A message of the shelf, in flight.
 pub(super) struct Found {
     pub(super) name: Name,
@@ -39,8 +46,58 @@ pub(super) struct Found {
     pub(super) whole: bool,
 }
 
-/// A scan of one shelf, on its own channel. It returns only messages that are there at the beginning.
-pub(super) struct ShelfScan {
+/// A scan of one shelf. If it is dropped before its [end](Self::end), it ends a little later.
+pub(super) struct ShelfScan(Option<Scan>);
+
+impl ShelfScan {
+    pub(super) fn new(
+        channel: Arc<DeliveryChannel>,
+        queue: String,
+        shelf: Shelf,
+        taken: Arc<Taken>,
+        looks: Looks,
+    ) -> Self {
+        Self(Some(Scan::new(channel, queue, shelf, taken, looks)))
+    }
+
+    /// Gives kept messages back in their order. When it resolves, the next scan sees them.
+    ///
+    /// Cancel safe: everything is given back, a little later.
+    pub(super) async fn end(mut self) {
+        if let Some(ending) = self.begin_end() {
+            let _ = ending.await;
+        }
+    }
+
+    /// `None` outside of a runtime: the broker takes everything back with the channel, perhaps in another order.
+    fn begin_end(&mut self) -> Option<JoinHandle<()>> {
+        let scan = self.0.take()?;
+        Handle::try_current().ok().map(|runtime| runtime.spawn(scan.end()))
+    }
+}
+
+impl Deref for ShelfScan {
+    type Target = Scan;
+
+    fn deref(&self) -> &Scan {
+        self.0.as_ref().expect("it has not ended")
+    }
+}
+
+impl DerefMut for ShelfScan {
+    fn deref_mut(&mut self) -> &mut Scan {
+        self.0.as_mut().expect("it has not ended")
+    }
+}
+
+impl Drop for ShelfScan {
+    fn drop(&mut self) {
+        self.begin_end();
+    }
+}
+
+/// A scan on its own channel. It returns only messages that are there at the beginning.
+pub(super) struct Scan {
     channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
@@ -52,6 +109,8 @@ pub(super) struct ShelfScan {
     left: Option<u32>,
     /// Size of the last window.
     window: u32,
+    /// The window that is being taken, on its own task: if nobody waits for it any more, its messages still must be given back.
+    taking: Option<JoinHandle<Result<Taking, TransportError>>>,
     largest_body: usize,
     /// The last message of each window.
     window_ends: Vec<u64>,
@@ -65,8 +124,8 @@ pub(super) struct ShelfScan {
     pub(super) began: Instant,
 }
 
-impl ShelfScan {
-    pub(super) fn new(
+impl Scan {
+    fn new(
         channel: Arc<DeliveryChannel>,
         queue: String,
         shelf: Shelf,
@@ -83,6 +142,7 @@ impl ShelfScan {
             numbers: Numbers::default(),
             left: None,
             window: 1,
+            taking: None,
             largest_body: 0,
             window_ends: Vec::new(),
             moves: false,
@@ -93,7 +153,7 @@ impl ShelfScan {
         }
     }
 
-    /// Returns the next message.
+    /// Returns the next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Found>, TransportError> {
         if self.ahead.is_empty() {
             self.take_window().await?;
@@ -162,25 +222,21 @@ impl ShelfScan {
         self.numbers.next(&self.taken, self.shelf, fingerprint)
     }
 
-    /// Takes the next messages.
+    /// Takes the next messages. Cancel safe: they come with the next call.
     async fn take_window(&mut self) -> Result<(), TransportError> {
-        let channel = self.channel.channel();
-        let taken = match self.left {
-            Some(0) => return Ok(()),
-            Some(left) => {
-                self.window = window::next_size(self.window, self.largest_body, left);
-                let taken = window::take(channel, &self.queue, self.window).await?;
-                let count = taken.len() as u32;
-                // Another client took the others.
-                self.left = Some(if count < self.window { 0 } else { left.saturating_sub(count) });
-                taken
-            }
-            None => {
-                let found = window::first(channel, &self.queue).await?;
-                self.left = Some(found.as_ref().map_or(0, |(_, left)| *left));
-                found.into_iter().map(|(first, _)| first).collect()
-            }
-        };
+        if self.left == Some(0) {
+            return Ok(());
+        }
+        let taking = self.taking.get_or_insert_with(|| {
+            let (channel, queue) = (Arc::clone(&self.channel), self.queue.clone());
+            let size = self.left.map(|left| window::next_size(self.window, self.largest_body, left));
+            self.window = size.unwrap_or(1);
+            tokio::spawn(take_window(channel, queue, self.left.zip(size)))
+        });
+        let ended = taking.await;
+        self.taking = None;
+        let (taken, left) = uninterrupted::output(ended)?;
+        self.left = Some(left);
         let Some(last) = taken.last() else { return Ok(()) };
         self.window_ends.push(last.delivery_tag);
         self.moves = self.looks == Looks::MoveToTheEnd || came_back_to_a_quorum_queue(last);
@@ -192,14 +248,12 @@ impl ShelfScan {
     /// Gives kept messages back in their order, and waits until the broker has processed everything before the channel closes.
     ///
     /// A quorum queue puts them behind all that came back earlier and was not taken since. So that also is taken, and given back.
-    pub(super) async fn end(mut self) {
+    async fn end(mut self) {
         loop {
             self.held.extend(self.ahead.drain(..).map(|found| found.delivery_tag));
-            if self.left == Some(0)
-                || !self.moves
-                || self.held.is_empty()
-                || self.take_window().await.is_err()
-            {
+            let goes_on =
+                self.taking.is_some() || self.left != Some(0) && self.moves && !self.held.is_empty();
+            if !goes_on || self.take_window().await.is_err() {
                 break;
             }
         }
@@ -230,6 +284,24 @@ impl ShelfScan {
         }
         Ok(())
     }
+}
+
+/// Takes a window of this size of those that are left; without numbers, the first message.
+async fn take_window(
+    channel: Arc<DeliveryChannel>,
+    queue: String,
+    left_and_size: Option<(u32, u32)>,
+) -> Result<Taking, TransportError> {
+    let channel = channel.channel();
+    let Some((left, size)) = left_and_size else {
+        let found = window::first(channel, &queue).await?;
+        return Ok(found.map_or_else(Taking::default, |(first, left)| (vec![first], left)));
+    };
+    let taken = window::take(channel, &queue, size).await?;
+    let count = taken.len() as u32;
+    // Another client took the others.
+    let left = if count < size { 0 } else { left.saturating_sub(count) };
+    Ok((taken, left))
 }
 
 /// Gives back messages that follow each other.
