@@ -400,6 +400,9 @@ mod v4_3 {
 
 /// As both versions of RabbitMQ.
 mod emulator {
+    mod closing;
+    mod hour;
+
     mod as_3_10 {
         use super::super::*;
         modes!(Emulator V3_10 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);

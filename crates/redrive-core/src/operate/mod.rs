@@ -43,7 +43,7 @@ pub trait Shelves: Send + Sync {
     async fn count(&self, shelf: Shelf) -> Result<u64, TransportError>;
 
     /// Returns when the entry that has been on the shelf longest was shelved. `None`: the shelf is empty, or the time is not
-    /// known.
+    /// known, or it would take too long to find out.
     ///
     /// # Errors
     ///

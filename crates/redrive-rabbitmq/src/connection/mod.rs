@@ -6,6 +6,7 @@
 //! | [`credentials`], [`renewal`] | providers of passwords and tokens, and their renewal |
 //! | [`options`] | how to connect |
 //! | [`timeouts`] | how long to wait for the broker's answer |
+//! | [`uninterrupted`] | requests that go on if their caller goes away |
 //! | [`open`] | one connection, from its opening on |
 //! | [`reconnecting`] | the connection of one role, made again when it is lost |
 //! | [`channel_pool`] | channels to publish on |
@@ -22,6 +23,7 @@ mod options;
 mod reconnecting;
 mod renewal;
 mod timeouts;
+mod uninterrupted;
 
 pub(crate) use access::{ConnectionAccess, Ownership};
 #[cfg(test)]
@@ -36,3 +38,4 @@ pub(crate) use reconnecting::ReconnectingConnection;
 #[cfg(test)]
 pub(crate) use reconnecting::Role;
 pub(crate) use timeouts::{LONGEST_BACKOFF, while_open, with_timeout, within_unblocked};
+pub(crate) use uninterrupted::{joined, uninterrupted};

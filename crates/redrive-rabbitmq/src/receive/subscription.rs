@@ -8,6 +8,7 @@ use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use redrive_core::TransportError;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -48,7 +49,11 @@ impl Refused {
 
 impl Subscription {
     /// Subscribes with this prefetch. `trusted`: the queues are still as prepared, if the connection is the same.
-    pub(super) async fn begin(shared: &Shared, trusted: bool, prefetch: u16) -> Result<Self, TransportError> {
+    pub(super) async fn begin(
+        shared: &Arc<Shared>,
+        trusted: bool,
+        prefetch: u16,
+    ) -> Result<Self, TransportError> {
         // On this connection only: a later one may be to a broker where the queues are not prepared.
         let connection = shared.connections.consuming().await?;
         if !(trusted && shared.queues.is_prepared_for(&connection)) {
@@ -64,7 +69,28 @@ impl Subscription {
         }
     }
 
+    /// Subscribes on its own task: the client library (lapin 4.12) keeps a subscription for which nobody waits any more, with its
+    /// deliveries, as long as the connection lives.
     async fn try_begin(
+        shared: &Arc<Shared>,
+        connection: &Arc<Connection>,
+        prefetch: u16,
+    ) -> Result<Self, Refused> {
+        let (subscribed, waits) = oneshot::channel();
+        let (own_shared, connection) = (Arc::clone(shared), Arc::clone(connection));
+        tokio::spawn(async move {
+            let begun = Self::subscribe(&own_shared, &connection, prefetch).await;
+            if let Err(Ok(subscription)) = subscribed.send(begun) {
+                subscription.give_up().await;
+            }
+        });
+        let lost = |_| Err(Refused::Other(error::lost("its runtime has ended")));
+        let subscription = waits.await.unwrap_or_else(lost)?;
+        shared.deliveries.add(&subscription.channel);
+        Ok(subscription)
+    }
+
+    async fn subscribe(
         shared: &Shared,
         connection: &Arc<Connection>,
         prefetch: u16,
@@ -86,8 +112,15 @@ impl Subscription {
         info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
         let (within, interruptions) = (shared.options.ack_within, shared.deliveries.interruptions());
         let channel = DeliveryChannel::new(channel, Arc::clone(connection), prefetch, within, interruptions);
-        shared.deliveries.add(&channel);
         Ok(Self { channel, consumer })
+    }
+
+    /// Ends a subscription that nobody wants any more, and gives its deliveries back.
+    async fn give_up(self) {
+        self.channel.end();
+        let _ = self.cancel().await;
+        self.channel.give_back_all().await;
+        self.channel.close().await;
     }
 
     /// Asks the broker to end the subscription. Earlier deliveries still arrive from the consumer, and can be settled.

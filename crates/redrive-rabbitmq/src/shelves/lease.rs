@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::scan::ShelfScan;
-use crate::connection::{Connection, with_timeout};
+use crate::connection::{Connection, uninterrupted, with_timeout};
 use crate::convert::short;
 use crate::error;
 use crate::shared::Shared;
@@ -193,7 +193,7 @@ impl Lock {
     }
 
     /// Takes the lock again if its connection was lost.
-    async fn keep(&mut self, shared: &Shared, shelf: Shelf) -> Result<(), TransportError> {
+    async fn keep(&mut self, shared: &Arc<Shared>, shelf: Shelf) -> Result<(), TransportError> {
         let is_lost =
             |channel: &Channel, connection: &Connection| !channel.status().connected() || !connection.is_up();
         if !matches!(self, Self::Held { channel, connection, .. } if is_lost(channel, connection)) {
@@ -201,7 +201,8 @@ impl Lock {
         }
         let begun = Instant::now();
         loop {
-            match Self::declare(shared, shelf).await {
+            let declaring = Arc::clone(shared);
+            match uninterrupted(async move { Self::declare(&declaring, shelf).await }).await {
                 // Perhaps by our own connection, which the broker takes for alive until its heartbeats are missed.
                 Err(error)
                     if error.kind() == TransportErrorKind::Locked && begun.elapsed() < OWN_LEASE_ENDS =>

@@ -10,7 +10,6 @@
 //! | [`cursor`] | the entries that were shown |
 //! | [`delivery_limit`] | protects messages that the broker removes if they are looked at too often |
 //! | [`lease`] | work in many steps |
-//! | [`uninterrupted`] | requests that go on if their caller goes away |
 //! | [`reports`] | reports of consumers about redriven messages |
 
 mod cursor;
@@ -20,13 +19,13 @@ mod lease;
 mod numbers;
 mod reports;
 mod scan;
-mod uninterrupted;
 mod window;
 mod work;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use redrive_core::{
@@ -35,6 +34,7 @@ use redrive_core::{
 };
 use tokio::sync::Mutex;
 
+use crate::connection::uninterrupted;
 use crate::error;
 use crate::publish::AlarmTime;
 use crate::settle::channel::DeliveryChannel;
@@ -46,8 +46,10 @@ use lease::{LeaseGuard, ShelfLease};
 pub(crate) use numbers::Taken;
 use reports::RabbitMqReports;
 use scan::ShelfScan;
-use uninterrupted::uninterrupted;
 use work::{Action, for_good};
+
+/// The largest shelf whose oldest entry is told.
+const OLDEST_OF: u64 = 10_000;
 
 /// The dead-letter queue and the parking queue of one work queue; made by
 /// [`RabbitMq::shelves`](crate::RabbitMq::shelves).
@@ -117,6 +119,16 @@ impl Shelves for RabbitMqShelves {
             topology::count(&control, shared.plan.names.shelf(shelf)?).await
         };
         uninterrupted(counting).await.map(u64::from)
+    }
+
+    /// Not known for a shelf of more than 10 000 messages: once all of a quorum queue was looked at, a look at one message has to read
+    /// all of it, to keep the order.
+    async fn oldest(&self, shelf: Shelf) -> Result<Option<SystemTime>, TransportError> {
+        if self.count(shelf).await? > OLDEST_OF {
+            return Ok(None);
+        }
+        let page = self.browse(shelf, None, 1).await?;
+        Ok(page.entries.first().and_then(|entry| entry.shelved_at))
     }
 
     /// Scans the shelf from its head, past everything that was shown before: the smaller the pages, the longer it takes to read them
@@ -225,7 +237,8 @@ impl Shelves for RabbitMqShelves {
     /// Declares an exclusive queue `redrive-lease.…` that ends with the lease. A user who may not do that gets no
     /// lease, which is logged as a warning.
     async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
-        let Some(lease) = ShelfLease::take(Arc::clone(&self.shared), shelf).await? else { return Ok(None) };
+        let taking = ShelfLease::take(Arc::clone(&self.shared), shelf);
+        let Some(lease) = uninterrupted(taking).await? else { return Ok(None) };
         let shelves = Self { lease: Some(Arc::clone(&lease)), ..self.clone() };
         Ok(Some(Leased::new(shelves, LeaseGuard(lease))))
     }

@@ -1,5 +1,7 @@
-//! Requests that go on if their caller goes away: the client library (lapin 4.12) may give the number of a channel with an open request to
-//! the next one, and the broker's answer with it.
+//! Requests that go on if their caller goes away.
+//!
+//! The client library (lapin 4.12) may give the number of a channel with an open request to the next one, and the broker's answer with it.
+//! A subscription for which nobody waits any more it keeps, with its deliveries, as long as the connection lives.
 
 use redrive_core::TransportError;
 use tokio::task::JoinError;
@@ -9,14 +11,14 @@ use crate::error;
 type Answer<T> = Result<T, TransportError>;
 
 /// Makes a request in a task of its own.
-pub(super) async fn uninterrupted<T: Send + 'static>(
+pub(crate) async fn uninterrupted<T: Send + 'static>(
     request: impl Future<Output = Answer<T>> + Send + 'static,
 ) -> Answer<T> {
-    output(tokio::spawn(request).await)
+    joined(tokio::spawn(request).await)
 }
 
 /// Returns the output of the task of a request.
-pub(super) fn output<T>(ended: Result<Answer<T>, JoinError>) -> Answer<T> {
+pub(crate) fn joined<T>(ended: Result<Answer<T>, JoinError>) -> Answer<T> {
     ended.unwrap_or_else(|stopped| match stopped.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => Err(error::lost("its runtime has ended")),
