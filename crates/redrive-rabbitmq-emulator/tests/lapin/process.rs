@@ -1,12 +1,17 @@
 //! The emulator as a program.
 
+use std::collections::HashSet;
 use std::process::Stdio;
 
+use futures::StreamExt as _;
+use lapin::Channel;
+use lapin::options::{BasicConsumeOptions, BasicRejectOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::{channel, connect, declare, publish, take};
+use super::{channel, connect, declare, publish, take, text};
 
 struct Program {
     child: Child,
@@ -47,47 +52,87 @@ async fn http(address: &str, request: &str, body: &str) -> String {
     response
 }
 
+/// How often the program is killed: `REDRIVE_TEST_KILLS`, 8 by default.
+fn kills() -> usize {
+    std::env::var("REDRIVE_TEST_KILLS").map_or(8, |kills| kills.parse().expect("a number"))
+}
+
+const QUEUES: [(&str, &str); 2] = [("quorum", "quorum"), ("classic", "classic")];
+const DEAD: &str = "dead";
+
+/// At any moment: while messages are on their way, others wait to be confirmed, and others are being dead-lettered.
 #[tokio::test]
 async fn confirmed_messages_survive_sigkill() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = folder.path().join("state");
     let state = state.to_str().expect("a path");
-    let mut confirmed = Vec::new();
-    for round in 0..5 {
+    let mut confirmed = HashSet::new();
+    for round in 0..kills() {
         let mut program = start(&["--state", state]).await;
         let connection = connect(&program.url).await;
-        let publisher = channel(&connection).await;
-        declare(&publisher, "work", &[("x-queue-type", super::text("quorum"))]).await;
-        let publishing = tokio::spawn(async move {
-            let mut confirmed = Vec::new();
-            for number in 0.. {
-                let body = format!("{round}-{number}");
-                match publish(&publisher, "work", &body).await {
-                    Ok(_) => confirmed.push(body),
-                    Err(_) => break,
-                }
-                if number == 20 * (round + 1) {
-                    program.child.kill().await.expect("killed");
-                }
-            }
-            confirmed
-        });
-        confirmed.extend(publishing.await.expect("no panic"));
+        let declaring = channel(&connection).await;
+        declare(&declaring, DEAD, &[("x-queue-type", text("quorum"))]).await;
+        let mut work = Vec::new();
+        for (queue, kind) in QUEUES {
+            let arguments = [
+                ("x-queue-type", text(kind)),
+                ("x-dead-letter-exchange", text("")),
+                ("x-dead-letter-routing-key", text(DEAD)),
+            ];
+            declare(&declaring, queue, &arguments).await;
+            tokio::spawn(reject_some(channel(&connection).await, queue));
+            work.push(tokio::spawn(publish_until_killed(channel(&connection).await, queue, round)));
+        }
+        let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), round);
+        tokio::time::sleep(std::time::Duration::from_millis(random % 100)).await;
+        program.child.kill().await.expect("killed");
+        for publishing in work {
+            confirmed.extend(publishing.await.expect("no panic"));
+        }
     }
     let program = start(&["--state", state]).await;
     let connection = connect(&program.url).await;
     let taker = channel(&connection).await;
-    let kept = take(&taker, "work", confirmed.len()).await;
-    let missing: Vec<_> = confirmed.iter().filter(|body| !kept.contains(body)).collect();
-    // What was stored and not confirmed may be there too, and push others behind the first ones.
-    let rest = taker.queue_declare(
-        "work".into(),
-        lapin::options::QueueDeclareOptions { passive: true, ..Default::default() },
-        Default::default(),
-    );
-    let rest = rest.await.expect("a queue").message_count();
-    let more = take(&taker, "work", rest as usize).await;
-    assert!(missing.iter().all(|body| more.contains(body)), "{missing:?}");
+    let mut kept = HashSet::new();
+    for queue in [QUEUES[0].0, QUEUES[1].0, DEAD] {
+        let count = taker.queue_declare(queue.into(), PASSIVE, Default::default()).await.expect("a queue");
+        kept.extend(take(&channel(&connection).await, queue, count.message_count() as usize).await);
+    }
+    let lost: Vec<_> = confirmed.difference(&kept).collect();
+    println!("{} kills: {} confirmed, {} kept, {} lost", kills(), confirmed.len(), kept.len(), lost.len());
+    assert!(lost.is_empty(), "{lost:?}");
+    assert!(confirmed.len() > 10 * kills(), "there is a load: {}", confirmed.len());
+}
+
+const PASSIVE: QueueDeclareOptions = QueueDeclareOptions {
+    passive: true,
+    durable: false,
+    exclusive: false,
+    auto_delete: false,
+    nowait: false,
+};
+
+/// Publishes many messages at once, and returns those that are confirmed.
+async fn publish_until_killed(channel: Channel, queue: &str, round: usize) -> Vec<String> {
+    let channel = &channel;
+    let bodies = (0..300).map(|number| format!("{queue}-{round}-{number}"));
+    let publishing =
+        bodies.map(|body| async move { publish(channel, queue, &body).await.is_ok().then_some(body) });
+    futures::stream::iter(publishing).buffer_unordered(64).filter_map(std::future::ready).collect().await
+}
+
+/// Has every other message dead-lettered, and holds the others.
+async fn reject_some(channel: Channel, queue: &str) -> lapin::Result<()> {
+    let options = BasicConsumeOptions::default();
+    let mut consumer = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await?;
+    let mut is_next = false;
+    while let Some(delivery) = consumer.next().await {
+        is_next = !is_next;
+        if is_next {
+            delivery?.reject(BasicRejectOptions { requeue: false }).await?;
+        }
+    }
+    Ok(())
 }
 
 #[tokio::test]
