@@ -8,6 +8,7 @@ use std::time::Duration;
 use redrive_core::Shelf;
 use sha2::{Digest as _, Sha256};
 
+use super::ends::Head;
 use super::{Journal, JournalError, JournalHeader, Operator, Replay};
 use crate::run::StopReason;
 
@@ -110,8 +111,13 @@ impl JournalFolder {
     ///
     /// If there is no such run, or its files cannot be read.
     pub fn is_running(&self, run: &str) -> Result<bool, JournalError> {
-        let header = Journal::read(&self.existing(run)?)?.header;
-        let (path, mut file) = self.lock_file(&header.broker, header.plan.queue(), header.plan.shelf())?;
+        let path = self.existing(run)?;
+        let head = Head::read(&path).map_err(|error| JournalError::file("read the journal", &path, error))?;
+        self.works_on(&head, run)
+    }
+
+    pub(super) fn works_on(&self, head: &Head, run: &str) -> Result<bool, JournalError> {
+        let (path, mut file) = self.lock_file(&head.broker, &head.plan.queue, head.plan.shelf)?;
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(holder_of(&mut file) == run),

@@ -6,9 +6,11 @@
 //! | [`replay`] | what a journal says of a run that ended anywhere; pure |
 //! | [`folder`] | the folder of journals, and the lock of a shelf |
 //! | [`stopped`] | runs that ended early |
+//! | [`ends`] | the first and the last line of a journal |
 //! | [`disk`] | a file that is only appended to |
 
 mod disk;
+mod ends;
 mod folder;
 mod record;
 mod replay;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use redrive_core::Shelf;
 
+use super::ends::{self, Head, PlanHead};
 use super::record::Record;
 use super::{JournalError, JournalFolder};
 use crate::run::StopReason;
@@ -46,33 +47,24 @@ impl JournalFolder {
             if now.duration_since(at).unwrap_or_default() > within {
                 continue;
             }
-            // Asked first: a run that ends in between has its last line then.
-            let Ok(is_running) = self.is_running(&run) else { continue };
-            let Ok(bytes) = fs::read(&path) else { continue };
-            let Some((first, last)) = first_and_last(&bytes) else { continue };
-            let Ok(Record::Begin { header, .. }) = serde_json::from_slice(first) else { continue };
-            let (queue, shelf) = (header.plan.queue().to_owned(), header.plan.shelf());
-            if header.broker != broker || !seen.insert((queue.clone(), shelf)) {
+            let Ok(head) = Head::read(&path) else { continue };
+            if head.broker != broker || !seen.insert((head.plan.queue.clone(), head.plan.shelf)) {
                 continue;
             }
-            let why = match serde_json::from_slice(last) {
+            // Asked first: a run that ends in between has its last line then.
+            let Ok(is_running) = self.works_on(&head, &run) else { continue };
+            let Ok(last) = ends::last_line(&path) else { continue };
+            let why = match serde_json::from_slice(&last) {
                 Ok(Record::End { why: None, .. }) => continue,
                 Ok(Record::End { why: Some(why), .. }) => word(&why),
                 _ if is_running => continue,
                 _ => "killed",
             };
+            let PlanHead { queue, shelf } = head.plan;
             stopped.push(StoppedRun { run, queue, shelf, why, at });
         }
         Ok(stopped)
     }
-}
-
-/// Returns the first whole line and the last one, which may be the same.
-fn first_and_last(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let whole = &bytes[..=bytes.iter().rposition(|byte| *byte == b'\n')?];
-    let mut lines = whole.split_inclusive(|byte| *byte == b'\n');
-    let first = lines.next()?;
-    Some((first, lines.next_back().unwrap_or(first)))
 }
 
 fn word(why: &StopReason) -> &'static str {
