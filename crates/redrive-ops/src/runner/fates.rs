@@ -14,6 +14,10 @@ use crate::run::{Fate, FateSource, SeenFate};
 /// [shelves](ShelfFates).
 #[async_trait]
 pub trait Fates: Send {
+    /// Tells an entry of the plan's shelf that is there before anything is sent. Called for each, before the first look of a run that
+    /// begins; a run that goes on after another process sent something does not call it.
+    fn was_there(&mut self, _entry: &Shelved) {}
+
     /// Returns the fates that are known by now, each once.
     ///
     /// # Errors
@@ -66,6 +70,8 @@ pub struct ShelfFates<'a, S: ?Sized> {
     counted: Option<Counted>,
     /// True if nothing was held at that scan.
     saw_all: bool,
+    /// True if nothing was sent before the first look, and what was on the plan's shelf is known.
+    begins: bool,
 }
 
 /// The sizes of the shelves, without what the run itself did.
@@ -80,7 +86,7 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
     #[must_use]
     pub fn new(shelves: &'a S, plan: &Plan) -> Self {
         let known = plan.entries().iter().map(|entry| entry.handle.clone()).collect();
-        Self { shelves, shelf: plan.shelf(), known, counted: None, saw_all: true }
+        Self { shelves, shelf: plan.shelf(), known, counted: None, saw_all: true, begins: false }
     }
 
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
@@ -94,6 +100,13 @@ impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
 
 #[async_trait]
 impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
+    fn was_there(&mut self, entry: &Shelved) {
+        self.begins = true;
+        if entry.history.redrives.or_highest() > 0 {
+            self.known.insert(entry.handle.clone());
+        }
+    }
+
     async fn look(&mut self, look: LookForFates<'_>) -> Result<Vec<SeenFate>, TransportError> {
         // Counted before the scan: what comes in between is seen, and leads to one more scan.
         let counted = self.count(look).await?;
@@ -102,7 +115,8 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
             return Ok(Vec::new());
         }
         let mut returned = Returned::new(look.awaited);
-        for shelf in [Shelf::DeadLetter, Shelf::Parking] {
+        let is_known = |shelf| shelf == self.shelf && self.counted.is_none() && self.begins;
+        for shelf in [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(|shelf| !is_known(*shelf)) {
             let known = &mut self.known;
             let mut each = |entry: Shelved| {
                 if entry.history.redrives.or_highest() > 0 && known.insert(entry.handle.clone()) {

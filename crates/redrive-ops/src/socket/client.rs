@@ -3,17 +3,18 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use redrive_core::{
-    EntryHandle, EntryOutcome, Message, Reported, Reports, Selection, Shelf, ShelfCursor, ShelfPage,
-    ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue,
+    EntryHandle, EntryOutcome, Lease, Leased, Message, Reported, Reports, Selection, Shelf, ShelfCursor,
+    ShelfPage, ShelfReport, Shelves, TransportError, TransportErrorKind, WorkQueue,
 };
 use tokio::sync::Mutex;
 
 use super::connection::{self, Answered, Connection, Failed};
-use super::wire::{Answer, Request, Which};
+use super::wire::{Answer, LeaseOf, Request, Which};
 use crate::export::{MessageJson, UnwritableValue};
 
 /// The shelves of a queue of a service in another process, which opened an [`OperatorSocket`](super::OperatorSocket).
@@ -27,6 +28,9 @@ use crate::export::{MessageJson, UnwritableValue};
 pub struct SocketShelves {
     path: Arc<Path>,
     queue: Arc<str>,
+    /// If these shelves are leased, so is each connection.
+    lease: Option<LeaseOf>,
+    held: Arc<AtomicU64>,
     connection: SharedConnection,
 }
 
@@ -44,9 +48,25 @@ impl SocketShelves {
     /// [`Full`](TransportErrorKind::Full) if it lets no more operators in.
     pub async fn connect(path: impl Into<PathBuf>, queue: impl Into<String>) -> Result<Self, TransportError> {
         let (path, queue) = (path.into(), queue.into());
-        let connection = Connection::open(&path, &queue, false).await?;
+        let connection = Connection::open(&path, &queue, false, None).await?;
+        Ok(Self::on(path.into(), queue.into(), None, connection))
+    }
+
+    fn on(path: Arc<Path>, queue: Arc<str>, lease: Option<LeaseOf>, connection: Connection) -> Self {
         let connection = Arc::new(Mutex::new(Some(connection)));
-        Ok(Self { path: path.into(), queue: queue.into(), connection })
+        Self { path, queue, lease, held: Arc::default(), connection }
+    }
+
+    /// The same shelves on the same connection.
+    fn same(&self) -> Self {
+        let Self { path, queue, lease, held, connection } = self;
+        Self {
+            path: Arc::clone(path),
+            queue: Arc::clone(queue),
+            lease: *lease,
+            held: Arc::clone(held),
+            connection: Arc::clone(connection),
+        }
     }
 
     /// Returns the queues that the service serves, in alphabetical order.
@@ -69,7 +89,7 @@ impl SocketShelves {
                 answered => return kept(&mut shared, connection, answered),
             }
         }
-        let connected = Connection::open(&self.path, &self.queue, false).await;
+        let connected = Connection::open(&self.path, &self.queue, false, self.lease).await;
         let mut connection = connected.map_err(Failed::NotAsked)?;
         let answered = connection.exchange(&self.path, &request).await;
         kept(&mut shared, connection, answered)
@@ -85,7 +105,10 @@ impl SocketShelves {
 
     async fn act(&self, request: Request<'_>, which: &Selection) -> Result<ShelfReport, TransportError> {
         match self.ask(request).await {
-            Ok(Answered::Report(report)) => Ok(report),
+            Ok(Answered::Report(report, held)) => {
+                self.held.store(held, Ordering::Relaxed);
+                Ok(report)
+            }
             Ok(other) => Err(self.strange(&other)),
             Err(Failed::Unanswered(error)) => Ok(unanswered(which, error)),
             Err(failed) => Err(failed.into_error()),
@@ -225,15 +248,25 @@ impl Shelves for SocketShelves {
 
     /// Opens a connection of its own, for which the service collects reports as long as it lasts.
     async fn reported(&self) -> Result<Option<Reported>, TransportError> {
-        let connection = Connection::open(&self.path, &self.queue, true).await?;
+        let connection = Connection::open(&self.path, &self.queue, true, None).await?;
         if !connection.has_reports {
             return Ok(None);
         }
-        let connection = Arc::new(Mutex::new(Some(connection)));
-        let (path, queue) = (Arc::clone(&self.path), Arc::clone(&self.queue));
-        let reports = SocketReports(Self { path, queue, connection: Arc::clone(&connection) });
-        let (path, queue) = (Arc::clone(&self.path), Arc::clone(&self.queue));
-        Ok(Some(Reported::new(Self { path, queue, connection }, reports)))
+        let shelves = Self::on(Arc::clone(&self.path), Arc::clone(&self.queue), None, connection);
+        let reports = SocketReports(shelves.same());
+        Ok(Some(Reported::new(shelves, reports)))
+    }
+
+    /// Opens a connection of its own, which has the lease as long as it lasts. `None` if the service has no leases.
+    async fn lease(&self, shelf: Shelf) -> Result<Option<Leased>, TransportError> {
+        let lease = Some(LeaseOf { shelf });
+        let connection = Connection::open(&self.path, &self.queue, false, lease).await?;
+        if !connection.is_leased {
+            return Ok(None);
+        }
+        let shelves = Self::on(Arc::clone(&self.path), Arc::clone(&self.queue), lease, connection);
+        let lease = SocketLease(shelves.same());
+        Ok(Some(Leased::new(shelves, lease)))
     }
 }
 
@@ -243,6 +276,27 @@ impl fmt::Debug for SocketShelves {
             .field("path", &self.path)
             .field("queue", &self.queue)
             .finish_non_exhaustive()
+    }
+}
+
+/// A lease, on the connection of its shelves.
+struct SocketLease(SocketShelves);
+
+#[async_trait]
+impl Lease for SocketLease {
+    fn held(&self) -> u64 {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    async fn pause(&self) {
+        // If the connection is lost, so is the lease, and nothing is held.
+        let _ = self.0.answer(Request::PauseLease).await;
+        self.0.held.store(0, Ordering::Relaxed);
+    }
+
+    async fn end(&self) {
+        let _ = self.0.answer(Request::EndLease).await;
+        self.0.held.store(0, Ordering::Relaxed);
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::frame::{self, TooLarge};
-use super::wire::{Answer, Greeting, Opening, PROTOCOL, ResultJson, VERSION, shelved};
+use super::wire::{Answer, Greeting, LeaseOf, Opening, PROTOCOL, ResultJson, VERSION, shelved};
 use crate::export::ExportedEntry;
 
 /// How long a service may take to let an operator in.
@@ -28,6 +28,8 @@ pub(super) struct Connection {
     stream: BufStream<UnixStream>,
     /// True if the service collects reports for this connection.
     pub(super) has_reports: bool,
+    /// True if the connection has the lease of its shelf.
+    pub(super) is_leased: bool,
 }
 
 /// An answer, with what follows its first frame.
@@ -35,7 +37,8 @@ pub(super) struct Connection {
 pub(super) enum Answered {
     Answer(Answer),
     Page(ShelfPage),
-    Report(ShelfReport),
+    /// And how many entries the lease of the connection holds.
+    Report(ShelfReport, u64),
 }
 
 /// Why a request has no answer.
@@ -73,14 +76,21 @@ impl Connection {
     ///
     /// If nobody listens, or lets this process in; if it is no service of redrive, or one of another version; if it does not serve the
     /// queue.
-    pub(super) async fn open(path: &Path, queue: &str, reports: bool) -> Result<Self, TransportError> {
+    pub(super) async fn open(
+        path: &Path,
+        queue: &str,
+        reports: bool,
+        lease: Option<LeaseOf>,
+    ) -> Result<Self, TransportError> {
         in_time(path, async {
             let (mut stream, _) = greeted(path).await?;
-            let opening = Opening { v: VERSION, queue: queue.to_owned(), reports };
+            let opening = Opening { v: VERSION, queue: queue.to_owned(), reports, lease };
             let opening = encode(&opening)?;
             write(&mut stream, &opening).await.map_err(|error| lost(path, &error))?;
             match next(&mut stream, path).await? {
-                Answer::Opened { reports } => Ok(Self { stream, has_reports: reports }),
+                Answer::Opened { reports, leased } => {
+                    Ok(Self { stream, has_reports: reports, is_leased: leased })
+                }
                 Answer::Refused(error) => Err(error.into()),
                 other => Err(strange(path, format!("{other:?}"))),
             }
@@ -134,14 +144,14 @@ impl Connection {
                 }
                 Answered::Page(page)
             }
-            Answer::Report { results, stopped } => {
+            Answer::Report { results, stopped, held } => {
                 let mut report = ShelfReport::default();
                 for _ in 0..results {
                     let (handle, id, outcome) = next::<ResultJson>(stream, path).await?.into_parts();
                     report.note(handle, id.as_deref(), outcome);
                 }
                 report.stopped = stopped.map(Into::into);
-                Answered::Report(report)
+                Answered::Report(report, held)
             }
             answer => Answered::Answer(answer),
         }))

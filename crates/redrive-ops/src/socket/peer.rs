@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use redrive_core::{
-    Message, Reports, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
+    Lease, Message, Reports, Selection, Shelf, ShelfCursor, ShelfPage, ShelfReport, Shelved, Shelves,
     TransportError, TransportErrorKind,
 };
 use tokio::io::BufStream;
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::frame::{self, TooLarge};
-use super::wire::{Answer, ErrorJson, MAX_PAGE, Opening, Request, ResultJson, VERSION, Version};
+use super::wire::{Answer, ErrorJson, LeaseOf, MAX_PAGE, Opening, Request, ResultJson, VERSION, Version};
 use crate::export::{ExportedEntry, MessageJson, rfc3339};
 
 /// The queues that are served, by name.
@@ -59,6 +59,7 @@ struct PeerShelves {
     queue: String,
     shelves: Arc<dyn Shelves>,
     reports: Option<Box<dyn Reports>>,
+    lease: Option<Box<dyn Lease>>,
 }
 
 /// Greets, and opens the queue that the operator names. `None`: the operator went away, or was refused.
@@ -71,7 +72,10 @@ async fn open(
     frame::flush(stream).await?;
     let Some(opening) = frame::read(stream).await? else { return Ok(None) };
     let (answer, opened) = match opening_of(&opening, queues).await {
-        Ok(opened) => (Answer::Opened { reports: opened.reports.is_some() }, Some(opened)),
+        Ok(opened) => {
+            let (reports, leased) = (opened.reports.is_some(), opened.lease.is_some());
+            (Answer::Opened { reports, leased }, Some(opened))
+        }
         Err(error) => (Answer::Refused((&error).into()), None),
     };
     send(stream, &answer).await?;
@@ -88,26 +92,41 @@ async fn opening_of(opening: &[u8], queues: &Queues) -> Result<PeerShelves, Tran
         );
         return Err(TransportError::new(TransportErrorKind::Unsupported, text));
     }
-    let Opening { queue, reports, .. } = serde_json::from_slice(opening).map_err(malformed)?;
+    let Opening { queue, reports, lease, .. } = serde_json::from_slice(opening).map_err(malformed)?;
     let Some(shelves) = queues.get(&queue) else {
         let known: Vec<_> = queues.keys().take(20).map(|name| format!("`{name}`")).collect();
         let text =
             format!("the service serves no queue `{queue}` to operators: it serves {}", known.join(", "));
         return Err(TransportError::new(TransportErrorKind::Topology, text));
     };
-    let reported = if reports { shelves.reported().await? } else { None };
-    Ok(match reported {
-        Some(reported) => {
-            PeerShelves { queue, shelves: Arc::from(reported.shelves), reports: Some(reported.reports) }
-        }
-        None => PeerShelves { queue, shelves: Arc::clone(shelves), reports: None },
-    })
+    let mut desk = PeerShelves { queue, shelves: Arc::clone(shelves), reports: None, lease: None };
+    if let Some(LeaseOf { shelf }) = lease
+        && let Some(leased) = desk.shelves.lease(shelf).await?
+    {
+        (desk.shelves, desk.lease) = (Arc::from(leased.shelves), Some(leased.lease));
+    }
+    if reports && let Some(reported) = desk.shelves.reported().await? {
+        (desk.shelves, desk.reports) = (Arc::from(reported.shelves), Some(reported.reports));
+    }
+    Ok(desk)
 }
 
-/// Answers requests, one after the other.
+/// Answers requests, one after the other. The lease ends with the connection.
 async fn work(
-    mut stream: BufStream<UnixStream>,
+    stream: BufStream<UnixStream>,
     mut desk: PeerShelves,
+    closed: watch::Receiver<()>,
+) -> io::Result<()> {
+    let ended = answer_all(stream, &mut desk, closed).await;
+    if let Some(lease) = desk.lease {
+        lease.end().await;
+    }
+    ended
+}
+
+async fn answer_all(
+    mut stream: BufStream<UnixStream>,
+    desk: &mut PeerShelves,
     mut closed: watch::Receiver<()>,
 ) -> io::Result<()> {
     loop {
@@ -126,8 +145,10 @@ async fn work(
         };
         // Not together with `closed`: what has begun is done, whoever still waits for it.
         let answer = desk.perform(request).await;
+        let held = desk.lease.as_ref().map_or(0, |lease| lease.held());
+        let queue = &*desk.queue;
         let sending = async {
-            answer.send(&desk.queue, &mut stream).await?;
+            answer.send(queue, held, &mut stream).await?;
             frame::flush(&mut stream).await
         };
         tokio::select! {
@@ -182,6 +203,14 @@ impl PeerShelves {
                 let seen = shelves.work_queue().await?;
                 Answer::WorkQueue { depth: seen.depth, consumers: seen.consumers }
             }
+            Request::PauseLease | Request::EndLease => {
+                match (&self.lease, matches!(request, Request::EndLease)) {
+                    (Some(lease), false) => lease.pause().await,
+                    (Some(lease), true) => lease.end().await,
+                    (None, _) => {}
+                }
+                Answer::Done
+            }
             Request::TakeReports => match &mut self.reports {
                 Some(reports) => Answer::Reports(reports.take().await?),
                 None => {
@@ -204,7 +233,7 @@ async fn browse(
 }
 
 impl Performed {
-    async fn send(self, queue: &str, stream: &mut BufStream<UnixStream>) -> io::Result<()> {
+    async fn send(self, queue: &str, held: u64, stream: &mut BufStream<UnixStream>) -> io::Result<()> {
         match self {
             Self::Answer(answer) => send(stream, &answer).await,
             Self::Page(page) => {
@@ -221,7 +250,7 @@ impl Performed {
             }
             Self::Report(report) => {
                 let stopped = report.stopped.as_ref().map(ErrorJson::from);
-                send(stream, &Answer::Report { results: report.entries.len(), stopped }).await?;
+                send(stream, &Answer::Report { results: report.entries.len(), stopped, held }).await?;
                 for result in &report.entries {
                     send(stream, &ResultJson::from(result)).await?;
                 }

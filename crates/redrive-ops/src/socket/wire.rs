@@ -37,6 +37,16 @@ pub(super) struct Opening {
     pub(super) queue: String,
     /// Messages that are redriven on this connection ask their consumer for a report, where that is possible.
     pub(super) reports: bool,
+    /// The connection is for work in many steps on this shelf, and keeps others out, where that is possible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<LeaseOf>,
+}
+
+/// The shelf of a lease.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct LeaseOf {
+    #[serde(with = "as_text::shelf")]
+    pub(super) shelf: Shelf,
 }
 
 /// What an [`Opening`] of every version has.
@@ -45,7 +55,7 @@ pub(super) struct Version {
     pub(super) v: u32,
 }
 
-/// What an operator asks for: a call of `Shelves`, or of `Reports`.
+/// What an operator asks for: a call of `Shelves`, of `Reports`, or of `Lease`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(super) enum Request<'a> {
@@ -94,6 +104,9 @@ pub(super) enum Request<'a> {
     },
     WorkQueue,
     TakeReports,
+    PauseLease,
+    /// The connection is not used any more.
+    EndLease,
 }
 
 /// A selection.
@@ -112,6 +125,9 @@ pub(super) enum Answer {
     Opened {
         /// True if reports are collected.
         reports: bool,
+        /// True if the connection has the lease.
+        #[serde(default, skip_serializing_if = "is_default")]
+        leased: bool,
     },
     Count(u64),
     /// In RFC 3339.
@@ -125,6 +141,9 @@ pub(super) enum Answer {
     Report {
         results: usize,
         stopped: Option<ErrorJson>,
+        /// How many entries of the shelf the lease holds.
+        #[serde(default, skip_serializing_if = "is_default")]
+        held: u64,
     },
     Replaced(Option<String>),
     Done,
@@ -134,6 +153,10 @@ pub(super) enum Answer {
     },
     Reports(#[serde(with = "as_text::list")] Vec<EntryHandle>),
     Refused(ErrorJson),
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The result of one entry.

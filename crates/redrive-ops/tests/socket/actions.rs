@@ -256,3 +256,31 @@ async fn nobody_reports_to_an_operator_that_has_gone() {
     tokio::time::timeout(std::time::Duration::from_secs(60), refused).await.expect("nobody collects");
     assert_eq!(shelves.count(Shelf::DeadLetter).await.expect("counted"), 0);
 }
+
+#[tokio::test]
+async fn one_operator_at_a_time_has_the_lease_of_a_shelf() {
+    let service = Service::with(3).await;
+    let (ada, bob) = (service.operator().await, service.operator().await);
+    let lease = async |operator: &SocketShelves| operator.lease(Shelf::DeadLetter).await;
+    let leased = lease(&ada).await.expect("leased").expect("the broker has leases");
+    let refused = lease(&bob).await.expect_err("ada has it");
+    assert_eq!(refused.kind(), TransportErrorKind::Locked, "{refused}");
+    let here = service.broker.shelves("orders");
+    assert!(here.lease(Shelf::DeadLetter).await.is_err(), "the service itself neither");
+    assert!(bob.lease(Shelf::Parking).await.expect("another shelf").is_some());
+
+    let one = bob.browse(Shelf::DeadLetter, None, 1).await.expect("looking is free").entries.remove(0);
+    let report = leased.shelves.discard(Shelf::DeadLetter, &one.handle.into()).await.expect("a report");
+    assert_eq!(report.done(), 1);
+    leased.lease.pause().await;
+    assert_eq!(leased.lease.held(), 0);
+    assert!(lease(&bob).await.is_err(), "a pause is no end");
+    leased.lease.end().await;
+    drop(lease(&bob).await.expect("it is free").expect("leased"));
+    let free = async {
+        while here.lease(Shelf::DeadLetter).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), free).await.expect("a dropped lease ends");
+}
