@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use crate::output::printable;
 
 /// How a command ended. `check` has the codes of Nagios instead.
@@ -44,6 +46,22 @@ impl fmt::Display for UsageError {
 }
 
 impl Error for UsageError {}
+
+/// Waits until the process is asked to end: by Ctrl-C, or SIGTERM, which nobody but the process heeds if it is the first of its container.
+pub(crate) async fn asked_to_end() -> anyhow::Result<()> {
+    const CANNOT: &str = "cannot wait for Ctrl-C";
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate()).context(CANNOT)?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted.context(CANNOT),
+            _ = terminate.recv() => Ok(()),
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await.context(CANNOT)
+}
 
 /// Creates a [`UsageError`].
 pub(crate) fn usage(text: impl Into<String>) -> anyhow::Error {

@@ -11,7 +11,7 @@ use redrive::ops::{CONTENT_TYPE as OPEN_METRICS, ShelfExporter};
 
 use crate::args::{Exporter, Global};
 use crate::desk::{State, connect_all};
-use crate::exit::Exit;
+use crate::exit::{Exit, asked_to_end};
 
 pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
     let context = global.broker()?;
@@ -37,6 +37,6 @@ pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
     let serving = axum_server::from_tcp(listener)?.serve(app.into_make_service());
     tokio::select! {
         served = serving => served.map(|()| Exit::Ok).context("the page of metrics ended"),
-        stop = tokio::signal::ctrl_c() => stop.map(|()| Exit::Ok).context("cannot wait for Ctrl-C"),
+        stop = asked_to_end() => stop.map(|()| Exit::Ok),
     }
 }

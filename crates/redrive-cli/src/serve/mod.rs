@@ -45,7 +45,7 @@ use self::layout::{Answer, go_on, login};
 use self::web::Web;
 use crate::args::Serve;
 use crate::desk::connect_all;
-use crate::exit::Exit;
+use crate::exit::{Exit, asked_to_end};
 use crate::settings::Global;
 
 /// A message is at most so large in a form: RabbitMQ takes 16 MiB by default, and a browser escapes some of it.
@@ -90,7 +90,7 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     };
     tokio::select! {
         served = serving => served.map(|()| Exit::Ok),
-        stop = tokio::signal::ctrl_c() => {
+        stop = asked_to_end() => {
             stop?;
             end(&web).await;
             Ok(Exit::Ok)

@@ -35,7 +35,7 @@ use self::state::Page;
 use self::work::{Report, Worker};
 use crate::args::{Global, Queues};
 use crate::desk::named_queues;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, asked_to_end, usage};
 
 /// How often ages and the progress of a run are drawn again.
 const TICK: Duration = Duration::from_millis(250);
@@ -76,6 +76,8 @@ async fn show(
     let (events, mut typed) = mpsc::unbounded_channel();
     // Ends with its channel. A thread of its own: the runtime would wait for a blocking task.
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || read_events(&events))?;
+    // In this mode of the terminal, Ctrl-C is a key.
+    let mut asked_to_end = std::pin::pin!(asked_to_end());
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
@@ -88,6 +90,10 @@ async fn show(
                 Event::Key(key) => page.on_key(key, SystemTime::now()),
                 _ => None,
             },
+            ended = &mut asked_to_end => {
+                ended?;
+                Some(Ask::Quit)
+            }
             Some(report) = inbox.recv() => match report {
                 Report::Answer(answer) => page.on_answer(answer, SystemTime::now()),
                 Report::Control(control) => {

@@ -6,6 +6,8 @@ mod common;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod subscribers;
+#[cfg(unix)]
+mod terminal;
 
 use common::{Cli, Shop};
 use redrive::Message;
@@ -37,6 +39,8 @@ mod v3_10 {
         large_and_binary_bodies_are_shown_and_come_back: bodies,
         many_are_edited_by_a_program: many_are_edited,
         find_explain_and_redrive: the_task,
+        #[cfg(unix)]
+        find_explain_and_redrive_on_the_page: terminal::the_page,
         looking_changes_nothing: looking,
         a_run_is_controlled_from_another_process: control,
         the_options_of_a_service_are_explained: service,
@@ -55,6 +59,8 @@ mod v4_3 {
         large_and_binary_bodies_are_shown_and_come_back: bodies,
         many_are_edited_by_a_program: many_are_edited,
         find_explain_and_redrive: the_task,
+        #[cfg(unix)]
+        find_explain_and_redrive_on_the_page: terminal::the_page,
         looking_changes_nothing: looking,
         a_run_is_controlled_from_another_process: control,
         the_options_of_a_service_are_explained: service,
@@ -86,6 +92,8 @@ mod memory {
         #[cfg(target_os = "linux")]
         a_run_goes_on_when_its_disk_has_room_again: full_disk::a_run_goes_on_when_there_is_room,
         find_explain_and_redrive: the_task,
+        find_explain_and_redrive_on_the_page: terminal::the_page,
+        a_page_that_is_told_to_end_leaves_the_terminal_as_it_was: terminal::told_to_end,
         looking_changes_nothing: looking,
         a_run_is_controlled_from_another_process: control,
         the_service_says_which_queues_it_has: queues,
