@@ -47,7 +47,7 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
-/// Waits until the process is asked to end: by Ctrl-C, or SIGTERM, which nobody but the process heeds if it is the first of its container.
+/// Waits until the process is asked to end: by Ctrl-C, or by SIGTERM, which does not end the first process of a container by itself.
 pub(crate) async fn asked_to_end() -> anyhow::Result<()> {
     const CANNOT: &str = "cannot wait for Ctrl-C";
     #[cfg(unix)]

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// Time limit of a start. It takes 3 to 10 s on an idle machine, longer on a busy one; this only distinguishes a hang.
 const START: Duration = Duration::from_secs(600);
 
+/// How long a node may go on starting after it accepts connections.
+const STARTS_FOR: Duration = Duration::from_secs(60);
 /// What `rabbitmqctl` says then.
 const STILL_STARTS: &str = "requires the 'rabbit' app to be running";
 
@@ -250,7 +252,7 @@ impl Node {
             let mut command = self.engine().ctl();
             match run(command.args(arguments)) {
                 // A node accepts connections a moment before its start ends.
-                Err(error) if error.to_string().contains(STILL_STARTS) && begun.elapsed() < START => {}
+                Err(error) if error.to_string().contains(STILL_STARTS) && begun.elapsed() < STARTS_FOR => {}
                 ended => return ended,
             }
         }

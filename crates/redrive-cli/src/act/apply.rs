@@ -10,7 +10,7 @@ use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, S
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
-use crate::exit::{Exit, asked_to_end, usage};
+use crate::exit::{Exit, usage};
 use crate::output::{print, print_json, printable};
 
 pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
@@ -60,7 +60,6 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let watching = async {
         let (mut interrupted, mut told) = (false, false);
         let mut tick = tokio::time::interval(Duration::from_millis(200));
-        let mut ending = std::pin::pin!(asked_to_end());
         loop {
             tokio::select! {
                 _ = tick.tick() => {
@@ -79,9 +78,8 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                         told = false;
                     }
                 }
-                stop = &mut ending => {
+                stop = tokio::signal::ctrl_c() => {
                     stop?;
-                    ending.set(asked_to_end());
                     if interrupted {
                         // The journal says what is done.
                         bar.finish_and_clear();

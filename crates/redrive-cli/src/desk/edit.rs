@@ -10,7 +10,6 @@ use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
 use super::ledger::{Ledger, Noted, note};
 use super::{Desk, State};
-use crate::exit::asked_to_end;
 
 /// What becomes of an edited message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +119,7 @@ impl Edits {
         let originals: Vec<_> = self.edits.iter().map(export).collect();
         let originals = state.save_edited(originals.iter()).context("nothing was changed")?;
         let mut stored = StoredAll { originals, done: 0, handles: Vec::new(), failed: None };
-        let mut stop = std::pin::pin!(asked_to_end());
+        let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
         for (entry, edit) in self.edits {
             let mut keeping =
                 std::pin::pin!(keep(shelves, &self.ledger, &entry.handle, edit, &mut stored.handles));
@@ -130,7 +129,7 @@ impl Edits {
                 _ = &mut stop => tokio::select! {
                     kept = keeping => (kept, true),
                     // What was begun is in the ledger.
-                    _ = asked_to_end() => std::process::exit(130),
+                    _ = tokio::signal::ctrl_c() => std::process::exit(130),
                 },
             };
             stored.done += u64::from(kept.is_ok());

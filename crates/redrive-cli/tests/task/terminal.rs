@@ -9,6 +9,8 @@ use crate::common::{Cli, Shop};
 
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 120;
+/// Only tells a hang from an answer.
+const IN_TIME: Duration = Duration::from_secs(60);
 
 /// `redrive` in a terminal of its own.
 struct Terminal {
@@ -40,7 +42,7 @@ impl Terminal {
                 assert!(self.read().await, "it has ended");
             }
         };
-        let in_time = tokio::time::timeout(Duration::from_secs(60), shown).await.is_ok();
+        let in_time = tokio::time::timeout(IN_TIME, shown).await.is_ok();
         assert!(in_time, "{wanted:?} is missing on\n{}", self.screen.screen().contents());
     }
 
@@ -50,8 +52,11 @@ impl Terminal {
 
     /// Reads to its end. The terminal is as it was, and what it said at last can be read there.
     async fn has_ended(&mut self, code: i32, said: &str) {
-        while self.read().await {}
-        assert_eq!(self.process.wait().await.expect("it ended").code(), Some(code));
+        let ended = async {
+            while self.read().await {}
+            self.process.wait().await.expect("it ended").code()
+        };
+        assert_eq!(tokio::time::timeout(IN_TIME, ended).await.expect("it ends"), Some(code));
         let screen = self.screen.screen();
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
         assert_eq!(screen.contents().trim(), said);

@@ -39,7 +39,11 @@ pub trait Lease: Send + Sync {
         0
     }
 
-    /// Gives everything back that is held, in its order, and keeps the right: no step comes for a while.
+    /// Gives everything back that is held, in its order, and keeps the right. For when the next step comes much later.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the rest happens a little later.
     async fn pause(&self) {}
 
     /// Gives everything back that is held, in its order, and then the right. When it resolves, others see all of it.

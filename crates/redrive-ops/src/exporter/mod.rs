@@ -229,7 +229,8 @@ impl fmt::Debug for ShelfExporter {
 pub struct InvalidPrefix(String);
 
 /// The values that a [`ShelfExporter`] has read. Cheap to clone. Reading ends when the last clone is dropped; what it
-/// holds of a shelf of RabbitMQ is given back a moment later.
+/// holds of a shelf of RabbitMQ is given back a moment later. If the process ends before that, RabbitMQ takes it back, perhaps in
+/// another order, and 4.3 counts a delivery for each entry.
 #[derive(Clone)]
 pub struct ShelfMetrics {
     shared: Arc<Shared>,

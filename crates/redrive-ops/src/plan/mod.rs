@@ -168,7 +168,7 @@ impl Plan {
         self.made_at
     }
 
-    /// Returns the entries that the plan acts on, in the order of the work.
+    /// Returns the entries that the plan acts on, in the order of the work; a run that finds them in another order on the shelf takes that.
     #[must_use]
     pub fn entries(&self) -> &[PlannedEntry] {
         &self.entries

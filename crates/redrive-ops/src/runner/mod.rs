@@ -199,10 +199,11 @@ impl<'a> Runner<'a> {
                 Step::Look => self.look().await?,
                 Step::Wait { until, why } => self.wait(until, why.into()).await,
                 Step::Paused(why) => {
-                    self.show(Activity::Paused(why));
                     if let Some(leased) = &self.leased {
                         leased.lease.pause().await;
                     }
+                    // Whoever waits for the pause may end the process.
+                    self.show(Activity::Paused(why));
                     self.wait_for_event().await;
                 }
                 Step::Done => return Ok(None),

@@ -246,8 +246,17 @@ impl Shelves for SocketShelves {
         }
     }
 
-    /// Opens a connection of its own, for which the service collects reports as long as it lasts.
+    /// Opens a connection of its own, for which the service collects reports as long as it lasts; leased shelves have one already.
     async fn reported(&self) -> Result<Option<Reported>, TransportError> {
+        if self.lease.is_some() {
+            return match self.answer(Request::CollectReports).await? {
+                Answer::Opened { reports: true, .. } => {
+                    Ok(Some(Reported::new(self.same(), SocketReports(self.same()))))
+                }
+                Answer::Opened { .. } => Ok(None),
+                other => Err(self.strange(&other)),
+            };
+        }
         let connection = Connection::open(&self.path, &self.queue, true, None).await?;
         if !connection.has_reports {
             return Ok(None);
@@ -300,6 +309,15 @@ impl Lease for SocketLease {
     }
 }
 
+impl Drop for SocketLease {
+    fn drop(&mut self) {
+        // It lasts as long as the connection. If that is used now, it ends with the shelves.
+        if let Ok(mut connection) = self.0.connection.try_lock() {
+            *connection = None;
+        }
+    }
+}
+
 /// Reports, on the connection of the shelves that ask for them.
 struct SocketReports(SocketShelves);
 
@@ -315,8 +333,10 @@ impl Reports for SocketReports {
 
 impl Drop for SocketReports {
     fn drop(&mut self) {
-        // The service collects as long as the connection lasts. If it is used now, it lasts as long as the shelves.
-        if let Ok(mut connection) = self.0.connection.try_lock() {
+        // The service collects as long as the connection lasts. If it is used now, it lasts as long as the shelves; and so does a lease.
+        if self.0.lease.is_none()
+            && let Ok(mut connection) = self.0.connection.try_lock()
+        {
             *connection = None;
         }
     }

@@ -105,8 +105,8 @@ async fn opening_of(opening: &[u8], queues: &Queues) -> Result<PeerShelves, Tran
     {
         (desk.shelves, desk.lease) = (Arc::from(leased.shelves), Some(leased.lease));
     }
-    if reports && let Some(reported) = desk.shelves.reported().await? {
-        (desk.shelves, desk.reports) = (Arc::from(reported.shelves), Some(reported.reports));
+    if reports {
+        desk.collect_reports().await?;
     }
     Ok(desk)
 }
@@ -172,7 +172,19 @@ impl PeerShelves {
             .unwrap_or_else(|error| Performed::Answer(Answer::Refused((&error).into())))
     }
 
+    async fn collect_reports(&mut self) -> Result<(), TransportError> {
+        if let Some(reported) = self.shelves.reported().await? {
+            (self.shelves, self.reports) = (Arc::from(reported.shelves), Some(reported.reports));
+        }
+        Ok(())
+    }
+
     async fn try_perform(&mut self, request: Request<'_>) -> Result<Performed, TransportError> {
+        if matches!(request, Request::CollectReports) {
+            self.collect_reports().await?;
+            let (reports, leased) = (self.reports.is_some(), self.lease.is_some());
+            return Ok(Performed::Answer(Answer::Opened { reports, leased }));
+        }
         let shelves = &*self.shelves;
         Ok(Performed::Answer(match request {
             Request::Count { shelf } => Answer::Count(shelves.count(shelf).await?),
@@ -203,11 +215,16 @@ impl PeerShelves {
                 let seen = shelves.work_queue().await?;
                 Answer::WorkQueue { depth: seen.depth, consumers: seen.consumers }
             }
-            Request::PauseLease | Request::EndLease => {
-                match (&self.lease, matches!(request, Request::EndLease)) {
-                    (Some(lease), false) => lease.pause().await,
-                    (Some(lease), true) => lease.end().await,
-                    (None, _) => {}
+            Request::CollectReports => Answer::Done,
+            Request::PauseLease => {
+                if let Some(lease) = &self.lease {
+                    lease.pause().await;
+                }
+                Answer::Done
+            }
+            Request::EndLease => {
+                if let Some(lease) = &self.lease {
+                    lease.end().await;
                 }
                 Answer::Done
             }

@@ -104,6 +104,8 @@ pub(super) enum Request<'a> {
     },
     WorkQueue,
     TakeReports,
+    /// From now on, messages that are redriven on this connection ask their consumer for a report. The answer is [`Answer::Opened`].
+    CollectReports,
     PauseLease,
     /// The connection is not used any more.
     EndLease,

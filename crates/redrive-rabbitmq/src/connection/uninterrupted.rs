@@ -1,7 +1,7 @@
 //! Requests that go on if their caller goes away.
 //!
 //! The client library (lapin 4.12) may give the number of a channel with an open request to the next one, and the broker's answer with it.
-//! A subscription for which nobody waits any more it keeps, with its deliveries, as long as the connection lives.
+//! It also keeps a subscription for which nobody waits any more, with its deliveries, as long as the connection lives.
 
 use redrive_core::TransportError;
 use tokio::task::JoinError;

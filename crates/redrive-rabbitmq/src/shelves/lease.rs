@@ -12,7 +12,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use redrive_core::{EntryHandle, Lease, Shelf, TransportError, TransportErrorKind};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -36,8 +36,9 @@ const LONGEST_HOLD: Duration = Duration::from_secs(300);
 pub(super) struct ShelfLease {
     shared: Arc<Shared>,
     pub(super) shelf: Shelf,
-    /// Before the lock: what is held is given back first.
     open: Mutex<Option<OpenScan>>,
+    /// One scan at a time: the next one, and the end of the lease, wait until what the last one held is back, even if its step was dropped.
+    scans: Arc<Semaphore>,
     lock: Mutex<Lock>,
     held: AtomicU64,
 }
@@ -63,7 +64,8 @@ impl ShelfLease {
             taken => taken?,
         };
         let (lock, open) = (Mutex::new(lock), Mutex::new(None));
-        let lease = Arc::new(Self { shared, shelf, open, lock, held: AtomicU64::new(0) });
+        let scans = Arc::new(Semaphore::new(1));
+        let lease = Arc::new(Self { shared, shelf, open, scans, lock, held: AtomicU64::new(0) });
         tokio::spawn(give_back_in_time(Arc::downgrade(&lease)));
         Ok(Some(lease))
     }
@@ -83,6 +85,11 @@ impl ShelfLease {
         }
         self.give_back(scan).await;
         Ok(None)
+    }
+
+    /// Waits until nothing is held, and returns the right to hold.
+    pub(super) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.scans).acquire_owned().await.ok()
     }
 
     /// Keeps a scan for the next step.
@@ -107,6 +114,7 @@ impl ShelfLease {
 
     async fn end(&self) {
         self.give_back_if(|_| true).await;
+        let _permit = self.permit().await;
         self.lock.lock().await.end().await;
     }
 }
@@ -219,9 +227,14 @@ impl Lock {
 
     async fn end(&mut self) {
         if let Self::Held { queue, channel, .. } = std::mem::replace(self, Self::Ended) {
-            // Its channel would delete it too, but a moment later.
-            let _ = with_timeout(&channel, channel.queue_delete(queue, QueueDeleteOptions::default())).await;
-            let _ = with_timeout(&channel, channel.close(200, "OK".into())).await;
+            let ending = async move {
+                // Its channel would delete it too, but a moment later.
+                let deleting = channel.queue_delete(queue, QueueDeleteOptions::default());
+                let _ = with_timeout(&channel, deleting).await;
+                let _ = with_timeout(&channel, channel.close(200, "OK".into())).await;
+                Ok(())
+            };
+            let _ = uninterrupted(ending).await;
         }
     }
 }

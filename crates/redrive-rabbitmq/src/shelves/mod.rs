@@ -48,7 +48,7 @@ use reports::RabbitMqReports;
 use scan::ShelfScan;
 use work::{Action, for_good};
 
-/// The largest shelf whose oldest entry is told.
+/// Maximum number of messages of a shelf whose oldest entry is looked for.
 const OLDEST_OF: u64 = 10_000;
 
 /// The dead-letter queue and the parking queue of one work queue; made by
@@ -229,7 +229,9 @@ impl Shelves for RabbitMqShelves {
 
     /// Declares an exclusive queue `redrive-reports.…`, which ends with the connection.
     async fn reported(&self) -> Result<Option<Reported>, TransportError> {
-        let reports = RabbitMqReports::declare(self.shared.queues.control().await?).await?;
+        let shared = Arc::clone(&self.shared);
+        let declaring = async move { RabbitMqReports::declare(shared.queues.control().await?).await };
+        let reports = uninterrupted(declaring).await?;
         let shelves = Self { reports: Some(reports.queue().into()), ..self.clone() };
         Ok(Some(Reported::new(shelves, reports)))
     }

@@ -9,6 +9,7 @@ use lapin::message::Delivery;
 use lapin::options::BasicQosOptions;
 use redrive_core::{EntryHandle, Shelf, Shelved, TransportError};
 use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -119,7 +120,11 @@ pub(super) struct Scan {
     ahead: VecDeque<Delivery>,
     /// Messages to give back, in this order, and their names.
     held: Vec<u64>,
+    /// The last one that was returned, until it is kept or removed.
+    in_hand: Option<u64>,
     passed: HashSet<Name>,
+    /// Released when everything is back.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) began: Instant,
 }
 
@@ -147,7 +152,9 @@ impl Scan {
             moves: false,
             ahead,
             held,
+            in_hand: None,
             passed: HashSet::new(),
+            permit: None,
             began: Instant::now(),
         }
     }
@@ -170,6 +177,7 @@ impl Scan {
         message.headers_mut().retain(|name, _| !broker_delivery_count::HEADERS.contains(&name));
         let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = deaths::shelved(name.handle(self.shelf), message);
+        self.in_hand = Some(delivery.delivery_tag);
         Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
     }
 
@@ -180,6 +188,7 @@ impl Scan {
 
     /// Keeps a message on the shelf.
     pub(super) fn keep(&mut self, found: &Found) {
+        self.in_hand = None;
         self.held.push(found.tag);
         self.passed.insert(found.name);
     }
@@ -200,7 +209,8 @@ impl Scan {
     }
 
     /// Removes a message from the shelf.
-    pub(super) async fn remove(&self, found: &Found) -> Result<(), TransportError> {
+    pub(super) async fn remove(&mut self, found: &Found) -> Result<(), TransportError> {
+        self.in_hand = None;
         Receipt::new(found.tag, Arc::clone(&self.channel)).ack().await?;
         self.taken.note(self.shelf, found.name);
         Ok(())
@@ -248,6 +258,7 @@ impl Scan {
     ///
     /// A quorum queue puts them behind all that came back earlier and was not taken since. So that also is taken, and given back.
     async fn end(mut self) {
+        self.held.extend(self.in_hand);
         loop {
             self.held.extend(self.ahead.drain(..).map(|found| found.delivery_tag));
             let goes_on =

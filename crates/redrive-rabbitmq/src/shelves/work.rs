@@ -77,7 +77,12 @@ impl RabbitMqShelves {
             let is_whole = resumed.is_none();
             let mut scan = match resumed {
                 Some(scan) => scan,
-                None => self.begin_scan(shelf).await?,
+                None => {
+                    let permit = lease.permit().await;
+                    let mut scan = self.begin_scan(shelf).await?;
+                    scan.permit = permit;
+                    scan
+                }
             };
             let which = Selection::Handles(rest.clone());
             let stopped = self.work_through(&mut scan, shelf, &which, action, worked).await;
