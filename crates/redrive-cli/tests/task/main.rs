@@ -27,44 +27,35 @@ macro_rules! tests {
     };
 }
 
+/// Tests on RabbitMQ.
+macro_rules! on_rabbitmq {
+    ($version:expr) => {
+        use super::*;
+
+        tests! { Shop::fanout($version);
+            a_redrive_reaches_one_subscriber: one_subscriber,
+        }
+
+        tests! { Shop::rabbitmq($version);
+            a_run_stops_when_the_same_failure_comes_back: stops,
+            large_and_binary_bodies_are_shown_and_come_back: bodies,
+            many_are_edited_by_a_program: many_are_edited,
+            find_explain_and_redrive: the_task,
+            #[cfg(unix)]
+            find_explain_and_redrive_on_the_page: terminal::the_page,
+            looking_changes_nothing: looking,
+            a_run_is_controlled_from_another_process: control,
+            the_options_of_a_service_are_explained: service,
+        }
+    };
+}
+
 mod v3_10 {
-    use super::*;
-
-    tests! { Shop::fanout(Version::V3_10);
-        a_redrive_reaches_one_subscriber: one_subscriber,
-    }
-
-    tests! { Shop::rabbitmq(Version::V3_10);
-        a_run_stops_when_the_same_failure_comes_back: stops,
-        large_and_binary_bodies_are_shown_and_come_back: bodies,
-        many_are_edited_by_a_program: many_are_edited,
-        find_explain_and_redrive: the_task,
-        #[cfg(unix)]
-        find_explain_and_redrive_on_the_page: terminal::the_page,
-        looking_changes_nothing: looking,
-        a_run_is_controlled_from_another_process: control,
-        the_options_of_a_service_are_explained: service,
-    }
+    on_rabbitmq!(Version::V3_10);
 }
 
 mod v4_3 {
-    use super::*;
-
-    tests! { Shop::fanout(Version::V4_3);
-        a_redrive_reaches_one_subscriber: one_subscriber,
-    }
-
-    tests! { Shop::rabbitmq(Version::V4_3);
-        a_run_stops_when_the_same_failure_comes_back: stops,
-        large_and_binary_bodies_are_shown_and_come_back: bodies,
-        many_are_edited_by_a_program: many_are_edited,
-        find_explain_and_redrive: the_task,
-        #[cfg(unix)]
-        find_explain_and_redrive_on_the_page: terminal::the_page,
-        looking_changes_nothing: looking,
-        a_run_is_controlled_from_another_process: control,
-        the_options_of_a_service_are_explained: service,
-    }
+    on_rabbitmq!(Version::V4_3);
 }
 
 mod servicebus {

@@ -57,7 +57,26 @@ impl ShelfScan {
         taken: Arc<Taken>,
         looks: Looks,
     ) -> Self {
-        Self(Some(Scan::new(channel, queue, shelf, taken, looks)))
+        Self(Some(Scan {
+            channel,
+            queue,
+            shelf,
+            taken,
+            looks,
+            numbers: Numbers::default(),
+            left: None,
+            window: 1,
+            taking: None,
+            largest_body: 0,
+            window_ends: Vec::new(),
+            moves: false,
+            ahead: VecDeque::new(),
+            held: Vec::new(),
+            in_hand: None,
+            passed: HashSet::new(),
+            permit: None,
+            began: Instant::now(),
+        }))
     }
 
     /// Gives kept messages back in their order. When it resolves, the next scan sees them.
@@ -129,36 +148,6 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    fn new(
-        channel: Arc<DeliveryChannel>,
-        queue: String,
-        shelf: Shelf,
-        taken: Arc<Taken>,
-        looks: Looks,
-    ) -> Self {
-        let (ahead, held) = (VecDeque::new(), Vec::new());
-        Self {
-            channel,
-            queue,
-            shelf,
-            taken,
-            looks,
-            numbers: Numbers::default(),
-            left: None,
-            window: 1,
-            taking: None,
-            largest_body: 0,
-            window_ends: Vec::new(),
-            moves: false,
-            ahead,
-            held,
-            in_hand: None,
-            passed: HashSet::new(),
-            permit: None,
-            began: Instant::now(),
-        }
-    }
-
     /// Returns the next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Found>, TransportError> {
         if self.ahead.is_empty() {
