@@ -14,8 +14,7 @@ use crate::run::{Fate, FateSource, SeenFate};
 /// [shelves](ShelfFates).
 #[async_trait]
 pub trait Fates: Send {
-    /// Tells an entry of the plan's shelf that is there before anything is sent. Called for each, before the first look of a run that
-    /// begins; a run that goes on after another process sent something does not call it.
+    /// Tells an entry of the plan's shelf that is there before this process sends anything. Called for each, before the first look.
     fn was_there(&mut self, _entry: &Shelved) {}
 
     /// Returns the fates that are known by now, each once.
@@ -64,14 +63,22 @@ impl<'a> LookForFates<'a> {
 pub struct ShelfFates<'a, S: ?Sized> {
     shelves: &'a S,
     shelf: Shelf,
-    /// Entries that prove nothing: those of the plan, those that were there before, and those that told a fate.
+    /// Entries that prove nothing: those of the plan, and those that were looked at.
     known: HashSet<EntryHandle>,
+    /// What was on the plan's shelf before the first look; `None` if nothing was told.
+    before: Option<Before>,
     /// What the last scan counted.
     counted: Option<Counted>,
     /// True if nothing was held at that scan.
     saw_all: bool,
-    /// True if nothing was sent before the first look, and what was on the plan's shelf is known.
-    begins: bool,
+}
+
+/// The plan's shelf before the first look.
+#[derive(Debug, Default)]
+struct Before {
+    entries: u64,
+    /// Those that may tell the fate of what another process of this run sent.
+    redriven: Vec<Seen>,
 }
 
 /// The sizes of the shelves, without what the run itself did.
@@ -81,46 +88,58 @@ struct Counted {
     parking: u64,
 }
 
+impl Counted {
+    fn of(&mut self, shelf: Shelf) -> &mut u64 {
+        if shelf == Shelf::Parking { &mut self.parking } else { &mut self.dead_letter }
+    }
+}
+
 impl<'a, S: Shelves + ?Sized> ShelfFates<'a, S> {
     /// Creates a reader for the run of a plan.
     #[must_use]
     pub fn new(shelves: &'a S, plan: &Plan) -> Self {
         let known = plan.entries().iter().map(|entry| entry.handle.clone()).collect();
-        Self { shelves, shelf: plan.shelf(), known, counted: None, saw_all: true, begins: false }
+        Self { shelves, shelf: plan.shelf(), known, before: None, counted: None, saw_all: true }
     }
 
     async fn count(&self, look: LookForFates<'_>) -> Result<Counted, TransportError> {
-        let mut dead_letter = self.shelves.count(Shelf::DeadLetter).await?;
-        let mut parking = self.shelves.count(Shelf::Parking).await?.saturating_sub(look.parked);
-        *(if self.shelf == Shelf::Parking { &mut parking } else { &mut dead_letter }) +=
-            look.left_shelf + look.held;
-        Ok(Counted { dead_letter, parking })
+        let dead_letter = self.shelves.count(Shelf::DeadLetter).await?;
+        let parking = self.shelves.count(Shelf::Parking).await?.saturating_sub(look.parked);
+        let mut counted = Counted { dead_letter, parking };
+        *counted.of(self.shelf) += look.left_shelf + look.held;
+        Ok(counted)
     }
 }
 
 #[async_trait]
 impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
     fn was_there(&mut self, entry: &Shelved) {
-        self.begins = true;
-        if entry.history.redrives.or_highest() > 0 {
-            self.known.insert(entry.handle.clone());
+        let before = self.before.get_or_insert_default();
+        before.entries += 1;
+        if is_redriven(entry) && self.known.insert(entry.handle.clone()) {
+            before.redriven.push(Seen::of(entry));
         }
     }
 
     async fn look(&mut self, look: LookForFates<'_>) -> Result<Vec<SeenFate>, TransportError> {
         // Counted before the scan: what comes in between is seen, and leads to one more scan.
-        let counted = self.count(look).await?;
+        let mut counted = self.count(look).await?;
         // What the run held at the last scan was not seen: it may be one that came back.
         if self.counted == Some(counted) && (self.saw_all || look.held > 0) {
             return Ok(Vec::new());
         }
         let mut returned = Returned::new(look.awaited);
-        let is_known = |shelf| shelf == self.shelf && self.counted.is_none() && self.begins;
-        for shelf in [Shelf::DeadLetter, Shelf::Parking].into_iter().filter(|shelf| !is_known(*shelf)) {
+        let mut shelves = vec![Shelf::DeadLetter, Shelf::Parking];
+        if let Some(before) = self.before.take() {
+            before.redriven.into_iter().for_each(|seen| returned.add(seen));
+            *counted.of(self.shelf) = before.entries + look.left_shelf;
+            shelves.retain(|shelf| *shelf != self.shelf);
+        }
+        for shelf in shelves {
             let known = &mut self.known;
             let mut each = |entry: Shelved| {
-                if entry.history.redrives.or_highest() > 0 && known.insert(entry.handle.clone()) {
-                    returned.add(&entry);
+                if is_redriven(&entry) && known.insert(entry.handle.clone()) {
+                    returned.add(Seen::of(&entry));
                 }
                 ControlFlow::Continue(())
             };
@@ -128,6 +147,32 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
         }
         (self.counted, self.saw_all) = (Some(counted), look.held == 0);
         Ok(returned.fates)
+    }
+}
+
+fn is_redriven(entry: &Shelved) -> bool {
+    entry.history.redrives.or_highest() > 0
+}
+
+/// What tells an entry of a shelf apart.
+#[derive(Debug)]
+struct Seen {
+    identity: ContentDigest,
+    /// A message without an id is given one when it is handled.
+    without_id: ContentDigest,
+    redrives: u32,
+    group: GroupId,
+}
+
+impl Seen {
+    fn of(entry: &Shelved) -> Self {
+        let (id, body) = (entry.message.id(), entry.message.body());
+        Self {
+            identity: ContentDigest::of_identity(id, body),
+            without_id: ContentDigest::of_identity(None, body),
+            redrives: entry.history.redrives.or_highest(),
+            group: Template::of(entry).id(),
+        }
     }
 }
 
@@ -146,20 +191,16 @@ impl<'a> Returned<'a> {
         Self { awaited, fates: Vec::new() }
     }
 
-    fn add(&mut self, entry: &Shelved) {
-        let (id, body) = (entry.message.id(), entry.message.body());
-        let found = self.take(entry, ContentDigest::of_identity(id, body), true);
-        // A message without an id is given one when it is handled.
-        let found = found.or_else(|| self.take(entry, ContentDigest::of_identity(None, body), false));
-        if let Some(awaited) = found {
-            let fate = fate(awaited.group, Template::of(entry).id());
+    fn add(&mut self, seen: Seen) {
+        let found = self.take(seen.identity, seen.redrives, true);
+        if let Some(awaited) = found.or_else(|| self.take(seen.without_id, seen.redrives, false)) {
+            let fate = fate(awaited.group, seen.group);
             self.fates.push(SeenFate::new(awaited.handle.clone(), fate, FateSource::Shelf));
         }
     }
 
-    fn take(&mut self, entry: &Shelved, identity: ContentDigest, has_id: bool) -> Option<&'a PlannedEntry> {
+    fn take(&mut self, identity: ContentDigest, redrives: u32, has_id: bool) -> Option<&'a PlannedEntry> {
         let awaited = self.awaited.get_mut(&identity)?;
-        let redrives = entry.history.redrives.or_highest();
         let is_it = |awaited: &&PlannedEntry| awaited.has_id == has_id && redrives > awaited.redrives;
         let index = awaited.iter().position(is_it)?;
         Some(awaited.swap_remove(index))

@@ -234,11 +234,9 @@ impl<'a> Runner<'a> {
         let mut expected: HashMap<&EntryHandle, (ContentDigest, Option<bool>)> =
             plan.entries().iter().map(|entry| (&entry.handle, (entry.content, None))).collect();
         let mut order = Vec::with_capacity(expected.len());
-        let (begins, fates) = (self.replay.is_none(), &mut self.fates);
+        let fates = &mut self.fates;
         let mut each = |entry: Shelved| {
-            if begins {
-                fates.was_there(&entry);
-            }
+            fates.was_there(&entry);
             if let Some((content, is_same)) = expected.get_mut(&entry.handle) {
                 *is_same = Some(ContentDigest::of(&entry.message) == *content);
                 order.push(entry.handle);

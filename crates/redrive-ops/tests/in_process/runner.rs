@@ -1,5 +1,4 @@
 //! Runs on the memory broker: killed at every step and resumed, stopped by failures, controlled by a person.
-#![cfg(feature = "runner")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,6 +26,13 @@ async fn broker(entries: u64) -> Result<MemoryBroker, BoxError> {
     for order in 0..entries {
         broker.publish("orders", Message::new(format!("order {order}")).with_id(order.to_string()))?;
     }
+    all_fail(&broker).await?;
+    assert_eq!(broker.shelves("orders").count(Shelf::DeadLetter).await?, entries);
+    Ok(broker)
+}
+
+/// A consumer dead-letters whatever is in the work queue.
+async fn all_fail(broker: &MemoryBroker) -> Result<(), BoxError> {
     let done = async {
         while broker.depth("orders") > 0 {
             tokio::time::sleep(millis(1)).await;
@@ -34,8 +40,7 @@ async fn broker(entries: u64) -> Result<MemoryBroker, BoxError> {
     };
     let fails = |delivery: Delivery| async move { Disposition::DeadLetter(failure("no stock", &delivery)) };
     Consumer::new(broker.transport("orders")).handler(fails).run_until(done).await?;
-    assert_eq!(broker.shelves("orders").count(Shelf::DeadLetter).await?, entries);
-    Ok(broker)
+    Ok(())
 }
 
 fn failure(text: &str, delivery: &Delivery) -> Failure {
@@ -127,13 +132,16 @@ struct Mortal {
     /// How many steps or looks pass before.
     steps: AtomicU32,
     died: Notify,
+    /// How often the dead-letter shelf was scanned: it has one page.
+    scans: AtomicU32,
 }
 
 impl Mortal {
     fn new(scene: &Scene, death: Death, steps: u32) -> Self {
         let (broker, shelves) = (scene.broker.clone(), scene.shelves.clone());
-        let (looks, work_queue) = (AtomicU32::new(0), |_| Ok(WorkQueue::default()));
-        Self { broker, shelves, death, steps: AtomicU32::new(steps), died: Notify::new(), looks, work_queue }
+        let [looks, scans, steps] = [0, 0, steps].map(AtomicU32::new);
+        let work_queue = |_| Ok(WorkQueue::default());
+        Self { broker, shelves, death, steps, died: Notify::new(), looks, work_queue, scans }
     }
 
     /// Shelves of a process that lives, and of a work queue that is seen as `work_queue` says.
@@ -166,6 +174,7 @@ impl Shelves for Mortal {
         after: Option<&ShelfCursor>,
         limit: usize,
     ) -> Result<ShelfPage, TransportError> {
+        self.scans.fetch_add(u32::from(shelf == Shelf::DeadLetter), Ordering::Relaxed);
         self.shelves.browse(shelf, after, limit).await
     }
 
@@ -331,6 +340,27 @@ async fn a_canary_that_fails_stops_the_run() -> Result<(), BoxError> {
     let run = scene.folder.runs()?.remove(0);
     let resumed = Runner::resume(&scene.shelves, &scene.folder, &run, ada(), UncertainEntries::Leave)?;
     assert_eq!(resumed.run().await?.report.done, ENTRIES);
+    Ok(())
+}
+
+/// The shelf is large: one scan compares the plan with it, and tells what failed since the process died.
+#[tokio::test(start_paused = true)]
+async fn a_resumed_run_sees_in_one_scan_what_failed_meanwhile() -> Result<(), BoxError> {
+    let scene = Scene::new(10).await?;
+    let header = scene.header(unwatched().canary(3)).await?;
+    let run = header.run.clone();
+    let mortal = Mortal::new(&scene, Death::After, 0);
+    tokio::select! {
+        finished = Runner::begin(&mortal, &scene.folder, header)?.run() => panic!("it lives: {finished:?}"),
+        () = mortal.died.notified() => {}
+    }
+    all_fail(&scene.broker).await?;
+    let living = Mortal::watching(&scene, |_| Ok(WorkQueue::default()));
+    let finished =
+        Runner::resume(&living, &scene.folder, &run, ada(), UncertainEntries::Leave)?.run().await?;
+    assert_eq!(finished.stopped, Some(StopReason::SameFailure));
+    assert_eq!((finished.report.left, finished.report.fates.failed_same), (7, 3));
+    assert_eq!(living.scans.load(Ordering::Relaxed), 1);
     Ok(())
 }
 

@@ -1,5 +1,4 @@
 //! The metrics of shelves, on virtual time.
-#![cfg(feature = "exporter")]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
