@@ -332,7 +332,7 @@ impl Scene {
                 // It was handled before.
                 left.start() + 1..=left.end() + 1
             }
-            (Victim::Worker, _) => left.clone(),
+            (Victim::Worker, _) => 1.max(*left.start())..=*left.end(),
             // An emulator that starts again delivers with the count that it had: the consumer remembers what it
             // handled, and does not look at the count.
             (Victim::Emulator, Flow::Ack) => 1..=2,
