@@ -123,8 +123,8 @@ impl Shop {
     }
 
     pub(crate) async fn servicebus() -> Self {
-        let emulator =
-            Emulator::builder().queue("orders", Settings::default()).start().await.expect("started");
+        let builder = Emulator::builder().queue("orders", Settings::default());
+        let emulator = builder.queue("orders-parking", Settings::default()).start().await.expect("started");
         Self { queue: "orders".into(), events: None, on: On::ServiceBus(Arc::new(emulator)) }
     }
 

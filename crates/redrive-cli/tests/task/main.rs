@@ -5,6 +5,7 @@
 mod common;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod parking;
 mod subscribers;
 #[cfg(unix)]
 mod terminal;
@@ -247,7 +248,7 @@ async fn many_are_edited(shop: &Shop) {
     if !shop.takes_restored() {
         assert_eq!(edited.code, 1, "{}", edited.out);
         assert!(edited.err.contains("lets nobody send to `orders/$DeadLetterQueue`"), "{}", edited.err);
-        return;
+        return parking::edited_on_the_parking_queue(shop, &cli, &edit).await;
     }
     assert_eq!(edited.code, 0, "{}\n{}", edited.out, edited.err);
     assert!(
