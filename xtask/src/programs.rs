@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 /// Programs with many tests that mostly wait, and how many of these tests run at once.
-const WAITING: (&str, usize) = ("conformance", 32);
+const WAITING: [(&str, usize); 3] = [("conformance", 32), ("broker/main", 12), ("rabbitmq/main", 12)];
 /// This program compiles its tests with the unmodified toolchain, so unstable features must stay locked.
 const COMPILES: &str = "compile-fail";
 /// Starts the longest programs first: otherwise the end of the run would wait for them alone. The others follow in any order. The
 /// output shows the time of each program.
-const LONGEST_FIRST: [&str; 18] = [
-    "redrive-rabbitmq tests/interruptions.rs",
+const LONGEST_FIRST: [&str; 11] = [
+    "redrive-rabbitmq tests/broker/main.rs",
     "redrive-rabbitmq tests/conformance.rs",
-    "system tests/alarm.rs",
-    "redrive-rabbitmq tests/connecting.rs",
+    "system tests/rabbitmq/main.rs",
     "system tests/chaos.rs",
     "system tests/cluster.rs",
     "brokers tests/node.rs",
@@ -27,13 +26,7 @@ const LONGEST_FIRST: [&str; 18] = [
     "redrive-cli tests/task/main.rs",
     "system tests/soak.rs",
     "redrive-servicebus tests/conformance.rs",
-    "redrive-rabbitmq tests/management.rs",
-    "redrive-rabbitmq tests/documented.rs",
-    "redrive-rabbitmq tests/tls.rs",
-    "redrive-servicebus tests/stuck.rs",
-    "system tests/hostile_messages.rs",
-    "redrive-rabbitmq tests/oauth.rs",
-    "system tests/network.rs",
+    "redrive-servicebus tests/emulator/main.rs",
 ];
 
 /// Time limit of a program: far more than any takes, and less than CI allows, which would end without a message.
@@ -44,7 +37,7 @@ const PASSED: &str = "exit status: 0";
 /// A program made of tests, as cargo built it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// `redrive-rabbitmq tests/modes.rs`
+    /// `redrive-rabbitmq tests/logs.rs`
     pub(crate) name: String,
     pub(crate) path: PathBuf,
     /// Folder of its package, in which cargo would run it.
@@ -73,8 +66,8 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(arguments).current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
-        if self.name.contains(WAITING.0) {
-            command.arg(format!("--test-threads={}", WAITING.1));
+        if let Some((_, tests)) = WAITING.iter().find(|(name, _)| self.name.contains(name)) {
+            command.arg(format!("--test-threads={tests}"));
         }
         if !self.name.starts_with(COMPILES) {
             // A stable toolchain reports the time of each test only with unstable features unlocked.

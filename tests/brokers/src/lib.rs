@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`mod@env`] | the broker a test shall use: a shared one by its URL, or a private one to kill |
 //! | [`node`] | a private RabbitMQ node: start, SIGKILL, restart on the same data, `rabbitmqctl` |
+//! | [`turn`](fn@node_in_turn) | one node for several tests of a process |
 //! | [`cluster`] | three nodes in three network namespaces: kill one, divide one from the others |
 //! | [`browser`] | Chromium and its driver, for pages |
 //! | [`install`] | RabbitMQ 3.10 and 4.3 on this machine, side by side |
@@ -32,6 +33,7 @@ mod chroot;
 mod network;
 mod ports;
 mod report;
+mod turn;
 mod version;
 
 pub use cluster::Cluster;
@@ -42,4 +44,5 @@ pub use node::Node;
 pub use ports::free_port;
 pub use proxy::Proxy;
 pub use report::{REPORT_VARIABLE, report};
+pub use turn::{Turn, node_in_turn};
 pub use version::Version;

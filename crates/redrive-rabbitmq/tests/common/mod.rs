@@ -277,7 +277,7 @@ macro_rules! tests {
             let broker = redrive_brokers::broker(redrive_brokers::Version::$version);
             let queue_type = redrive_rabbitmq::QueueType::$queue_type;
             let scene = $crate::common::Scene::new(&broker.url, stringify!($test), queue_type).await;
-            $crate::$test(scene).await;
+            super::super::$test(scene).await;
         }
     };
 }

@@ -1,0 +1,7 @@
+//! The broker, and consumers on it: what the contract suite does not ask.
+
+mod broker;
+mod consumers;
+mod publishing;
+mod restart;
+mod retry_plan;

@@ -1,0 +1,284 @@
+//! Dead letters that the broker moves, by an argument of the work queue or by a policy.
+
+use std::time::Duration;
+
+use crate::common::{
+    self, Scene, complete, dead_letter, exchange, message, needs, next, publish, retry, settle, started,
+    text, tidy_up, with_short_wait,
+};
+use lapin::options::{BasicAckOptions, BasicGetOptions, BasicRejectOptions};
+use lapin::types::AMQPValue;
+use lapin::{BasicProperties, Channel, ExchangeKind};
+use redrive_brokers::{Node, Version, node_in_turn};
+use redrive_core::{Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind};
+use redrive_rabbitmq::{DeadLetterExchange, DeadLetters, DeathHistory, QueueType, RabbitMq, Topology};
+use redrive_testkit::contract::{Started, eventually, found};
+
+crate::tests!(
+    dead_letters_by_the_broker_tell_by_x_death_alone,
+    dead_letters_go_through_a_named_exchange,
+    a_dead_letter_target_that_is_missing_is_named,
+    a_plain_set_up_is_taken_over_as_it_is,
+);
+
+async fn dead_letters_by_the_broker_tell_by_x_death_alone(scene: Scene) {
+    let options = with_short_wait(&scene).dead_letters(DeadLetters::Broker);
+    let unknown =
+        options.clone().topology(Topology::Verify).connect(&scene.url).await.expect_err("not known");
+    assert_eq!(unknown.kind(), TransportErrorKind::Unsupported);
+    assert!(unknown.to_string().contains("native_dead_letter"), "{unknown}");
+    let transport = started(options, &scene, &needs(&[100], 10)).await;
+    broker_dead_letters(&transport, &scene).await;
+    transport.close().await;
+    tidy_up(&scene, &[scene.rung(100)], &[]).await;
+}
+
+/// The set-up of every tutorial: `orders.dlx` leads to `orders.dlq`.
+async fn dead_letters_go_through_a_named_exchange(scene: Scene) {
+    let names = ["dlx", "fanout", "topic"].map(|kind| format!("{}.{kind}", scene.queue));
+    let [direct, fanout, topic] = &names;
+    let (work, spy) = (scene.queue.clone(), format!("{}.spy", scene.queue));
+    scene.declare_raw(&spy, &[]).await;
+    for (exchange, name, key) in [
+        (DeadLetterExchange::from(direct.as_str()), direct, work.as_str()),
+        (DeadLetterExchange::fanout(fanout), fanout, ""),
+        (DeadLetterExchange::topic(topic).key("orders.failed"), topic, "orders.*"),
+    ] {
+        let options = with_short_wait(&scene).dead_letters(DeadLetters::Broker);
+        let options = options.dead_letter_exchange(exchange).dead_letter_queue(format!("{work}.dlq"));
+        let transport = started(options.clone(), &scene, &needs(&[100], 10)).await;
+        common::bind(&scene, &spy, name, key).await;
+        broker_dead_letters(&transport, &scene).await;
+        transport.close().await;
+        eventually("who else is bound there gets it too", async || {
+            let got = scene.raw.basic_get(spy.as_str().into(), BasicGetOptions { no_ack: true }).await;
+            got.expect("got").is_some()
+        })
+        .await;
+        let verified = options.topology(Topology::Verify).native_dead_letter(true);
+        started(verified, &scene, &needs(&[100], 10)).await.close().await;
+        // With another exchange it would be refused.
+        scene.delete(&work).await;
+    }
+    tidy_up(&scene, &[scene.rung(100), format!("{work}.dlq"), spy], &names).await;
+}
+
+async fn a_dead_letter_target_that_is_missing_is_named(scene: Scene) {
+    let elsewhere = format!("{}.elsewhere", scene.queue);
+    for (argument, what) in [("x-dead-letter-exchange", "exchange"), ("x-dead-letter-routing-key", "queue")] {
+        let options = with_short_wait(&scene).argument(argument, elsewhere.as_str());
+        let transport = options.clone().connect(&scene.url).await.expect("connected");
+        let error = transport.open(&needs(&[100], 10), Signals::ignored()).await.expect_err("refused");
+        assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+        assert!(error.to_string().contains(&format!("{what} `{elsewhere}` does not exist")), "{error}");
+        transport.close().await;
+        match what {
+            "queue" => scene.declare_raw(&elsewhere, &[]).await,
+            _ => exchange(&scene, &elsewhere, ExchangeKind::Direct).await,
+        }
+        started(options, &scene, &needs(&[100], 10)).await.close().await;
+        scene.delete(&scene.queue).await;
+    }
+    tidy_up(&scene, &[scene.rung(100), elsewhere.clone()], &[elsewhere]).await;
+}
+
+// `docs/moving-from-dlx.md`: a work queue that dead-letters into one delay queue, and a dead-letter queue with messages.
+async fn a_plain_set_up_is_taken_over_as_it_is(scene: Scene) {
+    let name = |part: &str| format!("{}.{part}", scene.queue);
+    let kind = text(if scene.queue_type == QueueType::Classic { "classic" } else { "quorum" });
+    let (dlx, wait, dlq) = (name("dlx"), name("wait"), name("dlq"));
+    exchange(&scene, &dlx, ExchangeKind::Fanout).await;
+    let leads_to = |exchange: &str| ("x-dead-letter-exchange", text(exchange));
+    let back = ("x-dead-letter-routing-key", text(&scene.queue));
+    scene.declare_raw(&wait, &[leads_to(""), back, ("x-message-ttl", AMQPValue::LongInt(100))]).await;
+    common::bind(&scene, &wait, &dlx, "").await;
+    scene.declare_raw(&dlq, &[]).await;
+    scene.declare_raw(&scene.queue, &[("x-queue-type", kind), leads_to(&dlx)]).await;
+    for (queue, id) in [(&dlq, "old"), (&scene.queue, "moved")] {
+        scene.publish_raw(queue, b"body", BasicProperties::default().with_message_id(id.into())).await;
+    }
+    // The old consumer fails twice, and leaves the message where it waits.
+    let channel = scene.channel().await;
+    for _ in 0..2 {
+        eventually("it comes round", async || reject_one(&channel, &scene.queue).await).await;
+    }
+    let options = with_short_wait(&scene).topology(Topology::DeclareOwn).attempts_from_deaths();
+    let transport = started(options.clone(), &scene, &needs(&[100], 10)).await;
+    let received = next(&transport).await;
+    assert_eq!((received.delivery.id(), received.delivery.attempt()), ("moved", 3));
+    let settlement = retry(&transport, &received.delivery, Duration::from_millis(100));
+    settle(&transport, received.receipt, settlement).await;
+    let received = next(&transport).await;
+    assert_eq!((received.delivery.id(), received.delivery.attempt()), ("moved", 4));
+    let settlement = dead_letter(&transport, &received.delivery);
+    settle(&transport, received.receipt, settlement).await;
+    assert_eq!(transport.shelves().count(Shelf::DeadLetter).await.expect("counted"), 1);
+    // What rests in the old dead-letter queue, whatever its arguments are.
+    let operator = scene.options().topology(Topology::Nothing).dead_letter_queue(dlq.as_str());
+    let operator = operator.connect(&scene.url).await.expect("connected");
+    let redriven = operator.shelves().redrive(Shelf::DeadLetter, &Selection::All).await.expect("redriven");
+    assert_eq!(redriven.into_result().expect("redriven"), 1);
+    operator.close().await;
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("old", 1));
+    complete(&transport, again.receipt).await;
+    transport.close().await;
+    if scene.queue_type == QueueType::Classic {
+        let same_shelf = options.dead_letter_queue(dlq.as_str());
+        started(same_shelf, &scene, &needs(&[100], 10)).await.close().await;
+    }
+    tidy_up(&scene, &[scene.rung(100), wait, dlq], &[dlx]).await;
+}
+
+/// One message fails, is retried, and dead-lettered.
+async fn broker_dead_letters(transport: &Started<RabbitMq>, scene: &Scene) {
+    publish(transport, message("a")).await;
+    let received = next(transport).await;
+    let settlement = retry(transport, &received.delivery, Duration::from_millis(100));
+    settle(transport, received.receipt, settlement).await;
+    let received = next(transport).await;
+    assert_eq!(
+        DeathHistory::read(received.delivery.message().headers()).deaths[0].reason,
+        "expired",
+        "of its wait"
+    );
+    let settlement = dead_letter(transport, &received.delivery);
+    assert_eq!(settlement, Settlement::NativeDeadLetter);
+    settle(transport, received.receipt, settlement).await;
+    let shelves = transport.shelves();
+    let arrived = async || shelves.count(Shelf::DeadLetter).await.expect("counted") > 0;
+    eventually("the dead letter on the shelf", arrived).await;
+    let shelved = shelves.browse(Shelf::DeadLetter, None, 10).await.expect("browsed").entries.remove(0);
+    let deaths = DeathHistory::read(shelved.message.headers());
+    assert_eq!(deaths.count_in(&scene.queue), 1);
+    assert_eq!((&*deaths.deaths[0].queue, &*deaths.deaths[0].reason), (&*scene.queue, "rejected"));
+    assert_eq!(shelved.broker_reason.as_deref(), Some("rejected"));
+    assert_eq!(shelved.shelved_at, deaths.deaths[0].time);
+    assert!(shelved.shelved_at.is_some());
+    // Of the failure that led here nothing is written; of the one before what its copy carries.
+    assert_eq!((shelved.message.id(), shelved.history.attempt), (Some("a"), Count::Known(1)));
+    assert_eq!(
+        shelves
+            .redrive(Shelf::DeadLetter, &Selection::All)
+            .await
+            .expect("redriven")
+            .into_result()
+            .expect("redriven"),
+        1
+    );
+    let again = next(transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1));
+    complete(transport, again.receipt).await;
+}
+
+/// The same where a policy says where dead letters go.
+async fn dead_letters_by_policy(version: Version) {
+    let node = node_in_turn(version).await;
+    for queue_type in [QueueType::Classic, QueueType::Quorum] {
+        let scene = Scene::new(&node.url(), "policy", queue_type).await;
+        let needs = needs(&[100], 10);
+        let kind = if queue_type == QueueType::Classic { "classic" } else { "quorum" };
+        dead_letter_to(&node, &scene, &scene.rung(100)).await;
+        for queue in [scene.queue.clone(), scene.dead_letters(), scene.parking()] {
+            scene.declare_raw(&queue, &[("x-queue-type", text(kind))]).await;
+        }
+        let back = [
+            ("x-message-ttl", AMQPValue::LongInt(100)),
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text(&scene.queue)),
+        ];
+        scene.declare_raw(&scene.rung(100), &back).await;
+        attempts_go_on_where_a_plain_set_up_ended(&scene).await;
+        dead_letter_to(&node, &scene, &scene.dead_letters()).await;
+        until_dead_letters_go_to(&scene, &scene.dead_letters()).await;
+        let options = with_short_wait(&scene).topology(Topology::Verify).native_dead_letter(true);
+        let transport = started(options.dead_letters(DeadLetters::Broker), &scene, &needs).await;
+        broker_dead_letters(&transport, &scene).await;
+        transport.close().await;
+    }
+    node.pass_on();
+}
+
+/// Sets the policy by which dead letters of the work queue go to `queue`.
+async fn dead_letter_to(node: &Node, scene: &Scene, queue: &str) {
+    let (name, pattern) = (scene.queue.clone(), format!("^{}$", scene.queue));
+    let definition = format!(r#"{{"dead-letter-exchange":"","dead-letter-routing-key":"{queue}"}}"#);
+    let set = node.aside(move |node| {
+        node.ctl(&["set_policy", &name, &pattern, &definition, "--apply-to", "queues"]).map(drop)
+    });
+    set.await.expect("the policy is set");
+}
+
+/// Waits until the work queue knows of a new policy, which is later than the command ends: a message shows when.
+async fn until_dead_letters_go_to(scene: &Scene, queue: &str) {
+    let channel = scene.channel().await;
+    let took = async |queue: &str| {
+        let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("asked");
+        let Some(got) = got else { return false };
+        got.ack(BasicAckOptions::default()).await.expect("acknowledged");
+        true
+    };
+    loop {
+        scene.publish_raw(&scene.queue, b"probe", BasicProperties::default()).await;
+        eventually("it can be rejected", async || reject_one(&channel, &scene.queue).await).await;
+        let goes_there = found("it is there, or comes round", async || {
+            if took(queue).await { Some(true) } else { took(&scene.queue).await.then_some(false) }
+        })
+        .await;
+        if goes_there {
+            return;
+        }
+    }
+}
+
+/// Rejects the next message of a queue, without requeueing it; false where none is there.
+async fn reject_one(channel: &Channel, queue: &str) -> bool {
+    let got = channel.basic_get(queue.into(), BasicGetOptions::default()).await.expect("asked");
+    let Some(got) = got else { return false };
+    got.reject(BasicRejectOptions { requeue: false }).await.expect("rejected");
+    true
+}
+
+/// A consumer without redrive rejects a message twice, which the broker sends round through a delay queue; then redrive takes over.
+async fn attempts_go_on_where_a_plain_set_up_ended(scene: &Scene) {
+    scene
+        .publish_raw(&scene.queue, b"moved", BasicProperties::default().with_message_id("moved".into()))
+        .await;
+    let channel = scene.channel().await;
+    for _ in 0..2 {
+        eventually("it comes round", async || reject_one(&channel, &scene.queue).await).await;
+    }
+    let options = with_short_wait(scene).topology(Topology::Verify).attempts_from_deaths();
+    let transport = started(options, scene, &needs(&[100], 10)).await;
+    let received = next(&transport).await;
+    assert_eq!((received.delivery.id(), received.delivery.attempt()), ("moved", 3));
+    let settlement = retry(&transport, &received.delivery, Duration::from_millis(100));
+    settle(&transport, received.receipt, settlement).await;
+    let received = next(&transport).await;
+    assert_eq!(received.delivery.attempt(), 4);
+    let told = &received.delivery.history().past;
+    assert!(
+        told.iter().any(|past| past.error.contains("rejected 2 times")),
+        "the copy keeps the deaths: {told:?}"
+    );
+    complete(&transport, received.receipt).await;
+    transport.close().await;
+}
+
+mod policy {
+    use super::*;
+
+    mod v3_10 {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn dead_letters_go_where_it_says() {
+            super::dead_letters_by_policy(super::Version::V3_10).await;
+        }
+    }
+
+    mod v4_3 {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn dead_letters_go_where_it_says() {
+            super::dead_letters_by_policy(super::Version::V4_3).await;
+        }
+    }
+}

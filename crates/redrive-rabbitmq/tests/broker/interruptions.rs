@@ -1,0 +1,512 @@
+//! What ends in the middle, and goes on.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Scene, message, needs, next, publish, retry, settle, settles};
+use crate::fault_proxy::FaultProxy;
+use redrive_brokers::{Proxy, node_in_turn};
+use redrive_core::{Consumer, Delivery, Event, Settlement, Signals, Suspects, Transport, TransportErrorKind};
+use redrive_rabbitmq::{Options, QueueType, RabbitMq, Topology};
+use redrive_testkit::contract::{Started, eventually, found};
+
+crate::tests!(
+    a_broker_that_gives_up_a_declaration_is_asked_again,
+    a_deleted_work_queue_is_declared_again,
+    a_deleted_work_queue_that_is_only_verified_ends_the_intake,
+    an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume,
+    what_is_in_flight_when_the_subscription_ends_comes_again_at_once,
+    a_silent_connection_is_given_up_within_the_heartbeats_bounds,
+    a_cut_connection_is_an_interruption,
+    a_consumer_that_cannot_reach_its_broker_says_so,
+    acknowledgements_that_wait_when_the_connection_is_cut_are_made_good,
+    acknowledgements_that_wait_are_sent_before_the_end,
+    a_burst_of_settlements_just_before_the_end_is_taken_in,
+);
+
+async fn a_broker_that_gives_up_a_declaration_is_asked_again(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
+    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
+    let transport = scene.options().connect(&url).await.expect("connected");
+    fault_proxy.refuse_declarations(3);
+    let transport = Started::open(transport, &needs).await.expect("started");
+    assert_eq!(fault_proxy.refusals_left(), 0);
+    publish(&transport, message("a")).await;
+    transport.settle(next(&transport).await.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+
+    // Not for ever.
+    let transport = scene.options().connect(&url).await.expect("connected");
+    fault_proxy.refuse_declarations(100);
+    let error = transport.open(&needs, Signals::ignored()).await.expect_err("given up each time");
+    assert_eq!(error.kind(), TransportErrorKind::Unreachable, "{error}");
+    assert!(fault_proxy.refusals_left() > 0);
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_deleted_work_queue_is_declared_again(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let transport = scene.started(&needs).await;
+    publish(&transport, message("before")).await;
+    let hand = next(&transport).await;
+    scene.delete(&scene.queue).await;
+    // RabbitMQ confirms what it deletes with the queue: published until one arrives.
+    let since = Instant::now();
+    loop {
+        if let Err(error) = transport.publish(message("after")).await {
+            assert!(
+                matches!(error.kind(), TransportErrorKind::NotStored | TransportErrorKind::Full),
+                "{error}"
+            );
+        }
+        if let Ok(again) = tokio::time::timeout(Duration::from_millis(200), next(&transport)).await {
+            assert_eq!(again.delivery.id(), "after");
+            transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+            break;
+        }
+        assert!(since.elapsed() < common::ARRIVAL, "the queue is not declared again");
+    }
+    let lost = transport.settle(hand.receipt, Settlement::Complete).await.expect_err("its queue is gone");
+    assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    assert!(lost.receipt.is_none());
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_deleted_work_queue_that_is_only_verified_ends_the_intake(scene: Scene) {
+    let needs = needs(&[100], 10);
+    scene.started(&needs).await.close().await;
+    let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    scene.delete(&scene.queue).await;
+    let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
+    let error = received.expect_err("the queue is gone");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    assert!(error.to_string().contains(&scene.queue), "{error}");
+    // A person declares it again, and the intake goes on.
+    scene.started(&needs).await.close().await;
+    transport.resume().await.expect("resumed");
+    publish(&transport, message("a")).await;
+    let hand = next(&transport).await;
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// A pause that finds the intake failed returns at once; the resume comes while the intake still takes the pause in.
+async fn an_intake_that_failed_is_not_ended_by_a_pause_and_a_resume(scene: Scene) {
+    let needs = needs(&[100], 10);
+    scene.started(&needs).await.close().await;
+    let transport = scene.options().topology(Topology::Verify).connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    scene.delete(&scene.queue).await;
+    for round in 0..50 {
+        let received = tokio::time::timeout(common::ARRIVAL, transport.receive()).await.expect("an answer");
+        let error = received.map(|received| assert!(received.is_some(), "the end, in round {round}"));
+        assert_eq!(error.expect_err("the queue is gone").kind(), TransportErrorKind::Topology);
+        transport.pause().await.expect("paused");
+        transport.resume().await.expect("resumed");
+    }
+    transport.close().await;
+    scene.started(&needs).await.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// As when a queue is cancelled by the broker, the channel being open: it still has what it handed out.
+async fn what_is_in_flight_when_the_subscription_ends_comes_again_at_once(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let fault_proxy = FaultProxy::start(common::address(&scene.url)).await;
+    let url = scene.url.replace(&common::address(&scene.url).to_string(), &fault_proxy.addr().to_string());
+    let transport = scene.options().connect(&url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let mut hands = Vec::new();
+    for n in 0..3 {
+        publish(&transport, message(format!("m{n}"))).await;
+        hands.push(next(&transport).await);
+    }
+    fault_proxy.cancel_subscription();
+    // The handlers have them still.
+    let uncounted = !transport.facts().counting.releases && scene.queue_type == QueueType::Quorum;
+    let mut again = BTreeSet::new();
+    while again.len() < hands.len() {
+        let hand = next(&transport).await;
+        assert_eq!(hand.delivery.broker_delivery_count(), if uncounted { 1 } else { 2 });
+        again.insert(hand.delivery.id().to_owned());
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    for hand in hands {
+        let lost = transport.settle(hand.receipt, Settlement::Complete).await.expect_err("taken back");
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    }
+    publish(&transport, message("after")).await;
+    let hand = next(&transport).await;
+    assert_eq!(hand.delivery.id(), "after", "nothing comes a third time");
+    transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn proxied(scene: &Scene) -> (Proxy, String) {
+    let address = common::address(&scene.url);
+    let proxy = Proxy::start(address).await.expect("a proxy");
+    let url = scene.url.replace(&address.to_string(), &proxy.addr().to_string());
+    (proxy, url)
+}
+
+/// With a heartbeat of a second the connection can also end before the silence, or after it, on a machine that stands still.
+async fn a_silent_connection_is_given_up_within_the_heartbeats_bounds(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let (proxy, url) = proxied(&scene).await;
+    scene.started(&needs).await.close().await;
+    // Of queues that are only verified it is not known that what they reject is safe.
+    let options = scene.options().topology(Topology::Verify).heartbeat(Duration::from_secs(1));
+    let transport = Arc::new(connected(options, &url).await);
+    let transport =
+        found("it starts", async || Started::open(Arc::clone(&transport), &needs).await.ok()).await;
+    publish(&transport, message("a")).await;
+    let held = tokio::sync::Mutex::new(Some(next(&transport).await.receipt));
+    proxy.freeze();
+    // Nobody says that the connection ended: that it is lost shows in that its delivery is.
+    eventually("given up in the silence", async || {
+        let mut held = held.lock().await;
+        let settled = transport.settle(held.take().unwrap(), Settlement::NativeDeadLetter).await;
+        *held = settled.expect_err("not safe").receipt;
+        held.is_none()
+    })
+    .await;
+    proxy.thaw();
+    let producer = scene.options().connect(&scene.url).await.expect("connected directly");
+    publish(&producer, message("b")).await;
+    let mut arrived = BTreeSet::new();
+    while !arrived.contains("b") {
+        let hand = next(&transport).await;
+        arrived.insert(hand.delivery.id().to_owned());
+        let _ = transport.settle(hand.receipt, Settlement::Complete).await;
+    }
+    // Publishing goes on as well.
+    publish(&transport, message("c")).await;
+    producer.close().await;
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Connects, however often the connection ends meanwhile.
+async fn connected(options: Options, url: &str) -> RabbitMq {
+    found("a connection", async || options.clone().connect(url).await.ok()).await
+}
+
+async fn a_cut_connection_is_an_interruption(scene: Scene) {
+    let needs = needs(&[100], 10);
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().connect(&url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    for n in 0..5 {
+        publish(&transport, message(format!("m{n}"))).await;
+    }
+    for round in 0..3 {
+        let hand = next(&transport).await;
+        proxy.cut();
+        // What had arrived before the cut may still come first; it comes again with a later one.
+        let again = loop {
+            let again = next(&transport).await;
+            if again.delivery.id() == hand.delivery.id() {
+                break again;
+            }
+        };
+        let settled = transport.settle(hand.receipt, Settlement::Complete).await;
+        let lost = settled.expect_err("its connection is gone");
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "round {round}: {}", lost.error);
+        drop(again);
+    }
+    let mut arrived = BTreeSet::new();
+    while arrived.len() < 5 {
+        let hand = next(&transport).await;
+        let id = hand.delivery.id().to_owned();
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+        arrived.insert(id);
+    }
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+async fn a_consumer_that_cannot_reach_its_broker_says_so(scene: Scene) {
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().connect(&url).await.expect("connected");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let queue = scene.queue.clone();
+    let runner = Consumer::new(transport)
+        .observer(move |event: &Event<'_>| {
+            let (what, of) = match event {
+                Event::Interrupted { queue, .. } => ("interrupted", *queue),
+                Event::Recovered { queue, .. } => ("recovered", *queue),
+                Event::Paused { queue } => ("paused", *queue),
+                Event::Resumed { queue } => ("resumed", *queue),
+                Event::Stopped { queue, error: None } => ("stopped", *queue),
+                _ => return,
+            };
+            assert_eq!(of, queue);
+            log.lock().unwrap().push(what);
+        })
+        .handler(async || ());
+    let handle = runner.handle();
+    assert!(handle.health().is_live() && !handle.health().is_ready(), "{}", handle.health());
+    let running = tokio::spawn(runner.run());
+    eventually("it runs", async || handle.health().is_ready()).await;
+
+    proxy.refuse(true);
+    proxy.cut();
+    eventually("it is interrupted", async || handle.health().interrupted_for.is_some()).await;
+    let health = handle.health();
+    assert!(health.is_live() && !health.is_ready() && health.error.is_some(), "{health}");
+    proxy.refuse(false);
+    eventually("it has recovered", async || handle.health().is_ready()).await;
+
+    handle.pause();
+    eventually("it is paused", async || handle.health().paused_for.is_some()).await;
+    handle.resume();
+    eventually("it is resumed", async || handle.health().is_ready()).await;
+    handle.stop();
+    running.await.expect("no panic").expect("stopped");
+    let health = handle.health();
+    assert!(health.is_live() && !health.is_ready(), "{health}");
+    let expected = ["interrupted", "recovered", "paused", "resumed", "stopped"];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    scene.tidy_up(&needs(&[], 10)).await;
+}
+
+/// Longer than any test: nothing is told to the broker before there is a reason to.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Handled and settled, and the broker was told of none when the connection is cut: each comes again, and none is handled
+/// a second time.
+async fn acknowledgements_that_wait_when_the_connection_is_cut_are_made_good(scene: Scene) {
+    const MESSAGES: usize = 20;
+    let (proxy, url) = proxied(&scene).await;
+    let transport = scene.options().ack_within(NEVER).connect(&url).await.expect("connected");
+    for n in 0..MESSAGES {
+        publish(&transport, message(format!("m{n}"))).await;
+    }
+    let (events, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&handled);
+    let runner = Consumer::new(transport)
+        .concurrency(4)
+        .prefetch(4 * MESSAGES as u32)
+        // They would have it begin with a prefetch of one, and then nothing waits.
+        .suspects(Suspects::none())
+        .observer(move |event: &Event<'_>| match event {
+            Event::Settled { .. } => events.send("settled").unwrap_or_default(),
+            Event::Deduplicated { .. } => events.send("on sight").unwrap_or_default(),
+            _ => {}
+        })
+        .handler(move |delivery: Delivery| {
+            noted.lock().unwrap().push(delivery.id().to_owned());
+            std::future::ready(())
+        });
+    let handle = runner.handle();
+    let running = tokio::spawn(runner.run());
+    for expected in ["settled", "on sight"] {
+        for n in 0..MESSAGES {
+            let event = tokio::time::timeout(common::ARRIVAL, told.recv()).await;
+            assert_eq!(event.unwrap_or_else(|_| panic!("{n} of {MESSAGES} {expected}")), Some(expected));
+        }
+        if expected == "settled" {
+            proxy.cut();
+        }
+    }
+    handle.stop();
+    let report = running.await.expect("no panic").expect("an end in order");
+    assert_eq!((report.acknowledged, report.lost), (MESSAGES as u64, 0), "{report:?}");
+    assert_eq!(BTreeSet::from_iter(handled.lock().unwrap().iter()).len(), MESSAGES);
+    assert_eq!(handled.lock().unwrap().len(), MESSAGES, "handled a second time");
+    scene.tidy_up(&needs(&[], 1)).await;
+}
+
+/// What waits is told before the consumer parts from the broker: nothing comes again.
+async fn acknowledgements_that_wait_are_sent_before_the_end(scene: Scene) {
+    const MESSAGES: usize = 60;
+    let needs = needs(&[100], 200);
+    let transport = scene.options().ack_within(NEVER).connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let mut hands = Vec::new();
+    for n in 0..MESSAGES {
+        publish(&transport, message(format!("m{n}"))).await;
+        hands.push(next(&transport).await);
+    }
+    // The last ones first, one in the middle is given back, one is still in flight: all ways to tell of them are needed.
+    let in_flight = hands.remove(5);
+    let given_back = hands.remove(30);
+    for hand in hands.into_iter().rev() {
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.pause().await.expect("paused");
+    transport.settle(given_back.receipt, Settlement::Release).await.expect("released");
+    transport.close().await;
+    drop(in_flight);
+    let transport = scene.started(&needs).await;
+    let mut again = BTreeSet::new();
+    for _ in 0..2 {
+        let hand = next(&transport).await;
+        again.insert(hand.delivery.id().to_owned());
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    assert_eq!(again, BTreeSet::from(["m31".to_owned(), "m5".to_owned()]));
+    // One more, behind all that could still come.
+    publish(&transport, message("last")).await;
+    assert_eq!(next(&transport).await.delivery.id(), "last");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// Nobody holds on to the subscription any more when the transport is closed: the intake has ended, the last receipt is gone.
+async fn a_burst_of_settlements_just_before_the_end_is_taken_in(scene: Scene) {
+    const MESSAGES: usize = 400;
+    let needs = needs(&[100], 400);
+    let transport = scene.options().ack_within(Duration::ZERO).connect(&scene.url).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    let mut hands = Vec::new();
+    for n in 0..MESSAGES {
+        publish(&transport, message(format!("m{n}"))).await;
+        hands.push(next(&transport).await);
+    }
+    transport.pause().await.expect("paused");
+    for hand in hands.into_iter().rev() {
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+    }
+    transport.close().await;
+    let transport = scene.started(&needs).await;
+    publish(&transport, message("last")).await;
+    assert_eq!(next(&transport).await.delivery.id(), "last");
+    transport.close().await;
+    scene.tidy_up(&needs).await;
+}
+
+/// On a node that it has for itself: killed in the middle, restarted, and nothing is lost.
+async fn survives_a_restart(version: redrive_brokers::Version, queue_type: QueueType) {
+    const MESSAGES: usize = 60;
+    // Not due before the broker is back.
+    const WAIT: u64 = 15_000;
+    common::show_logs();
+    let node = node_in_turn(version).await;
+    let needs = needs(&[200], 8);
+    let options = RabbitMq::options(&format!("restarts-{queue_type:?}")).queue_type(queue_type);
+    let transport = options.connect(&node.url()).await.expect("connected");
+    let transport = Started::open(transport, &needs).await.expect("started");
+    // Killed within a second of its first declaration, a quorum queue comes back empty, whatever was confirmed. A copy is
+    // stored only once that time is over.
+    publish(&transport, message("first")).await;
+    let first = next(&transport).await;
+    let settlement = retry(&transport, &first.delivery, Duration::from_millis(200));
+    settle(&transport, first.receipt, settlement).await;
+    let again = next(&transport).await;
+    transport.settle(again.receipt, Settlement::Complete).await.expect("completed");
+    for n in 0..MESSAGES {
+        publish(&transport, message(format!("m{n}"))).await;
+    }
+    let mut handled = BTreeSet::new();
+    let mut hands = Vec::new();
+    for n in 0..16 {
+        let hand = next(&transport).await;
+        if n % 2 == 0 {
+            let settlement = retry(&transport, &hand.delivery, Duration::from_millis(WAIT));
+            settle(&transport, hand.receipt, settlement).await;
+        } else if n < 8 {
+            let id = hand.delivery.id().to_owned();
+            transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+            handled.insert(id);
+        } else {
+            hands.push(hand);
+        }
+    }
+    node.aside(|node| node.kill().and_then(|()| node.restart())).await.expect("restarted");
+    let noticed = async || transport.interruptions() > 0;
+    eventually("that the old connection ended was noticed", noticed).await;
+    for hand in hands {
+        let lost =
+            transport.settle(hand.receipt, Settlement::Complete).await.expect_err("of an earlier epoch");
+        assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    }
+    while handled.len() < MESSAGES {
+        let Ok(received) = tokio::time::timeout(common::ARRIVAL, transport.receive()).await else {
+            let missing: Vec<_> =
+                (0..MESSAGES).map(|n| format!("m{n}")).filter(|id| !handled.contains(id)).collect();
+            panic!("{missing:?} did not come again");
+        };
+        let hand = received.expect("receiving works").expect("a delivery");
+        let id = hand.delivery.id().to_owned();
+        transport.settle(hand.receipt, Settlement::Complete).await.expect("completed");
+        handled.insert(id);
+    }
+    transport.close().await;
+    node.pass_on();
+}
+
+/// The broker takes back what is held too long. A quorum queue of 4.3 does it on time, by ending the subscription and
+/// leaving the channel open; 3.10 closes the channel, and by default looks once a minute. On a machine that stands
+/// still it may take back anything that is in flight then: it comes again, as often as it must.
+async fn takes_up_a_subscription_that_timed_out(version: redrive_brokers::Version, queue_type: QueueType) {
+    common::show_logs();
+    let node =
+        redrive_brokers::Node::start_async(version, &["consumer_timeout = 3000"]).await.expect("a node");
+    let often = ["eval", "application:set_env(rabbit, channel_tick_interval, 500)."];
+    node.aside(move |node| node.ctl(&often)).await.expect("rabbitmqctl works");
+    let transport =
+        RabbitMq::options("orders").queue_type(queue_type).connect(&node.url()).await.expect("connected");
+    let transport = Started::open(transport, &needs(&[200], 8)).await.expect("started");
+    publish(&transport, message("a")).await;
+    let held = next(&transport).await;
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.attempt()), ("a", 1), "it costs no attempt");
+    let settlement = retry(&transport, &held.delivery, Duration::from_millis(200));
+    let lost = transport.settle(held.receipt, settlement).await.expect_err("taken back");
+    assert_eq!(lost.error.kind(), TransportErrorKind::Lost, "{}", lost.error);
+    settles(&transport, again.receipt, Settlement::Complete).await;
+    // What goes through the same delay queue comes behind the copy of the lost delivery, if there is one.
+    publish(&transport, message("b")).await;
+    loop {
+        let hand = next(&transport).await;
+        match (hand.delivery.id(), hand.delivery.attempt()) {
+            ("b", 1) => {
+                let settlement = retry(&transport, &hand.delivery, Duration::from_millis(200));
+                settles(&transport, hand.receipt, settlement).await;
+            }
+            ("b", 2) => break,
+            other => {
+                assert_eq!(other, ("a", 1), "the lost delivery was copied all the same");
+                settles(&transport, hand.receipt, Settlement::Complete).await;
+            }
+        }
+    }
+    transport.close().await;
+}
+
+macro_rules! own_node_tests {
+    ($module:ident, $version:ident, $($queue_type:ident $name:ident),*; $($timeout:ident $timeout_name:ident),*) => {
+        mod $module {
+            mod own_node {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    let version = redrive_brokers::Version::$version;
+                    super::super::super::survives_a_restart(version, redrive_rabbitmq::QueueType::$queue_type).await;
+                })*
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $timeout_name() {
+                    let version = redrive_brokers::Version::$version;
+                    let queue_type = redrive_rabbitmq::QueueType::$timeout;
+                    super::super::super::takes_up_a_subscription_that_timed_out(version, queue_type).await;
+                })*
+            }
+        }
+    };
+}
+
+mod restarts {
+    own_node_tests!(v3_10, V3_10, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;
+        Classic classic_consumer_timeout, Quorum quorum_consumer_timeout);
+    own_node_tests!(v4_3, V4_3, Classic classic_survives_a_restart, Quorum quorum_survives_a_restart;
+        Quorum quorum_consumer_timeout);
+}

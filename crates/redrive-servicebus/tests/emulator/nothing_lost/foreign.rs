@@ -1,0 +1,140 @@
+//! What others write on a message, by mistake or on purpose, under names that redrive uses: no header of a message chooses a
+//! destination or removes data.
+
+use fe2o3_amqp::sasl_profile::SaslProfile;
+use fe2o3_amqp::{Connection, Sender, Session};
+use fe2o3_amqp_types::messaging::{
+    ApplicationProperties, Body, Data, Header, Message as Wire, MessageAnnotations, Priority, Properties,
+};
+use fe2o3_amqp_types::primitives::{SimpleValue, Symbol, Value};
+use redrive_core::{BoxError, Disposition, Selection, Settlement, Shelf, Shelves as _};
+use redrive_servicebus::ServiceBus;
+use redrive_servicebus_emulator::amqp::Value as Amqp;
+use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
+use tokio::net::TcpStream;
+
+use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, retry_next, settle_next, started};
+
+type AnyMessage = Wire<Body<Value>>;
+
+fn data(bytes: &[u8]) -> Body<Value> {
+    Body::Data(vec![Data(bytes.to_vec().into())].into())
+}
+
+fn with_property(body: Body<Value>, name: &str, value: &str) -> AnyMessage {
+    let mut message: AnyMessage = Wire::from(body);
+    message.properties =
+        Some(Properties { message_id: Some("a".to_owned().into()), ..Properties::default() });
+    let properties = ApplicationProperties::builder().insert(name, SimpleValue::String(value.to_owned()));
+    message.application_properties = Some(properties.build());
+    message
+}
+
+/// Sends as another client does.
+async fn send(emulator: &Emulator, message: AnyMessage) -> Result<(), BoxError> {
+    let stream = TcpStream::connect(emulator.address()).await?;
+    let connection = Connection::builder().container_id("raw").hostname("localhost").scheme("amqp");
+    let connection = connection.sasl_profile(SaslProfile::Anonymous);
+    let mut connection = connection.open_with_stream(stream).await?;
+    let mut session = Session::begin(&mut connection).await?;
+    let mut sender = Sender::attach(&mut session, "sender", QUEUE).await?;
+    sender.send(message).await?.accepted_or_else(|outcome| format!("not stored: {outcome:?}"))?;
+    connection.close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_foreign_mark_for_a_body_destroys_none() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    for (kind, body) in [("value", &b"@lost body text"[..]), ("value", b"@"), ("string", b"text")] {
+        send(&emulator, with_property(data(body), "x-servicebus-body", kind)).await?;
+        for _ in 0..2 {
+            assert_eq!(retry_next(&transport).await?.message().body(), body, "{kind}");
+            let sent = &emulator.entity(QUEUE)?.messages()[0].message;
+            assert_eq!(sent.data()?.concat(), body, "{kind}");
+        }
+        settle_next(&transport, Disposition::Ack).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_without_a_body_stays_without_one() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    send(&emulator, with_property(Body::Empty, "kind", "signal")).await?;
+    for _ in 0..3 {
+        assert_eq!(retry_next(&transport).await?.message().body(), "");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_retry_copy_keeps_what_another_client_wrote() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    let mut message = with_property(data(b"body"), "plain", "text");
+    message.header = Some(Header { priority: Priority(7), ..Header::default() });
+    if let Some(properties) = &mut message.properties {
+        properties.user_id = Some(vec![b'm', 0xe9].into());
+    }
+    if let Some(properties) = &mut message.application_properties {
+        properties.0.insert("kind".to_owned(), SimpleValue::Symbol(Symbol::from("urgent")));
+    }
+    let annotations =
+        MessageAnnotations::builder().insert(Symbol::from("x-opt-jms-msg-type"), Value::Byte(5));
+    message.message_annotations = Some(annotations.build());
+    send(&emulator, message).await?;
+    for _ in 0..2 {
+        assert_eq!(retry_next(&transport).await?.message().properties().priority, Some(7));
+        let copy = &emulator.entity(QUEUE)?.messages()[0].message;
+        assert_eq!(copy.header.priority, Some(7));
+        assert_eq!(copy.properties.user_id.as_ref().map(|user| user.to_vec()), Some(vec![b'm', 0xe9]));
+        assert_eq!(copy.application_properties.get("kind"), Some(&Amqp::Symbol("urgent".into())));
+        assert_eq!(copy.message_annotations.get("x-opt-jms-msg-type"), Some(&Amqp::Byte(5)));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forged_mark_hides_no_dead_letter_from_its_shelf() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    let dead_letter = Disposition::DeadLetter(broken());
+    for native in [false, true] {
+        send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
+        let received = next(&transport).await;
+        let settlement = match native {
+            true => Settlement::NativeDeadLetter,
+            false => plan(&transport, &received.delivery, dead_letter.clone()),
+        };
+        transport.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    }
+    let shelves = transport.shelves();
+    assert_eq!((shelves.count(Shelf::DeadLetter).await?, shelves.count(Shelf::Parking).await?), (2, 0));
+    assert_eq!(shelves.park(&Selection::All).await?.into_result()?, 2);
+    assert_eq!((shelves.count(Shelf::DeadLetter).await?, shelves.count(Shelf::Parking).await?), (0, 2));
+    assert_eq!(shelves.redrive(Shelf::Parking, &Selection::All).await?.into_result()?, 2);
+    for _ in 0..2 {
+        settle_next(&transport, Disposition::Park(broken())).await?;
+    }
+    assert_eq!((shelves.count(Shelf::DeadLetter).await?, shelves.count(Shelf::Parking).await?), (0, 2));
+    assert_eq!(emulator.entity(DEAD_LETTERS)?.messages().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forged_mark_hides_nothing_that_the_broker_dead_letters() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.max_delivery_count = 1;
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    send(&emulator, with_property(data(b"body"), "x-servicebus-shelf", "parking")).await?;
+    drop(next(&transport).await);
+    let dead = emulator.entity(DEAD_LETTERS)?;
+    eventually("the broker dead-letters it", async || !dead.messages().is_empty()).await;
+    assert_eq!(transport.shelves().count(Shelf::DeadLetter).await?, 1);
+    Ok(())
+}

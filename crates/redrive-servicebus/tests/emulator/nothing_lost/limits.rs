@@ -1,0 +1,176 @@
+//! What is full, or nearly: said in words, and no message holds up the others for ever.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, Consumer, Delivery, Disposition, Health, Message, Received, Settlement, Shelf, Shelves as _,
+    TransportErrorKind,
+};
+use redrive_servicebus::{Options, ServiceBus, Sessions, Transactions};
+use redrive_servicebus_emulator::{Emulator, Settings};
+use redrive_testkit::contract::eventually;
+use tokio::time::timeout;
+
+use super::bench::{DEAD_LETTERS, PATIENCE, QUEUE, broken, emulator, next, plan, started};
+
+/// A queue with room for its message, and for no copy of it.
+async fn full(builder: redrive_servicebus_emulator::Builder) -> Result<Emulator, BoxError> {
+    let mut settings = Settings::default();
+    settings.max_size = 3000;
+    Ok(builder.queue(QUEUE, settings).start().await?)
+}
+
+async fn refused_retry(address: &str, options: Options) -> Result<(), BoxError> {
+    let transport = started(address, options).await?;
+    transport.publish(Message::new(vec![b'x'; 2000]).with_id("a")).await?;
+    let Received { delivery, receipt, .. } = next(&transport).await;
+    let settlement = plan(&transport, &delivery, Disposition::Retry(Duration::from_secs(1), broken()));
+    let refused = transport.settle(receipt, settlement).await.expect_err("there is no room");
+    assert!(refused.receipt.is_some(), "it is still in flight");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Full);
+    let said = refused.error.to_string();
+    assert!(said.contains("quota") && said.contains("`orders`"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_exceeded_quota_is_named() -> Result<(), BoxError> {
+    for transactions in [Transactions::Auto, Transactions::Off] {
+        let emulator = full(Emulator::builder()).await?;
+        let options = ServiceBus::options(QUEUE).transactions(transactions);
+        refused_retry(&emulator.connection_string(), options).await?;
+        assert_eq!(emulator.entity(QUEUE)?.messages().len(), 1, "{transactions:?}: only looked for room");
+    }
+    Ok(())
+}
+
+#[cfg(feature = "rest")]
+#[tokio::test]
+async fn an_exceeded_quota_is_named_by_rest() -> Result<(), BoxError> {
+    let builder = Emulator::builder().queue("dead", Settings::default()).listen_http("127.0.0.1:0");
+    let emulator = full(builder).await?;
+    let options =
+        ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest).dead_letter_queue("dead");
+    refused_retry(&emulator.http_connection_string().ok_or("no HTTP")?, options).await
+}
+
+/// Nothing can be stored in a queue at its quota, and only its consumer makes room.
+#[tokio::test]
+async fn a_queue_at_its_quota_does_not_stop_its_consumer() -> Result<(), BoxError> {
+    for transactions in [Transactions::Auto, Transactions::Off] {
+        let mut settings = Settings::default();
+        settings.max_size = 30_000;
+        let emulator = Emulator::builder().queue(QUEUE, settings).start().await?;
+        let publisher = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+        let mut published = 0;
+        while publisher.publish(Message::new(vec![b'x'; 2000]).with_id(published.to_string())).await.is_ok() {
+            published += 1;
+        }
+        assert!(published > 8, "{published}");
+        let handler = |delivery: Delivery| async move {
+            let fails = delivery.id().len() == 1 && delivery.attempt() < 3;
+            if fails { Err(broken().to_string().into()) } else { Ok::<_, BoxError>(Disposition::Ack) }
+        };
+        let queue = emulator.entity(QUEUE)?;
+        let emptied =
+            async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
+        let options = ServiceBus::options(QUEUE).transactions(transactions);
+        let transport = options.connect(&emulator.connection_string()).await?;
+        let waits = [Duration::from_millis(100); 2];
+        let runner = Consumer::new(transport).concurrency(2).with_dead_letter_backoff(waits).handler(handler);
+        let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+        assert_eq!(
+            (report.acknowledged, report.dead_lettered),
+            (published, 0),
+            "{transactions:?}: {report:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Sends a message whose properties fill what Service Bus allows: nothing can be added to it.
+async fn publish_filled(publisher: &ServiceBus, id: &str) -> Result<(), BoxError> {
+    for spare in (40..400).step_by(4) {
+        let message = Message::new("body").with_id(id);
+        let message = message.with_header("filling", "x".repeat(64 * 1024 - spare));
+        if publisher.publish(message).await.is_ok() {
+            return Ok(());
+        }
+    }
+    Err("it never fits".into())
+}
+
+#[tokio::test]
+async fn a_message_whose_properties_are_full_is_dead_lettered_without_words() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let publisher = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    for id in ["before", "full", "after"] {
+        match id {
+            "full" => publish_filled(&publisher, id).await?,
+            id => publisher.publish(Message::new("").with_id(id)).await?,
+        }
+    }
+    let handler = |delivery: Delivery| async move {
+        if delivery.id() == "full" { Err(BoxError::from("it does not work")) } else { Ok(Disposition::Ack) }
+    };
+    let queue = emulator.entity(QUEUE)?;
+    let emptied = async move { eventually("the queue is empty", async || queue.messages().is_empty()).await };
+    let transport = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    let runner = Consumer::new(transport).with_dead_letter_backoff([Duration::ZERO]).handler(handler);
+    let report = timeout(PATIENCE, runner.run_until(emptied)).await??;
+    assert_eq!(report.acknowledged, 2, "{report:?}");
+    let dead = emulator.entity(DEAD_LETTERS)?.messages();
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].message.data()?.concat(), b"body");
+    assert_eq!(
+        publisher.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries[0].message.id(),
+        Some("full")
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_fits_no_longer_is_said_shorter() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    // Room for a reason, and for no long description.
+    let message = Message::new("").with_id("a").with_header("filling", "x".repeat(61 * 1024));
+    transport.publish(message).await?;
+    let Received { delivery, receipt, .. } = next(&transport).await;
+    let mut copy = delivery.message().clone();
+    copy.headers_mut().insert(redrive_core::header_names::REASON, "Broken");
+    copy.headers_mut().insert(redrive_core::header_names::ERROR, "it does not work; ".repeat(300));
+    let shelve = Settlement::Shelve { shelf: Shelf::DeadLetter, copy };
+    transport.settle(receipt, shelve).await.map_err(|refused| refused.error)?;
+    let dead = &emulator.entity(DEAD_LETTERS)?.messages()[0];
+    let reason =
+        dead.message.application_properties.get("DeadLetterReason").and_then(|reason| reason.as_text());
+    assert_eq!(reason, Some("Broken"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delivery_count_that_leaves_no_hand_out_for_the_handler_is_refused() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.max_delivery_count = 2;
+    let emulator = emulator(settings).await?;
+    let options = |count| ServiceBus::options(QUEUE).max_delivery_count(count);
+    let handler = |_: Delivery| async { Ok::<_, BoxError>(Disposition::Ack) };
+    for (count, sessions) in [(2, false), (2, true)] {
+        let mut options = options(count);
+        if sessions {
+            options = options.sessions(Sessions::concurrent(1));
+        }
+        let transport = options.connect(&emulator.connection_string()).await?;
+        let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
+        let refused = timeout(PATIENCE, runner.run_until(std::future::pending())).await?;
+        let said = refused.expect_err("innocents would be shelved").to_string();
+        assert!(said.contains("MaxDeliveryCount") && said.contains('3'), "{count}: {said}");
+    }
+    let transport = options(3).connect(&emulator.connection_string()).await?;
+    let runner = Consumer::new(transport).with_dead_letter_backoff([]).handler(handler);
+    let handle = runner.handle();
+    let started = async move { drop(handle.wait_for_health(Health::is_ready).await) };
+    timeout(PATIENCE, runner.run_until(started)).await??;
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Working through a shelf: own locks are renewed, a lost one is no end, and one message that cannot be carried stops no others.
+
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, Disposition, EntryOutcome, Message, Selection, Settlement, Shelf, Shelves as _,
+    TransportErrorKind,
+};
+use redrive_servicebus::{Options, ServiceBus};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use redrive_testkit::contract::{Started, eventually};
+
+use super::bench::{DEAD_LETTERS, QUEUE, broken, emulator, next, plan, settle_next, started};
+
+async fn dead_lettered(
+    address: &str,
+    options: Options,
+    count: usize,
+) -> Result<Started<ServiceBus>, BoxError> {
+    let transport = started(address, options).await?;
+    for number in 0..count {
+        transport.publish(Message::new("").with_id(number.to_string())).await?;
+        settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    }
+    Ok(transport)
+}
+
+#[tokio::test]
+async fn a_redrive_outlives_the_locks_of_what_it_holds() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(2);
+    let emulator = emulator(settings).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 30).await?;
+    // Longer in all than a lock.
+    let slow = Effect::DelayReply(Duration::from_millis(150));
+    emulator.inject(Fault::new(Step::Commit, slow).times(u32::MAX));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?;
+    assert_eq!((redriven, emulator.entity(QUEUE)?.messages().len()), (30, 30));
+    assert!(emulator.entity(DEAD_LETTERS)?.messages().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redrive_goes_on_after_lost_locks() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 20).await?;
+    let slow = Effect::DelayReply(Duration::from_millis(20));
+    emulator.inject(Fault::new(Step::Commit, slow).times(u32::MAX));
+    let (dead, queue) = (emulator.entity(DEAD_LETTERS)?, emulator.entity(QUEUE)?);
+    let lose = async {
+        for done in [3, 9] {
+            eventually("some are redriven", async || queue.messages().len() >= done).await;
+            dead.expire_locks();
+        }
+    };
+    let shelves = transport.shelves();
+    let (redriven, ()) = tokio::join!(shelves.redrive(Shelf::DeadLetter, &Selection::All), lose);
+    assert_eq!((redriven?.into_result()?, queue.messages().len()), (20, 20));
+    assert!(dead.messages().is_empty());
+    Ok(())
+}
+
+/// A lock that is taken for lost may still be held: by our clock it ran out, by the broker's it did not.
+#[tokio::test]
+async fn a_message_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = dead_lettered(&emulator.connection_string(), ServiceBus::options(QUEUE), 3).await?;
+    let refused = Effect::Refuse { condition: "com.microsoft:message-lock-lost".to_owned() };
+    emulator.inject(Fault::new(Step::Request, refused).on(DEAD_LETTERS).after(3));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?;
+    assert_eq!((redriven, emulator.entity(QUEUE)?.messages().len()), (3, 3));
+    Ok(())
+}
+
+/// The same of a delivery that is retried.
+#[tokio::test]
+async fn a_delivery_whose_lock_only_seemed_lost_is_not_removed() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let refused = Effect::Refuse { condition: "com.microsoft:message-lock-lost".to_owned() };
+    emulator.inject(Fault::new(Step::Request, refused).on(QUEUE));
+    let retry = plan(&transport, &received.delivery, Disposition::Retry(Duration::ZERO, broken()));
+    let lost = transport.settle(received.receipt, retry).await.expect_err("its lock is said to be lost");
+    assert_eq!(lost.error.kind(), redrive_core::TransportErrorKind::Lost);
+    assert_eq!(next(&transport).await.delivery.id(), "a");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_carried_stops_no_others() -> Result<(), BoxError> {
+    let mut small = Settings::default();
+    small.max_message_size = 10_000;
+    let emulator =
+        Emulator::builder().queue(QUEUE, Settings::default()).queue("retry", small).start().await?;
+    let options = ServiceBus::options(QUEUE).retry_queue("retry");
+    let transport = started(&emulator.connection_string(), options).await?;
+    for size in [1, 20_000, 2] {
+        transport.publish(Message::new(vec![b'x'; size]).with_id(size.to_string())).await?;
+        settle_next(&transport, Disposition::DeadLetter(broken())).await?;
+    }
+    let shelves = transport.shelves();
+    let report = shelves.redrive(Shelf::DeadLetter, &Selection::All).await?;
+    for entry in &report.entries {
+        let is_done = matches!(entry.outcome, EntryOutcome::Done);
+        assert_eq!(is_done, entry.id.as_deref() != Some("20000"), "{entry:?}");
+    }
+    assert_eq!((report.entries.len(), report.stopped.is_none()), (3, true));
+    let error = report.into_result().expect_err("one is left");
+    assert!(error.to_string().contains("done for 2 messages"), "{error}");
+    let left = shelves.browse(Shelf::DeadLetter, None, 10).await?.entries;
+    assert_eq!(left.iter().filter_map(|left| left.message.id()).collect::<Vec<_>>(), ["20000"]);
+    Ok(())
+}
+
+#[cfg(feature = "rest")]
+#[tokio::test]
+async fn a_redrive_by_rest_outlives_the_locks_of_what_it_holds() -> Result<(), BoxError> {
+    let mut short = Settings::default();
+    short.lock_duration = Duration::from_secs(3);
+    short.max_delivery_count = 1000;
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("dead", short);
+    let emulator = builder.listen_http("127.0.0.1:0").start().await?;
+    let options =
+        ServiceBus::options(QUEUE).backend(redrive_servicebus::Backend::Rest).dead_letter_queue("dead");
+    let address = emulator.http_connection_string().ok_or("no HTTP")?;
+    let transport = dead_lettered(&address, options, 12).await?;
+    let slow = Effect::DelayReply(Duration::from_millis(400));
+    emulator.inject(Fault::new(Step::Send, slow).on(QUEUE).times(u32::MAX));
+    let redriven = transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?;
+    assert_eq!((redriven, emulator.entity("dead")?.messages().len()), (12, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_description_of_what_others_dead_lettered_is_shown() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator.connection_string(), ServiceBus::options(QUEUE)).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let rejected = transport.settle(next(&transport).await.receipt, Settlement::NativeDeadLetter).await;
+    rejected.map_err(|refused| refused.error)?;
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
+    let said = shelved[0].broker_description.as_deref().unwrap_or_default();
+    assert!(said.contains("would not fit"), "{said:?}");
+    assert_eq!(shelved[0].broker_reason.as_deref(), Some("Rejected"));
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &Selection::All).await?.into_result()?, 1);
+    let again = next(&transport).await;
+    assert_eq!(again.delivery.history().error, None, "it is shown, not written on the message");
+    Ok(())
+}
+
+/// Nobody can send to a dead-letter queue. What is edited there is sent back at once, and only a queue of its own is written to.
+#[tokio::test]
+async fn an_edited_message_rests_only_where_one_can_send() -> Result<(), BoxError> {
+    let builder = Emulator::builder().queue(QUEUE, Settings::default()).queue("parked", Settings::default());
+    let emulator = builder.start().await?;
+    let options = ServiceBus::options(QUEUE).parking_queue("parked");
+    let transport = started(&emulator.connection_string(), options).await?;
+    for (id, disposition) in [
+        ("a", Disposition::DeadLetter(broken())),
+        ("b", Disposition::Park(broken())),
+        ("b", Disposition::Park(broken())),
+    ] {
+        transport.publish(Message::new("").with_id(id)).await?;
+        settle_next(&transport, disposition).await?;
+    }
+    let shelves = transport.shelves();
+    let edited = Message::new("edited").with_id("b");
+    let entry = shelves.browse(Shelf::DeadLetter, None, 1).await?.entries.remove(0);
+    let error = shelves.replace(&entry.handle, edited.clone()).await.expect_err("nobody can");
+    assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+    assert_eq!(shelves.count(Shelf::DeadLetter).await?, 1);
+    let entry = shelves.browse(Shelf::Parking, None, 1).await?.entries.remove(0);
+    shelves.replace(&entry.handle, edited).await?;
+    let parked = shelves.browse(Shelf::Parking, None, 10).await?.entries;
+    let bodies: Vec<_> = parked.iter().map(|entry| &entry.message.body()[..]).collect();
+    assert_eq!(bodies, [&b""[..], b"edited"]);
+    assert!(parked.iter().all(|left| left.handle != entry.handle), "exactly the entry is replaced");
+    Ok(())
+}

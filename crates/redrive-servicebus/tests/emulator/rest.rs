@@ -1,0 +1,262 @@
+//! The REST API on the emulator: what goes wrong, and both protocols on the same entities.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redrive_core::{
+    BoxError, Disposition, Failure, Message, Needs, Planning, Received, Selection, Settlement, Shelf,
+    Shelves, Signals, Transport, TransportErrorKind,
+};
+use redrive_servicebus::{Backend, Options, Receipt, ServiceBus};
+use redrive_servicebus_emulator::{Effect, Emulator, Fault, Settings, Step};
+use redrive_testkit::contract::{Started, eventually};
+use tokio::time::timeout;
+
+const QUEUE: &str = "orders";
+const DEAD: &str = "orders-dead";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn emulator(settings: Settings) -> Result<Emulator, BoxError> {
+    let builder = Emulator::builder().queue(QUEUE, settings).queue(DEAD, Settings::default());
+    Ok(builder.listen_http("127.0.0.1:0").start().await?)
+}
+
+fn address(emulator: &Emulator) -> Result<String, BoxError> {
+    emulator.http_connection_string().ok_or_else(|| "the emulator does not listen for HTTP".into())
+}
+
+fn options() -> Options {
+    let options = ServiceBus::options(QUEUE).backend(Backend::Rest).dead_letter_queue(DEAD);
+    options.poll_wait(Duration::from_secs(1))
+}
+
+async fn started(emulator: &Emulator) -> Result<Started<ServiceBus>, BoxError> {
+    let transport = options().connect(&address(emulator)?).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 100;
+    Ok(Started::open(transport, &needs).await?)
+}
+
+async fn next(transport: &Started<ServiceBus>) -> Received<Receipt> {
+    let received = timeout(PATIENCE, transport.receive()).await.expect("a delivery in time");
+    received.expect("receiving goes on").expect("there is one")
+}
+
+fn plan(
+    transport: &Started<ServiceBus>,
+    received: &Received<Receipt>,
+    disposition: Disposition,
+) -> Settlement {
+    let facts = transport.facts();
+    let planning = Planning::new(transport.now(), &facts);
+    Settlement::plan(&received.delivery, disposition, &planning)
+}
+
+fn retry(transport: &Started<ServiceBus>, received: &Received<Receipt>) -> Settlement {
+    let failure = Failure::custom("Broken", "it does not work");
+    plan(transport, received, Disposition::Retry(Duration::ZERO, failure))
+}
+
+async fn complete(transport: &Started<ServiceBus>, receipt: Receipt) {
+    let settled = transport.settle(receipt, Settlement::Complete).await;
+    settled.unwrap_or_else(|refused| panic!("{}", refused.error));
+}
+
+#[tokio::test]
+async fn both_protocols_carry_the_same_message() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let by_amqp = ServiceBus::connect(&emulator.connection_string(), QUEUE).await?;
+    let mut message = Message::new(vec![0_u8, 159, 255]).with_id("a").with_content_type("image/x");
+    message.headers_mut().insert("Mixed-Case", "over AMQP names keep their case");
+    by_amqp.publish(message).await?;
+
+    let by_rest = started(&emulator).await?;
+    let received = next(&by_rest).await;
+    assert_eq!(&received.delivery.message().body()[..], [0, 159, 255]);
+    assert_eq!(received.delivery.message().properties().content_type.as_deref(), Some("image/x"));
+    assert!(received.delivery.message().headers().contains("mixed-case"), "HTTP knows no upper case");
+    let settlement = retry(&by_rest, &received);
+    let Settlement::Reschedule { copy, .. } = &settlement else { panic!("{settlement:?}") };
+    let copy = copy.clone();
+    by_rest.settle(received.receipt, settlement).await.map_err(|refused| refused.error)?;
+    by_rest.close().await;
+
+    let mut needs = Needs::none();
+    needs.prefetch = 10;
+    let by_amqp = Started::open(by_amqp, &needs).await?;
+    let again = next(&by_amqp).await;
+    assert_eq!((again.delivery.attempt(), again.delivery.id()), (2, "a"));
+    assert_eq!(again.delivery.message().headers(), copy.headers());
+    assert_eq!(again.delivery.message().body(), copy.body());
+    complete(&by_amqp, again.receipt).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_at_once_take_every_message_once() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    for n in 0..100 {
+        transport.publish(Message::new("").with_id(format!("m{n}"))).await?;
+    }
+    let mut seen = BTreeSet::new();
+    for _ in 0..100 {
+        let received = next(&transport).await;
+        assert!(seen.insert(received.delivery.id().to_owned()), "twice: {}", received.delivery.id());
+        complete(&transport, received.receipt).await;
+    }
+    assert_eq!(emulator.entity(QUEUE)?.messages().len(), 0);
+    transport.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_request_waits_longer_than_the_consumer_asks() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = options().poll_wait(Duration::from_secs(60)).connect(&address(&emulator)?).await?;
+    let mut needs = Needs::none();
+    needs.prefetch = 2;
+    needs.max_wait_time = Some(Duration::from_secs(1));
+    let transport = Started::open(transport, &needs).await?;
+    transport.publish(Message::new("")).await?;
+    let received = next(&transport).await;
+    complete(&transport, received.receipt).await;
+    // The next request waits already, and the close waits for it.
+    timeout(Duration::from_secs(20), transport.close()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_for_as_long_as_its_delivery_is_in_hand() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.lock_duration = Duration::from_secs(20);
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    let locked_until = || -> Result<_, BoxError> { Ok(emulator.entity(QUEUE)?.messages()[0].locked_until) };
+    let at_first = locked_until()?;
+    eventually("the lock is renewed", async || locked_until().is_ok_and(|until| until != at_first)).await;
+    complete(&transport, held.receipt).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_longer_locked_is_lost_and_comes_again() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    emulator.entity(QUEUE)?.expire_locks();
+    let refused = transport.settle(held.receipt, Settlement::Complete).await.expect_err("it is lost");
+    assert_eq!(refused.error.kind(), TransportErrorKind::Lost);
+    let again = next(&transport).await;
+    assert_eq!((again.delivery.id(), again.delivery.broker_delivery_count()), ("a", 2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_the_original_is_not_deleted_both_are_left() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    let settlement = retry(&transport, &received);
+    emulator.inject(
+        Fault::new(Step::Settle, Effect::Refuse { condition: "amqp:internal-error".into() }).on(QUEUE),
+    );
+    let refused = transport.settle(received.receipt, settlement).await.expect_err("it is not deleted");
+    assert!(refused.copy_stored);
+    // The original's alone: the copy may be in flight already.
+    emulator.entity(QUEUE)?.expire_lock(1)?;
+    let mut hops: Vec<u32> = Vec::new();
+    for _ in 0..2 {
+        let received = next(&transport).await;
+        hops.push(received.delivery.history().copy_number);
+        complete(&transport, received.receipt).await;
+    }
+    hops.sort_unstable();
+    assert_eq!(hops, [0, 1], "the original and its copy");
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_the_copy_is_not_stored_the_original_stays_in_flight() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let received = next(&transport).await;
+    emulator.inject(Fault::new(Step::Send, Effect::server_busy()).on(DEAD));
+    let settlement =
+        plan(&transport, &received, Disposition::DeadLetter(Failure::custom("Broken", "for good")));
+    let refused = transport.settle(received.receipt, settlement.clone()).await.expect_err("it is busy");
+    let receipt = refused.receipt.expect("it is still in flight");
+    transport.settle(receipt, settlement).await.map_err(|refused| refused.error)?;
+    assert_eq!(emulator.entity(QUEUE)?.messages().len(), 0);
+    let shelved = transport.shelves().browse(Shelf::DeadLetter, None, 10).await?.entries;
+    assert_eq!(shelved.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_goes_on_after_the_service_was_gone() -> Result<(), BoxError> {
+    let emulator = emulator(Settings::default()).await?;
+    let transport = started(&emulator).await?;
+    emulator.restart().await?;
+    // The connection may be found dead only by this.
+    let published = async || transport.publish(Message::new("").with_id("a")).await.is_ok();
+    eventually("it can publish again", published).await;
+    let received = next(&transport).await;
+    assert_eq!(received.delivery.id(), "a");
+    let mut receipt = received.receipt;
+    let completed = async {
+        while let Err(refused) = transport.settle(receipt, Settlement::Complete).await {
+            receipt = refused.receipt.ok_or("it is lost")?;
+        }
+        Ok::<_, BoxError>(())
+    };
+    timeout(PATIENCE, completed).await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_broker_dead_lettered_is_read_and_redriven() -> Result<(), BoxError> {
+    let mut settings = Settings::default();
+    settings.max_delivery_count = 1;
+    let emulator = emulator(settings).await?;
+    let transport = started(&emulator).await?;
+    transport.publish(Message::new("").with_id("a")).await?;
+    let held = next(&transport).await;
+    emulator.entity(QUEUE)?.expire_locks();
+    drop(held);
+    let reason = Selection::Reason("MaxDeliveryCountExceeded".into());
+    assert_eq!(transport.shelves().redrive(Shelf::DeadLetter, &reason).await?.into_result()?, 1);
+    assert_eq!(next(&transport).await.delivery.id(), "a");
+    assert_eq!(emulator.entity(&format!("{QUEUE}/$DeadLetterQueue"))?.messages().len(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_missing_or_not_allowed_is_missed_at_the_start() -> Result<(), BoxError> {
+    let builder = Emulator::builder().key("root", "right").queue(QUEUE, Settings::default());
+    let emulator = builder.listen_http("127.0.0.1:0").start().await?;
+    let good = address(&emulator)?;
+    let wrong = good.replace("SharedAccessKey=right", "SharedAccessKey=wrong");
+    let transport = options().connect(&wrong).await?;
+    let error = transport.open(&Needs::none(), Signals::ignored()).await.expect_err("the key is wrong");
+    assert_eq!(error.kind(), TransportErrorKind::Unauthorized, "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+    let options = ServiceBus::options("nowhere").backend(Backend::Rest).dead_letter_queue(DEAD);
+    let error = options
+        .connect(&good)
+        .await?
+        .open(&Needs::none(), Signals::ignored())
+        .await
+        .expect_err("there is none");
+    assert_eq!(error.kind(), TransportErrorKind::Topology, "{error}");
+    let transport = ServiceBus::options(QUEUE).backend(Backend::Rest).connect(&good).await?;
+    let error =
+        transport.open(&Needs::none(), Signals::ignored()).await.expect_err("dead letters have no place");
+    assert_eq!(error.kind(), TransportErrorKind::Unsupported, "{error}");
+    Ok(())
+}

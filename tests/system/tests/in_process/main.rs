@@ -1,0 +1,10 @@
+//! Consumers on the in-process broker, on paused time.
+
+mod batches;
+mod consumer;
+mod interruptions;
+mod layers;
+mod lost;
+mod review;
+mod router;
+mod suspects;
