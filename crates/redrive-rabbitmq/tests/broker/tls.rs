@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use crate::common;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redrive_brokers::{Node, Version};
 use redrive_core::{Message, Needs, Settlement, Signals, Transport, TransportErrorKind};
