@@ -72,6 +72,12 @@ impl Builder {
         self
     }
 
+    #[doc(hidden)]
+    pub fn unpromised_order(mut self, order: crate::broker::UnpromisedOrder) -> Self {
+        self.options.order = order;
+        self
+    }
+
     /// Stops the clock: it moves only by [`Emulator::advance`]. Heartbeats still take real time.
     pub fn virtual_clock(mut self) -> Self {
         self.virtual_clock = true;

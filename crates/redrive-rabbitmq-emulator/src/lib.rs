@@ -25,6 +25,8 @@ mod faults;
 mod server;
 mod store;
 
+#[doc(hidden)]
+pub use broker::UnpromisedOrder;
 pub use broker::{
     DropReason, Event, EventKind, MessageView, QueueCounts, QueueInfo, QueueKind, Timestamp, Version,
 };

@@ -7,6 +7,7 @@ use crate::scenario::{Kind, Scenario};
 use crate::target::Target;
 use anyhow::{Context as _, Result, bail};
 use redrive_brokers::Version;
+use redrive_rabbitmq_emulator::UnpromisedOrder;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,20 +15,30 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How long a tick is at first; a run that was late is tried again with the next.
-const TICKS: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12), Duration::from_secs(30)];
+/// How long a tick is at first; a run that was late is tried again with the next. A late run ends at its first wait.
+const TICKS: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(16),
+    Duration::from_secs(30),
+];
 
 /// How often a difference must be seen before it counts.
 const TIMES: usize = 3;
 
 /// A broker that scenarios run on.
 pub trait Side: fmt::Debug + Send + Sync {
-    /// A target for one run.
+    /// A target for one run. `order`: which of its [`orders`](Self::orders).
     ///
     /// # Errors
     /// If it cannot be reached or started.
-    fn target(&self) -> Result<Target>;
+    fn target(&self, order: UnpromisedOrder) -> Result<Target>;
+    /// What is to be tried where RabbitMQ promises no order.
+    fn orders(&self) -> &[UnpromisedOrder] {
+        &[UnpromisedOrder::Together]
+    }
 }
 
 /// A real broker, by its URLs.
@@ -40,7 +51,7 @@ pub struct Real {
 }
 
 impl Side for Real {
-    fn target(&self) -> Result<Target> {
+    fn target(&self, _order: UnpromisedOrder) -> Result<Target> {
         Target::real(&self.amqp, &self.management)
     }
 }
@@ -55,8 +66,12 @@ pub struct Emulated {
 }
 
 impl Side for Emulated {
-    fn target(&self) -> Result<Target> {
-        Target::emulated(self.version, self.runtime.handle())
+    fn target(&self, order: UnpromisedOrder) -> Result<Target> {
+        Target::emulated(self.version, order, self.runtime.handle())
+    }
+
+    fn orders(&self) -> &[UnpromisedOrder] {
+        &[UnpromisedOrder::Together, UnpromisedOrder::OneByOne, UnpromisedOrder::Reversed]
     }
 }
 
@@ -123,12 +138,7 @@ pub fn compare(scenario: &Scenario, sides: [&dyn Side; 2]) -> Result<Verdict> {
     let mut last = None;
     for time in 0..TIMES {
         let (tick, expected) = in_time(scenario, sides[0])?;
-        let seen = match on(scenario, sides[1], tick)? {
-            // The other side is real, too, and had less luck.
-            outcome if outcome.late => in_time(scenario, sides[1])?.1,
-            outcome => outcome,
-        };
-        match difference(&expected.observed, &seen.observed) {
+        match deviation(scenario, sides[1], tick, &expected.observed)? {
             None if time == 0 => return Ok(Verdict::Equal),
             None => return Ok(Verdict::EqualAtLast),
             some => last = some,
@@ -169,33 +179,55 @@ pub fn record(seed: u64, scenario: &Scenario, side: &dyn Side) -> Result<Recordi
 /// # Errors
 /// If it cannot be run.
 pub fn replay(recording: &Recording, side: &dyn Side) -> Result<Option<String>> {
-    let outcome = on(&recording.scenario, side, Duration::from_millis(recording.tick))?;
-    Ok(difference(&recording.observed, &outcome.observed))
+    let tick = Duration::from_millis(recording.tick);
+    deviation(&recording.scenario, side, tick, &recording.observed)
+}
+
+/// How a side differs from what was observed, whatever order it takes where none is promised.
+fn deviation(
+    scenario: &Scenario,
+    side: &dyn Side,
+    tick: Duration,
+    expected: &[Observed],
+) -> Result<Option<String>> {
+    let mut first = None;
+    for &order in side.orders() {
+        let seen = match on(scenario, side, tick, order)? {
+            // It is real, too, and had less luck.
+            outcome if outcome.late => in_time(scenario, side)?.1,
+            outcome => outcome,
+        };
+        match difference(expected, &seen.observed) {
+            None => return Ok(None),
+            Some(how) => first = first.or(Some(how)),
+        }
+    }
+    Ok(first)
 }
 
 /// Runs a scenario with ticks long enough that no step was late.
 fn in_time(scenario: &Scenario, side: &dyn Side) -> Result<(Duration, Outcome)> {
-    // A machine that was too slow for a tick is likely to be so for the next scenario.
-    static FIRST: AtomicUsize = AtomicUsize::new(0);
-    // Looking at a quorum queue until it is quiet takes longer than the shortest tick allows.
-    let least = usize::from(scenario.queues.iter().any(|queue| queue.kind == Kind::Quorum));
-    for (place, &tick) in TICKS.iter().enumerate().skip(FIRST.load(Ordering::Relaxed).max(least)) {
-        let outcome = on(scenario, side, tick)?;
+    // A machine that was too slow for a tick is likely to be so for the next scenario. Quorum queues are slower.
+    static FIRST: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(1)];
+    let quorum = scenario.queues.iter().any(|queue| queue.kind == Kind::Quorum);
+    let first = &FIRST[usize::from(quorum)];
+    for (place, &tick) in TICKS.iter().enumerate().skip(first.load(Ordering::Relaxed)) {
+        let outcome = on(scenario, side, tick, UnpromisedOrder::Together)?;
         if !outcome.late {
             return Ok((tick, outcome));
         }
         if place + 2 < TICKS.len() {
-            FIRST.store(place + 1, Ordering::Relaxed);
+            first.fetch_max(place + 1, Ordering::Relaxed);
         }
     }
     bail!("the machine is too slow: steps took more than a tenth of {:?}", TICKS[TICKS.len() - 1])
 }
 
-fn on(scenario: &Scenario, side: &dyn Side, tick: Duration) -> Result<Outcome> {
+fn on(scenario: &Scenario, side: &dyn Side, tick: Duration, order: UnpromisedOrder) -> Result<Outcome> {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     // Always of the same length: names count where lengths do.
     let prefix = format!("d{:07}x{:06}.", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-    run(scenario, side.target()?, &prefix, tick).with_context(|| format!("on {side:?}"))
+    run(scenario, side.target(order)?, &prefix, tick).with_context(|| format!("on {side:?}"))
 }
 
 /// The observations of one run, for a person.

@@ -1,5 +1,6 @@
 //! Runs a scenario on a target: the same code for every broker.
 
+mod fence;
 mod probe;
 mod steps;
 
@@ -11,6 +12,7 @@ use crate::scenario::{Argument, CHANNELS, Destination, Kind, Scenario, Step};
 use crate::target::Target;
 use crate::wire::Writer;
 use anyhow::{Context as _, Result};
+use fence::Fence;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -39,8 +41,11 @@ pub fn run(scenario: &Scenario, target: Target, prefix: &str, tick: Duration) ->
     let client = Client::connect(target.amqp, &target.vhost)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let words = Words { names: names.clone(), vhost: target.vhost.clone(), during: began - 2..=began + 3600 };
+    let quorum = scenario.queues.iter().any(|queue| queue.kind == Kind::Quorum);
+    let fence = (quorum && target.clock.is_real()).then(|| Fence::new(&target, prefix)).transpose()?;
     let mut run = Run {
         scenario,
+        fence,
         target,
         names,
         words,
@@ -52,6 +57,8 @@ pub fn run(scenario: &Scenario, target: Target, prefix: &str, tick: Duration) ->
         policies: BTreeSet::new(),
         observed: Vec::new(),
         lines: Vec::new(),
+        counts: None,
+        idle: false,
         last: None,
         messages: 0,
         consumers: 0,
@@ -81,6 +88,8 @@ struct Worker {
 #[derive(Debug)]
 struct Run<'a> {
     scenario: &'a Scenario,
+    /// On a real broker with quorum queues.
+    fence: Option<Fence>,
     target: Target,
     names: Names,
     words: Words,
@@ -94,6 +103,10 @@ struct Run<'a> {
     observed: Vec<Observed>,
     /// Of the current step.
     lines: Vec<Line>,
+    /// What the queues had when they were last looked at, if nothing was done since.
+    counts: Option<String>,
+    /// The current step did nothing.
+    idle: bool,
     /// The message that was received last.
     last: Option<Message>,
     messages: usize,
@@ -108,6 +121,10 @@ struct Run<'a> {
 impl Run<'_> {
     fn all(&mut self) -> Result<()> {
         self.topology()?;
+        if self.scenario.queues.iter().any(|queue| expires(&queue.arguments)) {
+            // Otherwise it may be gone before the scenario begins.
+            self.check_time();
+        }
         self.target.clock.begin();
         self.renew_leases()?;
         for step in &self.scenario.steps {
@@ -173,6 +190,7 @@ impl Run<'_> {
             self.drain(queue)?;
             self.finish_step(format!("what is left in queue {queue}"))?;
         }
+        self.check_time();
         Ok(())
     }
 
@@ -189,6 +207,9 @@ impl Run<'_> {
         }
         for place in std::mem::take(&mut self.policies) {
             self.clear_policy(place)?;
+        }
+        if let Some(fence) = self.fence.take() {
+            fence.remove()?;
         }
         self.client.call(
             0,

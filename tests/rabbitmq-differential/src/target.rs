@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use redrive_brokers::Version;
-use redrive_rabbitmq_emulator::Emulator;
+use redrive_rabbitmq_emulator::{Emulator, UnpromisedOrder};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub(crate) trait Clock: fmt::Debug + Send {
     fn now(&self) -> Duration;
     /// Lets time pass until `until` after the scenario began.
     fn pass(&mut self, until: Duration);
+    /// Whether it is a real broker, which does some things after it has answered.
+    fn is_real(&self) -> bool;
     /// Called after each step.
     fn tick(&mut self) {}
     /// How long a broker may take to hand on what it was given.
@@ -82,12 +84,16 @@ impl Target {
     ///
     /// # Errors
     /// If it does not start.
-    pub fn emulated(version: Version, runtime: &Handle) -> Result<Target> {
+    pub fn emulated(version: Version, order: UnpromisedOrder, runtime: &Handle) -> Result<Target> {
         let behaves = match version {
             Version::V3_10 => redrive_rabbitmq_emulator::Version::V3_10,
             Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
         };
-        let builder = Emulator::builder().version(behaves).virtual_clock().listen_http("127.0.0.1:0");
+        let builder = Emulator::builder()
+            .version(behaves)
+            .virtual_clock()
+            .unpromised_order(order)
+            .listen_http("127.0.0.1:0");
         let emulator = runtime.block_on(builder.start()).context("the emulator did not start")?;
         let http = emulator.http_address().context("the emulator has no management API")?;
         Ok(Target {
@@ -116,6 +122,10 @@ impl Clock for VirtualClock {
     fn pass(&mut self, until: Duration) {
         self.emulator.advance(until.saturating_sub(self.passed));
         self.passed = until.max(self.passed);
+    }
+
+    fn is_real(&self) -> bool {
+        false
     }
 
     fn tick(&mut self) {
@@ -147,6 +157,10 @@ impl Clock for RealClock {
 
     fn pass(&mut self, until: Duration) {
         std::thread::sleep(until.saturating_sub(self.began.elapsed()));
+    }
+
+    fn is_real(&self) -> bool {
+        true
     }
 
     fn pause(&self) -> Duration {

@@ -9,6 +9,7 @@ use redrive_amqp091::{Method, Properties, ShortStr, Table, basic};
 use super::access::User;
 use super::failure::Failure;
 use super::message::Message;
+use super::queue::flow::Registration;
 use super::queue::ready::Stored;
 use super::time::Timestamp;
 use super::{At, ConnectionId, ConsumerId, HashMap, QueueId, VHostId};
@@ -150,6 +151,8 @@ pub(crate) struct Channel {
     pub(crate) last_queue: ShortStr,
     /// The routing key of the last publish.
     pub(crate) last_key: ShortStr,
+    /// The quorum queues that it published to, and what they told it then.
+    pub(crate) publishes_to: HashMap<QueueId, Registration>,
     pub(crate) transaction: Transaction,
     /// The consumer for direct replies, and its part of the address.
     pub(crate) replies: Option<(ShortStr, u64)>,

@@ -92,7 +92,7 @@ impl Broker {
         let mut to = Vec::new();
         for target in targets {
             let name = self.queues.get(&target).map(|queue| queue.name.to_string()).unwrap_or_default();
-            if self.enqueue(target, &message).is_ok() {
+            if self.enqueue(target, &message, None).is_ok() {
                 to.push(name);
                 // A waiting consumer gets it at once: the next dead letter finds an empty queue again.
                 self.serve(target);
@@ -210,6 +210,7 @@ fn dying(message: &Message, death: &Death<'_>, version: Version) -> Message {
     let mut dead = Message::new(exchange, routing_key, more_keys, &properties, encoded, body);
     dead.blind_keys = message.blind_keys.clone();
     dead.died = true;
+    dead.published_size = message.published_size;
     dead.carried = carried;
     dead
 }

@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::queue::settings::QueueKind;
 use super::settle::Cause;
 use super::time::Timestamp;
-use super::{At, Broker, QueueId};
+use super::{At, Broker, QueueId, UnpromisedOrder};
 use redrive_amqp091::basic;
 
 /// What becomes due. Ordered, so that what is due at the same time happens in the same order on every run.
@@ -40,13 +40,16 @@ impl Broker {
     /// Applies everything that was due until `now`, each change at its own time: one large step has the result of many small ones.
     /// Every other call does this first.
     pub(crate) fn advance(&mut self, now: Timestamp) {
-        while let Some((at, due)) = self.due.first().copied()
+        while let Some((at, due)) = self.next_due()
             && at <= now
         {
-            self.due.pop_first();
+            self.due.remove(&(at, due));
             self.now = self.now.max(at);
             match due {
-                Due::Message(id) => self.with_armed(id, |armed| armed.message = None),
+                Due::Message(id) => {
+                    self.with_armed(id, |armed| armed.message = None);
+                    self.look(id);
+                }
                 Due::Retry(id) => {
                     self.with_armed(id, |armed| armed.retry = None);
                     self.end_delays(id);
@@ -69,16 +72,34 @@ impl Broker {
         self.now = self.now.max(now);
     }
 
+    fn next_due(&self) -> Option<(Timestamp, Due)> {
+        let first = *self.due.first()?;
+        match self.options.order {
+            UnpromisedOrder::Reversed => self.due.iter().take_while(|(at, _)| *at == first.0).last().copied(),
+            _ => Some(first),
+        }
+    }
+
     fn with_armed(&mut self, id: QueueId, change: impl FnOnce(&mut super::queue::Armed)) {
         if let Some(queue) = self.queues.get_mut(&id) {
             change(&mut queue.armed);
         }
     }
 
+    fn look(&mut self, id: QueueId) {
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.looked = true;
+        }
+    }
+
     /// Registers the deadlines of a queue as they are now.
     pub(super) fn arm(&mut self, id: QueueId) {
+        let version = self.version();
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        let message = queue.ready.next_expiry(queue.has_lanes());
+        let message = match queue.armed.message {
+            at if !queue.looks() => at,
+            _ => queue.ready.next_expiry(queue.has_lanes(version)),
+        };
         let retry = queue.delayed.first_key_value().map(|((at, _), _)| *at);
         let expiry = match queue.settings.expires {
             Some(expires) if queue.consumers.is_empty() => {

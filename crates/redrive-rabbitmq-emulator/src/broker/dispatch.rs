@@ -23,21 +23,34 @@ impl Broker {
         }
         self.deliver_ready(id);
         self.drop_surplus(id);
+        let version = self.version();
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.tell_publishers(version);
+        }
         self.arm(id);
+        if let Some(queue) = self.queues.get_mut(&id) {
+            queue.looked = false;
+        }
     }
 
-    fn drop_surplus(&mut self, id: QueueId) {
-        while let Some(stored) = self.queues.get_mut(&id).and_then(super::queue::Queue::pop_overflow) {
+    pub(super) fn drop_surplus(&mut self, id: QueueId) {
+        while let Some(queue) = self.queues.get_mut(&id)
+            && let Some(stored) = queue.pop_overflow()
+        {
+            queue.looked = true;
             self.die(id, stored, Reason::MaxLength);
         }
-        let now = self.now;
-        while let Some(stored) = self.queues.get_mut(&id).and_then(|queue| queue.pop_expired(now)) {
+        let (now, version) = (self.now, self.version());
+        while let Some(queue) = self.queues.get_mut(&id)
+            && queue.looks()
+            && let Some(stored) = queue.pop_expired(now, version)
+        {
             self.die(id, stored, Reason::Expired);
         }
     }
 
     fn deliver_ready(&mut self, id: QueueId) {
-        let now = self.now;
+        let (now, version) = (self.now, self.version());
         loop {
             let Some(queue) = self.queues.get_mut(&id) else { return };
             if queue.leaderless || queue.consumers.is_empty() {
@@ -45,28 +58,64 @@ impl Broker {
             }
             let Some(first) = queue.ready.first() else { return };
             // A time to live of 0 lets a message reach a consumer that waits for it.
-            if first.arrived < now && first.expires.is_some_and(|expires| expires <= now) {
-                let Some(stored) = queue.pop_expired(now) else { return };
+            if first.arrived < now && queue.looks() && first.expires.is_some_and(|expires| expires <= now) {
+                let Some(stored) = queue.pop_expired(now, version) else { return };
                 self.die(id, stored, Reason::Expired);
                 continue;
             }
-            let single = queue.settings.single_active_consumer;
-            let consumer = if single {
-                queue.consumers.single_active().filter(|active| !queue.consumers.is_blocked(*active))
-            } else {
-                queue.consumers.next()
-            };
-            let Some(consumer) = consumer else { return };
-            if !self.can_take(consumer) {
-                if let Some(queue) = self.queues.get_mut(&id) {
-                    queue.consumers.block(consumer);
-                }
-                continue;
-            }
+            let Some(consumer) = self.next_consumer(id) else { return };
             let Some(queue) = self.queues.get_mut(&id) else { return };
+            let kind = queue.kind;
             queue.consumers.took(consumer);
+            queue.looked = true;
             let Some(stored) = queue.ready.pop() else { return };
             self.deliver(consumer, stored);
+            // A quorum queue forgets the turn of a consumer that is full; a classic queue notices it at its next turn.
+            if kind == QueueKind::Quorum && !self.can_take(consumer) {
+                self.block(id, consumer);
+            }
+        }
+    }
+
+    /// Returns the consumer that gets the next message, if one can take it.
+    pub(super) fn next_consumer(&mut self, id: QueueId) -> Option<ConsumerId> {
+        loop {
+            let queue = self.queues.get(&id)?;
+            let consumer = if queue.settings.single_active_consumer {
+                self.single_active(id).filter(|active| !self.is_blocked(id, *active))?
+            } else {
+                queue.consumers.next()?
+            };
+            if self.can_take(consumer) {
+                return Some(consumer);
+            }
+            self.block(id, consumer);
+        }
+    }
+
+    /// Returns the single active consumer. In a quorum queue of 4.3 one of higher priority takes over as soon as the active one has nothing.
+    fn single_active(&mut self, id: QueueId) -> Option<ConsumerId> {
+        let version = self.version();
+        let queue = self.queues.get_mut(&id)?;
+        let active = queue.consumers.active()?;
+        if queue.kind == QueueKind::Classic || version.is_3_10() {
+            return Some(active);
+        }
+        let Some(higher) = queue.consumers.above_active() else { return Some(active) };
+        if self.consumers.get(&active).is_some_and(|consumer| consumer.unacked > 0) {
+            return None;
+        }
+        queue.consumers.hand_over(higher);
+        Some(higher)
+    }
+
+    fn is_blocked(&self, queue: QueueId, consumer: ConsumerId) -> bool {
+        self.queues.get(&queue).is_some_and(|queue| queue.consumers.is_blocked(consumer))
+    }
+
+    fn block(&mut self, queue: QueueId, consumer: ConsumerId) {
+        if let Some(queue) = self.queues.get_mut(&queue) {
+            queue.consumers.block(consumer);
         }
     }
 

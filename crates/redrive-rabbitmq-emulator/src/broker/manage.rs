@@ -321,7 +321,7 @@ impl Broker {
         let message = Arc::new(message);
         for queue in &queues {
             // An operator is not told of a queue that is full.
-            let _ = self.enqueue(*queue, &message);
+            let _ = self.enqueue(*queue, &message, None);
         }
         self.pump();
         Ok(!queues.is_empty())

@@ -21,6 +21,9 @@ pub(crate) struct Message {
     pub(crate) expiration: Option<u64>,
     /// True if `x-death` is the broker's own, and not the publisher's.
     pub(crate) died: bool,
+    /// Number of bytes of the properties as they were published: what deaths add does not count against limits (4.3). After a restart: of
+    /// all of them.
+    pub(crate) published_size: usize,
     /// Counts that travel with a dead letter from one quorum queue into the next (4.3).
     pub(crate) carried: Counts,
 }
@@ -55,6 +58,7 @@ impl Message {
             persistent: properties.delivery_mode == Some(PERSISTENT),
             priority: properties.priority,
             expiration: expiration.and_then(|text| parse_expiration(&text.to_str()).ok()),
+            published_size: encoded.len(),
             properties: encoded,
             body,
             died: false,

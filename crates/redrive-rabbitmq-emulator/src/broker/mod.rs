@@ -47,6 +47,7 @@ pub use events::{DropReason, Event, EventKind, MessageView};
 pub(crate) use failure::Failure;
 pub use inspect::{QueueCounts, QueueInfo};
 pub(crate) use options::Options;
+pub use options::UnpromisedOrder;
 pub use queue::settings::QueueKind;
 pub use time::Timestamp;
 pub use version::Version;
@@ -173,10 +174,11 @@ impl Broker {
     /// Serves queues and routes dead letters until nothing is left to do.
     fn pump(&mut self) {
         loop {
-            if let Some(dead) = self.dead.pop_front() {
-                self.route_dead_letter(dead);
-            } else if let Some(queue) = self.dirty.pop_front() {
+            // A queue delivers what it has before its dead letters arrive anywhere, and be it in the same queue.
+            if let Some(queue) = self.dirty.pop_front() {
                 self.serve(queue);
+            } else if let Some(dead) = self.dead.pop_front() {
+                self.route_dead_letter(dead);
             } else {
                 return;
             }

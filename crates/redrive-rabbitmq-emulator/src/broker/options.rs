@@ -2,6 +2,20 @@ use std::time::Duration;
 
 use super::Version;
 
+/// Which of the orders that RabbitMQ does not promise is taken: a comparison with RabbitMQ tries all.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UnpromisedOrder {
+    /// A message is in all queues that it was published to before any of them makes a dead letter of it. What is due at the same time in
+    /// several queues comes from the older queue first.
+    #[default]
+    Together,
+    /// Each queue makes its dead letters before the next one, which is younger, gets the message.
+    OneByOne,
+    /// As `OneByOne`, from the youngest queue to the oldest.
+    Reversed,
+}
+
 /// Settings of the whole broker.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -17,6 +31,7 @@ pub(crate) struct Options {
     pub(crate) heartbeat: u16,
     /// Number of events that are kept.
     pub(crate) max_events: usize,
+    pub(crate) order: UnpromisedOrder,
 }
 
 impl Options {
@@ -30,6 +45,7 @@ impl Options {
             frame_max: 131_072,
             heartbeat: 60,
             max_events: 100_000,
+            order: UnpromisedOrder::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::message::{Counts, Message};
 use super::queue::ready::Stored;
 use super::queue::settings::{Overflow, QueueKind};
 use super::reason::Reason;
-use super::{Broker, Change, QueueId, VHostId};
+use super::{At, Broker, Change, QueueId, VHostId};
 
 impl Broker {
     /// Returns the queues that a message reaches, each once; `None` if the exchange does not exist.
@@ -65,28 +65,61 @@ impl Broker {
         Some(queues)
     }
 
-    /// Returns whether a queue would refuse a message.
+    /// Returns whether a queue would refuse a dead letter whose queue keeps it then.
     pub(super) fn is_full(&self, id: QueueId, size: u64) -> bool {
-        self.queues.get(&id).is_none_or(|queue| queue.refuses(size))
+        self.queues.get(&id).is_none_or(|queue| queue.refuses(size) || queue.is_full())
     }
 
-    /// Puts a message into a queue.
+    /// Returns whether a queue refuses what a channel publishes. A quorum queue refuses nothing else: dead letters always fit.
+    fn refuses(&mut self, id: QueueId, size: u64, publisher: Option<At>) -> bool {
+        let Some(queue) = self.queues.get(&id) else { return false };
+        if queue.kind == QueueKind::Classic {
+            return queue.refuses(size);
+        }
+        let Some(channel) = publisher.and_then(|at| {
+            self.connections
+                .get_mut(&at.connection)
+                .and_then(|connection| connection.channels.get_mut(&at.channel))
+        }) else {
+            return false;
+        };
+        let known = match channel.publishes_to.get(&id) {
+            Some(known) => *known,
+            None => {
+                if channel.publishes_to.len() == channel.publishes_to.capacity() {
+                    channel.publishes_to.retain(|queue, _| self.queues.contains_key(queue));
+                }
+                let registration = queue.flow.register(queue.is_full());
+                channel.publishes_to.insert(id, registration);
+                registration
+            }
+        };
+        queue.flow.refuses(known)
+    }
+
+    /// Puts a message into a queue. `publisher`: the channel that publishes it; none for a dead letter.
     ///
     /// # Errors
     /// The type of the queue, if it refuses the message.
-    pub(super) fn enqueue(&mut self, id: QueueId, message: &Arc<Message>) -> Result<(), QueueKind> {
+    pub(super) fn enqueue(
+        &mut self,
+        id: QueueId,
+        message: &Arc<Message>,
+        publisher: Option<At>,
+    ) -> Result<(), QueueKind> {
         let (now, version) = (self.now, self.version());
         let number = self.next_message;
         self.next_message += 1;
-        let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
+        let refused = self.refuses(id, message.size(), publisher);
         let starts_failed = message.carried.delivery > 0;
-        let consumer = if starts_failed && queue.kind == QueueKind::Classic && queue.ready.len() == 0 {
-            queue.consumers.next()
-        } else {
-            None
-        };
         // Of 4.3: a message that failed elsewhere has been delivered before, except if it meets a waiting consumer of a classic queue.
-        let redelivered = starts_failed && !consumer.is_some_and(|consumer| self.can_take(consumer));
+        let is_met = starts_failed
+            && self
+                .queues
+                .get(&id)
+                .is_some_and(|queue| queue.kind == QueueKind::Classic && queue.ready.len() == 0)
+            && self.next_consumer(id).is_some();
+        let redelivered = starts_failed && !is_met;
         let Some(queue) = self.queues.get_mut(&id) else { return Ok(()) };
         let kept = queue.durable && (message.persistent || queue.kind == QueueKind::Quorum);
         let stored = Stored {
@@ -103,7 +136,7 @@ impl Broker {
             message: Arc::clone(message),
         };
         let kind = queue.kind;
-        if queue.refuses(message.size()) {
+        if refused {
             if queue.settings.overflow == Some(Overflow::RejectPublishDlx) {
                 self.die(id, Stored { kept: false, ..stored }, Reason::MaxLength);
             }
@@ -114,6 +147,7 @@ impl Broker {
             self.note(|| change);
         }
         if let Some(queue) = self.queues.get_mut(&id) {
+            queue.looked |= queue.ready.len() == 0;
             queue.ready.push(stored);
         }
         self.mark_dirty(id);

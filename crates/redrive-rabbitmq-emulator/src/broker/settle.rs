@@ -156,7 +156,7 @@ impl Broker {
             }
             (None, Some(to)) => {
                 queue.ready.give_back(stored, to);
-                queue.given_back = true;
+                (queue.given_back, queue.looked) = (true, true);
             }
             (None, None) => queue.ready.push(stored),
         }

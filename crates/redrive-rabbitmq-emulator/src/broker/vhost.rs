@@ -9,6 +9,16 @@ use super::QueueId;
 use super::exchange::{Exchange, ExchangeKind};
 use super::queue::settings::QueueKind;
 
+const FOREIGN_TO_CLASSIC: &[&str] = &[
+    "delivery-limit",
+    "dead-letter-strategy",
+    "max-age",
+    "stream-max-segment-size-bytes",
+    "initial-cluster-size",
+];
+const FOREIGN_TO_QUORUM: &[&str] =
+    &["max-priority", "queue-mode", "max-age", "stream-max-segment-size-bytes", "initial-cluster-size"];
+
 #[derive(Debug)]
 pub(crate) struct VHost {
     pub(crate) name: ShortStr,
@@ -45,13 +55,19 @@ impl Policy {
         Ok(Self { name, pattern, regex, apply_to, priority, definition })
     }
 
+    /// Returns whether it is for queues of this type. With one key that they do not know, the whole policy is not.
     fn is_for_queues(&self, kind: QueueKind) -> bool {
-        match &*self.apply_to {
+        let applies = match &*self.apply_to {
             "all" | "queues" => true,
             "classic_queues" => kind == QueueKind::Classic,
             "quorum_queues" => kind == QueueKind::Quorum,
             _ => false,
-        }
+        };
+        let foreign = match kind {
+            QueueKind::Classic => FOREIGN_TO_CLASSIC,
+            QueueKind::Quorum => FOREIGN_TO_QUORUM,
+        };
+        applies && !foreign.iter().any(|key| self.definition.contains_key(*key))
     }
 }
 

@@ -10,24 +10,32 @@ use std::time::{Duration, Instant};
 
 /// A broker that moves messages for longer goes round in circles.
 const ROUNDS: usize = 40;
+/// How many looks must show the same.
+const EQUAL: usize = 2;
+/// With quorum queues: a rejection, the dead letter and its delivery each wait for the log once.
+const EQUAL_WITH_FENCE: usize = 3;
 /// A quorum queue that has something to deliver does it in this time.
 const DELIVERY: Duration = Duration::from_millis(200);
 
 impl Run<'_> {
     /// Waits until several looks at all queues show the same, and notes what they show and what arrived.
     pub(super) fn quiet(&mut self) -> Result<()> {
-        let queues = &self.scenario.queues;
-        // A quorum queue replies before its dead letters have arrived; and one that is not asked only shows what it delivers.
-        let hides = queues.iter().any(|queue| queue.kind == Kind::Quorum || expires(&queue.arguments));
+        // A queue that is not asked only shows what it delivers.
+        let hides = self.scenario.queues.iter().any(|queue| expires(&queue.arguments));
         let least = self.target.clock.pause() * if hides { 6 } else { 1 };
-        let wanted = if hides { 3 } else { 2 };
+        let wanted = if self.fence.is_some() { EQUAL_WITH_FENCE } else { EQUAL };
         let (mut before, mut equal, mut pause) = (None, 0, least);
         for _ in 0..ROUNDS {
             self.client.listen(Instant::now() + pause)?;
+            if let Some(fence) = &mut self.fence {
+                fence.pass()?;
+            }
             let asked = Instant::now();
-            let now = (self.counts()?, self.client.waiting());
+            let now = (self.look()?, self.client.waiting());
             // On a busy machine a broker needs longer for everything.
-            pause = least.max(self.target.clock.settling(3 * asked.elapsed()));
+            if self.fence.is_none() {
+                pause = least.max(self.target.clock.settling(3 * asked.elapsed()));
+            }
             equal = if before.as_ref() == Some(&now) { equal + 1 } else { 1 };
             before = Some(now);
             if equal == wanted {
@@ -36,12 +44,28 @@ impl Run<'_> {
         }
         self.take_events();
         let counts = before.map(|(counts, _)| counts).unwrap_or_default();
-        self.lines.push(Line { text: counts.join(", "), lane: "counts".to_owned() });
+        self.say_counts(counts.join(", "));
         Ok(())
     }
 
+    /// After a step that did nothing there is nothing to look at.
+    pub(super) fn quiet_as_before(&mut self) -> Result<()> {
+        match self.counts.take() {
+            Some(counts) => {
+                self.say_counts(counts);
+                Ok(())
+            }
+            None => self.quiet(),
+        }
+    }
+
+    fn say_counts(&mut self, counts: String) {
+        self.lines.push(Line { text: counts.clone(), lane: "counts".to_owned() });
+        self.counts = Some(counts);
+    }
+
     /// What each queue has ready, and its consumers. A queue that expires is not asked: it would live longer.
-    fn counts(&mut self) -> Result<Vec<String>> {
+    fn look(&mut self) -> Result<Vec<String>> {
         let scenario = self.scenario;
         let mut asked: Vec<_> = self.existing.iter().copied().collect();
         asked.retain(|&place| !expires(&scenario.queues[place].arguments));

@@ -17,6 +17,7 @@ const LONG_AGO: u64 = 1_600_000_000;
 
 impl Run<'_> {
     pub(super) fn step(&mut self, step: &Step) -> Result<()> {
+        self.idle = false;
         match step {
             Step::Publish(publish) => self.publish(publish)?,
             Step::Get { channel, queue, no_ack } => self.get(*channel, *queue, *no_ack)?,
@@ -66,6 +67,10 @@ impl Run<'_> {
             Step::SetPolicy { place, policy } => self.set_policy(*place, policy)?,
             Step::ClearPolicy { place } => self.clear_policy(*place)?,
             Step::Reconnect => {
+                // In which order a connection gives back what its channels have is not promised.
+                for place in 0..CHANNELS {
+                    self.close(place)?;
+                }
                 let mut arguments = Writer::default();
                 arguments.short(200).short_text("").short(0).short(0);
                 self.client.call(0, (10, 50), &arguments, &[(10, 51)])?;
@@ -81,9 +86,13 @@ impl Run<'_> {
                 self.group_began = self.waited;
             }
         }
+        if self.idle {
+            return self.quiet_as_before();
+        }
         if moves_messages(step) {
             return self.quiet();
         }
+        self.counts = None;
         self.take_events();
         Ok(())
     }
@@ -198,6 +207,7 @@ impl Run<'_> {
         // One consumer for each channel: between two of them no order of deliveries, and so of tags, is promised.
         let places = (0..CHANNELS).map(|step| (place + step) % CHANNELS);
         let Some(place) = places.into_iter().find(|&place| self.workers[place].consumers.is_empty()) else {
+            self.idle = true;
             return Ok(());
         };
         self.open_worker(place)?;
@@ -217,7 +227,10 @@ impl Run<'_> {
     }
 
     pub(super) fn cancel(&mut self, place: usize) -> Result<()> {
-        let Some((consumer, _)) = self.workers[place].consumers.last().cloned() else { return Ok(()) };
+        let Some((consumer, _)) = self.workers[place].consumers.last().cloned() else {
+            self.idle = true;
+            return Ok(());
+        };
         let mut arguments = Writer::default();
         arguments.short_text(&consumer).bits(&[false]);
         self.client.call(number(place), (60, 30), &arguments, &[(60, 31)])?;
@@ -231,6 +244,7 @@ impl Run<'_> {
     fn settle(&mut self, place: usize, which: usize, how: Settle, multiple: bool) -> Result<()> {
         let places = (0..CHANNELS).map(|step| (place + step) % CHANNELS);
         let Some(place) = places.into_iter().find(|&place| !self.workers[place].held.is_empty()) else {
+            self.idle = true;
             return Ok(());
         };
         let worker = &mut self.workers[place];
@@ -332,7 +346,12 @@ impl Run<'_> {
                     Kind::Quorum => format!("declared: {messages}"),
                 });
             }
-            Reply::Got(..) | Reply::Closed => self.take_events(),
+            Reply::Got(..) | Reply::Closed => {
+                // A node that is too busy to start a quorum queue: says nothing.
+                self.late |=
+                    self.client.any_event(|event| matches!(event, Event::ConnectionClosed { code: 541, .. }));
+                self.take_events();
+            }
         }
         // A quorum queue has no leader at once.
         if queue.kind == Kind::Quorum {

@@ -103,13 +103,14 @@ impl Broker {
     }
 
     fn add_consumer(&mut self, consumer: Consumer, tag: ShortStr) {
-        let id = ConsumerId(self.next_id());
+        let (id, version) = (ConsumerId(self.next_id()), self.version());
         let (at, queue_id) = (consumer.at, consumer.queue);
         if let Some(channel) = self.channel(at) {
             channel.consumers.insert(tag, id);
         }
         if let Some(queue) = self.queues.get_mut(&queue_id) {
             queue.consumers.add(id, consumer.priority);
+            queue.activate_consumer(version);
             queue.had_consumer = true;
             if consumer.exclusive {
                 queue.exclusive_consumer = Some(id);
@@ -157,13 +158,14 @@ impl Broker {
             return Ok(());
         };
         let kind = queue.kind;
+        queue.looked = true;
         if !get.no_ack {
             queue.unacked += 1;
         }
         let mut expired = Vec::new();
         if kind == QueueKind::Classic {
             // What comes to the head too late is not counted any more.
-            expired.extend(std::iter::from_fn(|| queue.pop_expired(now)));
+            expired.extend(std::iter::from_fn(|| queue.pop_expired(now, version)));
         }
         let message_count = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX);
         for stored in expired {

@@ -10,7 +10,7 @@ use crate::broker::connection::{Content, Mode, StagedPublish};
 use crate::broker::events::DropReason;
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::message::{Message, header_keys, parse_expiration};
-use crate::broker::{At, Broker, ConfirmFault, QueueKind};
+use crate::broker::{At, Broker, ConfirmFault, QueueKind, UnpromisedOrder};
 
 /// A body up to this many bytes is copied out of the buffer that it came in: a small message must not keep a large buffer alive.
 const COPIED_BODY: usize = 16 * 1024;
@@ -74,9 +74,17 @@ impl Broker {
             }
             return Ok(None);
         }
+        let order = self.options.order;
+        let mut queues = queues;
+        if order == UnpromisedOrder::Reversed {
+            queues.reverse();
+        }
         let mut refused = None;
         for queue in queues {
-            refused = self.enqueue(queue, message).err().or(refused);
+            refused = self.enqueue(queue, message, Some(at)).err().or(refused);
+            if order != UnpromisedOrder::Together {
+                self.pump();
+            }
         }
         Ok(refused)
     }

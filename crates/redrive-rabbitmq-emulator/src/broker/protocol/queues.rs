@@ -11,6 +11,7 @@ use crate::broker::access::Right;
 use crate::broker::events::DropReason;
 use crate::broker::exchange::{Binding, Destination};
 use crate::broker::failure::{Failure, Outcome};
+use crate::broker::queue::flow::Flow;
 use crate::broker::queue::settings::{Kind, QueueKind, Settings, inequivalent, kind_of};
 use crate::broker::queue::{Armed, Queue};
 use crate::broker::time::Timestamp;
@@ -153,6 +154,8 @@ impl Broker {
             used: self.now,
             armed: Armed::default(),
             given_back: false,
+            looked: false,
+            flow: Flow::default(),
             dirty: false,
             leaderless: false,
         };

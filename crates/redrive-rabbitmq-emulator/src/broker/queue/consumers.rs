@@ -79,13 +79,32 @@ impl Consumers {
         true
     }
 
-    /// Returns the single active consumer, chosen now if there is none: the first of the highest priority.
-    pub(crate) fn single_active(&mut self) -> Option<ConsumerId> {
+    /// Makes a consumer the single active one if there is none: the first, or with `by_priority` the first of the highest priority.
+    pub(crate) fn activate(&mut self, by_priority: bool) {
         if self.active.is_none() {
-            let best = self.all.iter().map(|(_, priority)| *priority).max()?;
-            self.active = self.all.iter().find(|(_, priority)| *priority == best).map(|(id, _)| *id);
+            self.active = if by_priority { self.best().map(|(id, _)| id) } else { self.ids().next() };
         }
+    }
+
+    /// Returns the single active consumer.
+    pub(crate) fn active(&self) -> Option<ConsumerId> {
         self.active
+    }
+
+    /// Returns a consumer of higher priority than the single active one: the first of the highest.
+    pub(crate) fn above_active(&self) -> Option<ConsumerId> {
+        let (_, priority) = self.all.iter().find(|(id, _)| self.active == Some(*id))?;
+        self.best().filter(|(_, best)| best > priority).map(|(id, _)| id)
+    }
+
+    /// Makes another consumer the single active one.
+    pub(crate) fn hand_over(&mut self, id: ConsumerId) {
+        self.active = Some(id);
+    }
+
+    fn best(&self) -> Option<(ConsumerId, i64)> {
+        let best = self.all.iter().map(|(_, priority)| *priority).max()?;
+        self.all.iter().find(|(_, priority)| *priority == best).copied()
     }
 
     pub(crate) fn is_blocked(&self, id: ConsumerId) -> bool {
@@ -116,8 +135,23 @@ mod tests {
         assert_eq!(consumers.next(), Some(b));
         assert!(consumers.unblock(c));
         assert_eq!(consumers.next(), Some(c));
-        assert_eq!(consumers.single_active(), Some(c));
-        consumers.remove(c);
-        assert_eq!(consumers.single_active(), Some(a));
+    }
+
+    #[test]
+    fn the_single_active_consumer_keeps_its_place() {
+        let mut consumers = Consumers::default();
+        let [a, b, c] = [ConsumerId(1), ConsumerId(2), ConsumerId(3)];
+        for (id, priority) in [(a, 0), (b, 0), (c, 5)] {
+            consumers.add(id, priority);
+            consumers.activate(true);
+        }
+        assert_eq!((consumers.active(), consumers.above_active()), (Some(a), Some(c)));
+        consumers.remove(a);
+        consumers.activate(false);
+        assert_eq!(consumers.active(), Some(b), "the next in order");
+        consumers.remove(b);
+        consumers.add(a, 0);
+        consumers.activate(true);
+        assert_eq!((consumers.active(), consumers.above_active()), (Some(c), None));
     }
 }

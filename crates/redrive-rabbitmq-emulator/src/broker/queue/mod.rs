@@ -1,6 +1,7 @@
 //! A queue: what is ready, who consumes, and what is to happen when.
 
 pub(crate) mod consumers;
+pub(crate) mod flow;
 pub(crate) mod ready;
 pub(crate) mod settings;
 
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use redrive_amqp091::{ShortStr, Table};
 
 use self::consumers::Consumers;
+use self::flow::{Fill, Flow};
 use self::ready::{Ready, Return, Stored};
 use self::settings::{Overflow, QueueKind, Settings};
 use super::message::Message;
@@ -57,6 +59,10 @@ pub(crate) struct Queue {
     pub(crate) armed: Armed,
     /// Something was given back since it was served.
     pub(crate) given_back: bool,
+    /// Its head was looked at since it was served, and expires in time.
+    pub(crate) looked: bool,
+    /// Which publishers a quorum queue refuses.
+    pub(crate) flow: Flow,
     /// It is in the list of queues to serve.
     pub(crate) dirty: bool,
     /// A fault: nothing is delivered and nothing confirmed.
@@ -86,7 +92,7 @@ impl Queue {
     /// Returns how many bytes of a message count: in a quorum queue of 4.3 the properties too.
     pub(crate) fn size_of(&self, message: &Message, version: Version) -> u64 {
         match self.kind {
-            QueueKind::Quorum if !version.is_3_10() => message.size() + message.properties.len() as u64,
+            QueueKind::Quorum if !version.is_3_10() => message.size() + message.published_size as u64,
             _ => message.size(),
         }
     }
@@ -100,36 +106,61 @@ impl Queue {
         ttl.map(|ttl| now.plus_millis(ttl))
     }
 
-    /// Returns whether the queue refuses one more message of this size.
+    /// Returns whether a classic queue refuses one more message of this size.
     pub(crate) fn refuses(&self, size: u64) -> bool {
-        match (self.kind, self.settings.overflow.unwrap_or_default()) {
-            // Quorum queues do not know `reject-publish-dlx`, and drop the head.
-            (_, Overflow::DropHead) | (QueueKind::Quorum, Overflow::RejectPublishDlx) => return false,
-            _ => {}
+        if self.kind == QueueKind::Quorum || self.settings.overflow.unwrap_or_default() == Overflow::DropHead
+        {
+            return false;
         }
-        let (length, bytes) = (self.ready.len() as u64, self.ready.bytes());
         let over = |limit: Option<u64>, value: u64| limit.is_some_and(|limit| value > limit);
-        match self.kind {
-            QueueKind::Classic => {
-                over(self.settings.max_length, length + 1)
-                    || over(self.settings.max_length_bytes, bytes + size)
-            }
-            // The limit is soft: the message that passes it is still taken.
-            QueueKind::Quorum => {
-                let length = length + self.undelivered.len() as u64;
-                over(self.settings.max_length, length) || over(self.settings.max_length_bytes, bytes)
-            }
+        over(self.settings.max_length, self.ready.len() as u64 + 1)
+            || over(self.settings.max_length_bytes, self.ready.bytes() + size)
+    }
+
+    /// Returns whether a quorum queue tells its publishers when it is full. It does not know `reject-publish-dlx`, and drops its head.
+    fn tells_publishers(&self) -> bool {
+        self.kind == QueueKind::Quorum && self.settings.overflow == Some(Overflow::RejectPublish)
+    }
+
+    /// Returns whether a quorum queue refuses those that publish to it for the first time.
+    pub(crate) fn is_full(&self) -> bool {
+        self.tells_publishers() && self.fill() == Fill::Over
+    }
+
+    /// Tells the publishers of a quorum queue what has changed.
+    pub(crate) fn tell_publishers(&mut self, version: Version) {
+        if self.kind == QueueKind::Quorum {
+            let (fill, tells) = (self.fill(), self.tells_publishers());
+            self.flow.update(fill, tells, !version.is_3_10());
         }
     }
 
-    /// Returns whether priorities expire independently: in quorum queues. A classic queue looks at the message that is next.
-    pub(crate) fn has_lanes(&self) -> bool {
-        self.kind == QueueKind::Quorum
+    /// Returns how full a quorum queue is: delayed messages and dead letters that wait for their target count.
+    fn fill(&self) -> Fill {
+        let length = self.ready.len() + self.delayed.len() + self.undelivered.len();
+        let mut bytes = 0;
+        if self.settings.max_length_bytes.is_some() {
+            let elsewhere = self.delayed.values().chain(self.undelivered.iter().map(|(stored, _)| stored));
+            bytes = self.ready.bytes() + elsewhere.map(|stored| stored.size).sum::<u64>();
+        }
+        Fill::of([(length as u64, self.settings.max_length), (bytes, self.settings.max_length_bytes)])
+    }
+
+    /// Returns whether the head expires in time, whatever comes before it. A classic queue with priorities does not notice that a publish
+    /// has become its head: that expires only when the queue looks at its head for another reason.
+    pub(crate) fn looks(&self) -> bool {
+        self.looked || self.kind == QueueKind::Quorum || self.settings.max_priority.is_none()
+    }
+
+    /// Returns whether priorities expire independently, and what was returned beside them: in quorum queues of 4.3. Other queues look at
+    /// the message that is next.
+    pub(crate) fn has_lanes(&self, version: Version) -> bool {
+        self.kind == QueueKind::Quorum && !version.is_3_10()
     }
 
     /// Takes a message that has expired.
-    pub(crate) fn pop_expired(&mut self, now: Timestamp) -> Option<Stored> {
-        let lanes = self.has_lanes();
+    pub(crate) fn pop_expired(&mut self, now: Timestamp, version: Version) -> Option<Stored> {
+        let lanes = self.has_lanes(version);
         self.ready.pop_expired(now, lanes)
     }
 
@@ -139,10 +170,22 @@ impl Queue {
             (_, Overflow::DropHead) | (QueueKind::Quorum, Overflow::RejectPublishDlx) => {}
             _ => return None,
         }
-        let over = |limit: Option<u64>, value: u64| limit.is_some_and(|limit| value > limit);
-        let is_over = over(self.settings.max_length, self.ready.len() as u64)
-            || over(self.settings.max_length_bytes, self.ready.bytes());
+        let is_over = match self.kind {
+            QueueKind::Quorum => self.fill() == Fill::Over,
+            QueueKind::Classic => {
+                let over = |limit: Option<u64>, value: u64| limit.is_some_and(|limit| value > limit);
+                over(self.settings.max_length, self.ready.len() as u64)
+                    || over(self.settings.max_length_bytes, self.ready.bytes())
+            }
+        };
         if is_over { self.ready.pop() } else { None }
+    }
+
+    /// Chooses a single active consumer if there is none: quorum queues of 3.10 do not know priorities there.
+    pub(crate) fn activate_consumer(&mut self, version: Version) {
+        if self.settings.single_active_consumer {
+            self.consumers.activate(self.kind == QueueKind::Classic || !version.is_3_10());
+        }
     }
 
     /// Returns where a message goes that a client gave back, or that a client lost.
