@@ -181,9 +181,7 @@ impl Run<'_> {
                 self.cancel(place)?;
             }
         }
-        for place in 0..CHANNELS {
-            self.close(place)?;
-        }
+        self.close_in_turn()?;
         self.quiet()?;
         self.finish_step("all channels close".to_owned())?;
         for queue in 0..self.scenario.queues.len() {

@@ -235,7 +235,7 @@ impl Broker {
         let by_policy =
             policy.map_or_else(Settings::default, |policy| Settings::from_policy(&policy.definition));
         queue.policy = policy.map(|policy| policy.name.clone());
-        let settings = queue.by_arguments.under(&by_policy, version);
+        let settings = queue.by_arguments.under(&by_policy, queue.kind, version);
         if settings.dead_letter_exchange.is_some() && !self.options.dead_lettering {
             let (name, vhost, now) = (queue.name.to_string(), vhost.name.clone(), self.now);
             tracing::warn!(

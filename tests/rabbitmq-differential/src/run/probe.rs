@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// A broker that moves messages for longer goes round in circles.
 const ROUNDS: usize = 40;
+/// The lane of what the queues have.
+const COUNTS: &str = "counts";
 /// How many looks must show the same.
 const EQUAL: usize = 2;
 /// With quorum queues: a rejection, the dead letter and its delivery each wait for the log once.
@@ -48,6 +50,16 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// As [`quiet`](Self::quiet), without a word of what the queues have.
+    pub(super) fn settle_down(&mut self) -> Result<()> {
+        let lines = std::mem::take(&mut self.lines);
+        self.quiet()?;
+        let seen = std::mem::replace(&mut self.lines, lines);
+        self.lines.extend(seen.into_iter().filter(|line| line.lane != COUNTS));
+        self.counts = None;
+        Ok(())
+    }
+
     /// After a step that did nothing there is nothing to look at.
     pub(super) fn quiet_as_before(&mut self) -> Result<()> {
         match self.counts.take() {
@@ -60,7 +72,7 @@ impl Run<'_> {
     }
 
     fn say_counts(&mut self, counts: String) {
-        self.lines.push(Line { text: counts.clone(), lane: "counts".to_owned() });
+        self.lines.push(Line { text: counts.clone(), lane: COUNTS.to_owned() });
         self.counts = Some(counts);
     }
 

@@ -68,9 +68,7 @@ impl Run<'_> {
             Step::ClearPolicy { place } => self.clear_policy(*place)?,
             Step::Reconnect => {
                 // In which order a connection gives back what its channels have is not promised.
-                for place in 0..CHANNELS {
-                    self.close(place)?;
-                }
+                self.close_in_turn()?;
                 let mut arguments = Writer::default();
                 arguments.short(200).short_text("").short(0).short(0);
                 self.client.call(0, (10, 50), &arguments, &[(10, 51)])?;
@@ -93,6 +91,13 @@ impl Run<'_> {
             return self.quiet();
         }
         self.counts = None;
+        // Whoever waits for what a channel had may get it now.
+        if self
+            .client
+            .any_event(|event| matches!(event, Event::ChannelClosed { channel, .. } if *channel != CONTROL))
+        {
+            return self.settle_down();
+        }
         self.take_events();
         Ok(())
     }
@@ -290,6 +295,18 @@ impl Run<'_> {
         self.client.call(number(place), (20, 40), &arguments, &[(20, 41)])?;
         self.take_events();
         self.workers[place] = Worker::default();
+        Ok(())
+    }
+
+    /// Closes the channels, each when what the one before had is back.
+    pub(super) fn close_in_turn(&mut self) -> Result<()> {
+        for place in 0..CHANNELS {
+            let holds = !self.workers[place].held.is_empty() || !self.workers[place].uncommitted.is_empty();
+            self.close(place)?;
+            if holds && place + 1 < CHANNELS {
+                self.settle_down()?;
+            }
+        }
         Ok(())
     }
 

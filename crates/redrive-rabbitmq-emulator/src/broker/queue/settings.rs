@@ -253,8 +253,10 @@ impl Settings {
         }
     }
 
-    /// Returns what holds for a queue with these arguments under this policy: the lower number; for everything else the argument.
-    pub(crate) fn under(&self, policy: &Self, version: Version) -> Self {
+    /// Returns what holds for a queue with these arguments under this policy: the lower number; for everything else the argument, but for
+    /// the overflow of a quorum queue, and its `expires` on 3.10, the policy.
+    pub(crate) fn under(&self, policy: &Self, kind: QueueKind, version: Version) -> Self {
+        let quorum = kind == QueueKind::Quorum;
         fn lower<T: Ord + Copy>(one: Option<T>, other: Option<T>) -> Option<T> {
             match (one, other) {
                 (Some(one), Some(other)) => Some(one.min(other)),
@@ -263,10 +265,18 @@ impl Settings {
         }
         Self {
             message_ttl: lower(self.message_ttl, policy.message_ttl),
-            expires: lower(self.expires, policy.expires),
+            expires: if quorum && version.is_3_10() {
+                policy.expires.or(self.expires)
+            } else {
+                lower(self.expires, policy.expires)
+            },
             max_length: lower(self.max_length, policy.max_length),
             max_length_bytes: lower(self.max_length_bytes, policy.max_length_bytes),
-            overflow: self.overflow.or(policy.overflow),
+            overflow: if quorum {
+                policy.overflow.or(self.overflow)
+            } else {
+                self.overflow.or(policy.overflow)
+            },
             dead_letter_exchange: self.dead_letter_exchange.clone().or(policy.dead_letter_exchange.clone()),
             dead_letter_routing_key: self
                 .dead_letter_routing_key
