@@ -74,10 +74,12 @@ impl Broker {
 
     fn next_due(&self) -> Option<(Timestamp, Due)> {
         let first = *self.due.first()?;
-        match self.options.order {
-            UnpromisedOrder::Reversed => self.due.iter().take_while(|(at, _)| *at == first.0).last().copied(),
-            _ => Some(first),
+        if matches!(self.options.order, UnpromisedOrder::Together | UnpromisedOrder::OneByOne) {
+            return Some(first);
         }
+        let together: Vec<_> = self.due.iter().take_while(|(at, _)| *at == first.0).collect();
+        let chosen = self.options.order.choose(together.len(), first.0.millis());
+        together.get(chosen).map(|due| **due)
     }
 
     fn with_armed(&mut self, id: QueueId, change: impl FnOnce(&mut super::queue::Armed)) {

@@ -14,6 +14,34 @@ pub enum UnpromisedOrder {
     OneByOne,
     /// As `OneByOne`, from the youngest queue to the oldest.
     Reversed,
+    /// Now so and now so: another number is another choice. With an odd one a message is in all its queues first.
+    Shuffled(u64),
+}
+
+impl UnpromisedOrder {
+    /// Returns whether a message is in all its queues before any of them makes a dead letter of it.
+    pub(crate) fn keeps_together(self) -> bool {
+        match self {
+            Self::Together => true,
+            Self::OneByOne | Self::Reversed => false,
+            Self::Shuffled(seed) => seed % 2 == 1,
+        }
+    }
+
+    /// Chooses one of `count` that come in no promised order, the oldest first. `occasion`: when.
+    pub(crate) fn choose(self, count: usize, occasion: i64) -> usize {
+        match self {
+            Self::Together | Self::OneByOne => 0,
+            Self::Reversed => count.saturating_sub(1),
+            Self::Shuffled(seed) => {
+                // The finalizer of SplitMix64.
+                let mut mixed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ occasion.unsigned_abs();
+                mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+                (mixed >> 33) as usize % count.max(1)
+            }
+        }
+    }
 }
 
 /// Settings of the whole broker.

@@ -10,7 +10,7 @@ use crate::broker::connection::{Content, Mode, StagedPublish};
 use crate::broker::events::DropReason;
 use crate::broker::failure::{Failure, Outcome};
 use crate::broker::message::{Message, header_keys, parse_expiration};
-use crate::broker::{At, Broker, ConfirmFault, QueueKind, UnpromisedOrder};
+use crate::broker::{At, Broker, ConfirmFault, QueueKind};
 
 /// A body up to this many bytes is copied out of the buffer that it came in: a small message must not keep a large buffer alive.
 const COPIED_BODY: usize = 16 * 1024;
@@ -76,13 +76,13 @@ impl Broker {
         }
         let order = self.options.order;
         let mut queues = queues;
-        if order == UnpromisedOrder::Reversed {
+        if !order.keeps_together() && order.choose(2, self.now.millis()) == 1 {
             queues.reverse();
         }
         let mut refused = None;
         for queue in queues {
             refused = self.enqueue(queue, message, Some(at)).err().or(refused);
-            if order != UnpromisedOrder::Together {
+            if !order.keeps_together() {
                 self.pump();
             }
         }
