@@ -14,6 +14,10 @@ use super::queue::ready::Stored;
 use super::time::Timestamp;
 use super::{At, ConnectionId, ConsumerId, HashMap, QueueId, VHostId};
 
+/// With this much output that a client has not read, what it asks for waits: the output is at most one answer longer. More than what
+/// stops its consumers, so that a client may publish much before it reads.
+const OUTPUT_LIMIT: usize = 4 << 20;
+
 /// What a client sent, decoded.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -80,7 +84,7 @@ pub(crate) struct Connection {
     /// It has published: an alarm blocks it.
     pub(crate) has_published: bool,
     pub(crate) blocked: bool,
-    /// Commands that wait while it is blocked.
+    /// Commands that wait while it is blocked, or while the client does not read.
     pub(crate) held: VecDeque<Command>,
 
     pub(crate) out: BytesMut,
@@ -117,6 +121,16 @@ impl Connection {
             stalled: false,
             cut: false,
         }
+    }
+
+    /// Returns whether what the client asks for has to wait.
+    pub(crate) fn waits(&self) -> bool {
+        self.blocked || self.is_unread()
+    }
+
+    /// Returns whether the client leaves so much unread that it gets nothing more.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.out.len() > OUTPUT_LIMIT
     }
 }
 

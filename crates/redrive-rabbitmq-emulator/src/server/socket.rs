@@ -85,7 +85,10 @@ struct Task<'a> {
     output: BytesMut,
     begun: Instant,
     last_read: Instant,
+    /// When bytes were last due: a heartbeat counts, also if it could not be sent.
     last_sent: Instant,
+    /// When the socket last took bytes.
+    last_taken: Instant,
 }
 
 impl<'a> Task<'a> {
@@ -99,6 +102,7 @@ impl<'a> Task<'a> {
             begun: now,
             last_read: now,
             last_sent: now,
+            last_taken: now,
         }
     }
 
@@ -137,6 +141,7 @@ impl<'a> Task<'a> {
                     () = self.registered.wake.notified() => {}
                 }
                 self.last_read = Instant::now();
+                self.last_taken = self.last_read;
                 continue;
             }
             tokio::select! {
@@ -162,6 +167,7 @@ impl<'a> Task<'a> {
                 {
                     sent?;
                     self.last_sent = Instant::now();
+                    self.last_taken = self.last_sent;
                 }
                 () = self.registered.wake.notified() => {}
                 () = shared.frozen() => {}
@@ -212,12 +218,17 @@ impl<'a> Task<'a> {
             return Ok(());
         }
         let heartbeat = Duration::from_secs(u64::from(timing.heartbeat));
-        if !timing.reads {
+        let takes = self.output.is_empty() || self.last_taken + 2 * heartbeat > now;
+        if !timing.reads && takes {
             // Nothing is read: the client may well have sent something.
             self.last_read = now;
         }
         if self.last_read + 2 * heartbeat <= now {
-            return late("missed heartbeats from the client");
+            return late(if timing.reads {
+                "missed heartbeats from the client"
+            } else {
+                "the client reads nothing"
+            });
         }
         if self.last_sent + heartbeat / 2 <= now {
             if self.output.is_empty() {
@@ -262,3 +273,6 @@ async fn until(deadline: Option<Instant>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

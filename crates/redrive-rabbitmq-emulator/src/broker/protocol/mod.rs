@@ -23,7 +23,7 @@ use super::time::Timestamp;
 use super::{At, Broker, ConnectionId};
 use redrive_amqp091::ShortStr;
 
-/// With this many commands that wait, a blocked connection is not read any more.
+/// With this many commands that wait, a connection is not read any more.
 const HELD_LIMIT: usize = 64;
 
 impl Broker {
@@ -37,7 +37,7 @@ impl Broker {
         self.advance(now);
         for command in commands {
             match self.connections.get_mut(&id) {
-                Some(connection) if connection.blocked => connection.held.push_back(command),
+                Some(connection) if connection.waits() => connection.held.push_back(command),
                 Some(_) => {
                     self.handle_one(id, command);
                     self.pump();
@@ -48,10 +48,10 @@ impl Broker {
         self.flush_connection(id);
     }
 
-    /// Does what waited while the connection was blocked.
+    /// Does what waited while the connection was blocked, or the client did not read.
     pub(super) fn handle_held(&mut self, id: ConnectionId) {
         while let Some(connection) = self.connections.get_mut(&id)
-            && !connection.blocked
+            && !connection.waits()
             && let Some(command) = connection.held.pop_front()
         {
             self.handle_one(id, command);
@@ -65,8 +65,10 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return BytesMut::new() };
         connection.touched = false;
         let output = std::mem::take(&mut connection.out);
-        if connection.stalled {
+        let (stalled, held) = (connection.stalled, !connection.held.is_empty());
+        if stalled || held {
             self.advance(now);
+            self.handle_held(id);
             self.unstall(id);
         }
         output

@@ -52,13 +52,16 @@ impl Broker {
         (consumer.1 == secret).then_some(At { connection, channel })
     }
 
-    /// Delivers a reply; returns false if its key is no such address.
+    /// Delivers a reply; returns false if its key is no such address, or the client does not read its replies.
     pub(super) fn deliver_reply(&mut self, message: &Arc<Message>) -> bool {
         if !message.routing_key.as_bytes().starts_with(REPLY_TO.as_bytes()) {
             return false;
         }
         let Some(at) = self.reply_consumer(&message.routing_key) else { return false };
         let Some(connection) = self.connection(at.connection) else { return false };
+        if connection.is_unread() {
+            return false;
+        }
         let frame_max = connection.frame_max as usize;
         let Some(channel) = connection.channels.get_mut(&at.channel) else { return false };
         let Some((tag, _)) = channel.replies.clone() else { return false };

@@ -202,3 +202,53 @@ fn a_client_that_does_not_read_takes_nothing_more() {
         }
     }
 }
+
+#[test]
+fn what_a_client_asks_for_waits_until_it_reads() {
+    for (version, kind) in combinations() {
+        let mut world = World::new(version);
+        let (who, other) = (world.client(), world.client());
+        world.declare(who, "work", of(kind));
+        world.publish(who, "work", &"x".repeat(1 << 20));
+        world.send(who, 1, basic::Get { queue: short("work"), ..Default::default() });
+        for _ in 1..100 {
+            world.send(who, 1, basic::Recover { requeue: true });
+            world.send(who, 1, basic::Get { queue: short("work"), ..Default::default() });
+        }
+        assert!(!world.broker.wants_input(world.id(who)), "no more is read from it");
+        world.publish(other, "work", "others go on");
+        let mut answers = 0;
+        loop {
+            match world.names(who) {
+                names if names.is_empty() => break,
+                names => answers += names.iter().filter(|name| name.starts_with("basic.Get")).count(),
+            }
+        }
+        assert_eq!(answers, 100);
+        assert!(world.broker.wants_input(world.id(who)));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_replies_gets_no_more_of_them() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let (who, responder) = (world.client(), world.client());
+        world.declare(responder, "requests", Table::new());
+        let consume =
+            basic::Consume { queue: short("amq.rabbitmq.reply-to"), no_ack: true, ..Default::default() };
+        world.send(who, 1, consume);
+        world.heard(who);
+        let request = Properties { reply_to: Some(short("amq.rabbitmq.reply-to")), ..Properties::default() };
+        world.publish_with(who, "", "requests", "?", request);
+        let address = world.take(responder, "requests").and_then(|got| got.properties.reply_to);
+        let address = address.expect("an address").to_string();
+        for _ in 0..20 {
+            world.publish(responder, &address, &"x".repeat(1 << 20));
+        }
+        assert_eq!(world.dropped().len(), 16, "unroutable");
+        assert_eq!(world.deliveries(who).len(), 4);
+        world.publish(responder, &address, "again");
+        assert_eq!(world.bodies(who), ["again"]);
+    }
+}
