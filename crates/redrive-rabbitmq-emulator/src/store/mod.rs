@@ -7,6 +7,8 @@
 //! It keeps durable exchanges, queues and bindings, persistent messages of durable queues with their places and counts, virtual hosts,
 //! users, permissions and policies. Everything is also in memory: the file is read once, at the start.
 
+#[cfg(test)]
+mod disk;
 mod integrity;
 mod journal;
 mod record;

@@ -1,5 +1,6 @@
 use redrive_amqp091::{Properties, Table};
 
+use super::disk::Disk;
 use super::*;
 use crate::broker::{Definitions, Options, QueueCounts, Timestamp, Version};
 
@@ -247,4 +248,45 @@ async fn who_waits_for_what_will_not_be_written_is_told() {
     journal.abandon();
     journal.hand_in(filled().take_changes());
     assert!(journal.written(journal.ticket()).await.is_err());
+}
+
+#[tokio::test]
+async fn what_a_full_disk_does_not_take_is_told_and_written_once_there_is_room() {
+    let (disk, mut broker) = (Disk::default(), filled());
+    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
+    journal.hand_in(broker.take_changes());
+    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
+    disk.set_full(true);
+    for _ in 0..2 {
+        publish(&mut broker, 1);
+        journal.hand_in(broker.take_changes());
+        let told = journal.written(journal.ticket()).await.expect_err("there is no room");
+        assert!(told.contains("the state file 'disk'"), "{told}");
+    }
+    disk.set_full(false);
+    while journal.written(journal.ticket()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    journal.close();
+    let mut again = empty();
+    drop(disk.store(&mut again));
+    assert_eq!(content(&again), content(&broker));
+}
+
+#[tokio::test]
+async fn a_journal_that_is_closed_on_a_full_disk_ends() {
+    let (disk, mut broker) = (Disk::default(), filled());
+    let journal = Journal::start(disk.store(&mut empty())).expect("a thread");
+    journal.hand_in(broker.take_changes());
+    assert_eq!(journal.written(journal.ticket()).await, Ok(()));
+    let before = content(&broker);
+    disk.set_full(true);
+    publish(&mut broker, 1);
+    journal.hand_in(broker.take_changes());
+    assert!(journal.written(journal.ticket()).await.is_err());
+    journal.close();
+    disk.set_full(false);
+    let mut again = empty();
+    drop(disk.store(&mut again));
+    assert_eq!(content(&again), before, "what nobody was told is not there");
 }

@@ -1,0 +1,71 @@
+//! An in-memory disk for tests; it can be full.
+
+use std::io::{Error, ErrorKind, Result};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::{Database, StorageBackend};
+
+use super::Store;
+use crate::broker::Broker;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Disk {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    full: Arc<AtomicBool>,
+}
+
+impl Disk {
+    /// Opens the content, or creates it.
+    pub(crate) fn store(&self, broker: &mut Broker) -> Store {
+        let disk = self.clone();
+        let open = move |_: &Path| {
+            let database = Database::builder().create_with_backend(disk.clone());
+            database.map_err(|error| super::Reason::Database(error.into()))
+        };
+        Store::open_by(Box::new(open), Path::new("disk"), broker).expect("a disk that can be read").0
+    }
+
+    /// Makes all writes fail from now on, or succeed again.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    fn check_room(&self) -> Result<()> {
+        if self.full.load(Ordering::Relaxed) { Err(Error::from(ErrorKind::StorageFull)) } else { Ok(()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> Result<u64> {
+        Ok(self.lock().len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let bytes = self.lock();
+        let part = bytes.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(part.ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.check_room()?;
+        self.lock().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.check_room()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_room()?;
+        self.lock()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
