@@ -1,7 +1,7 @@
 //! RabbitMQ's exported definitions: what exists, without messages.
 
 use redrive_amqp091::ShortStr;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::access::{Algorithm, Password, Pattern, Permission};
@@ -75,11 +75,11 @@ pub(crate) struct ExchangeDefinition {
     pub(crate) vhost: String,
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    #[serde(default = "yes")]
+    #[serde(default = "yes", deserialize_with = "boolean")]
     pub(crate) durable: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "boolean")]
     pub(crate) auto_delete: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "boolean")]
     pub(crate) internal: bool,
     #[serde(default)]
     pub(crate) arguments: Map<String, Json>,
@@ -90,9 +90,9 @@ pub(crate) struct QueueDefinition {
     pub(crate) name: String,
     #[serde(default = "default_vhost")]
     pub(crate) vhost: String,
-    #[serde(default = "yes")]
+    #[serde(default = "yes", deserialize_with = "boolean")]
     pub(crate) durable: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "boolean")]
     pub(crate) auto_delete: bool,
     #[serde(default)]
     pub(crate) arguments: Map<String, Json>,
@@ -121,6 +121,16 @@ fn everything() -> String {
 
 fn yes() -> bool {
     true
+}
+
+/// Reads `true`, or `"true"`, which `rabbitmqadmin` sends.
+fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    match Json::deserialize(from)? {
+        Json::Bool(value) => Ok(value),
+        Json::String(text) if text == "true" => Ok(true),
+        Json::String(text) if text == "false" => Ok(false),
+        other => Err(serde::de::Error::custom(format!("{other} is neither true nor false"))),
+    }
 }
 
 /// Reads a name.
