@@ -34,3 +34,7 @@ pub use builder::Builder;
 pub use emulator::{Emulator, NotFound, VHostView};
 pub use error::StartError;
 pub use store::StoreError;
+
+/// Entry points for the fuzz targets and the test of their corpus; not public API.
+#[doc(hidden)]
+pub use server::replay::{replay, replay_codec};

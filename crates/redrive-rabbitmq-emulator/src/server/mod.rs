@@ -11,6 +11,7 @@ pub(crate) mod http;
 pub(crate) mod listener;
 pub(crate) mod port;
 pub(crate) mod protocol_detect;
+pub(crate) mod replay;
 pub(crate) mod shared_state;
 mod socket;
 #[cfg(feature = "tls")]
