@@ -206,10 +206,12 @@ impl Client {
             }
             while let Some(frame) = Frame::take(&mut output, MOST_OUTPUT).expect("frames") {
                 match frame.kind {
-                    FrameKind::Method => match Method::decode(&frame.payload).expect("a method") {
-                        Method::Basic(Basic::Deliver(deliver)) => tags.push(deliver.delivery_tag),
-                        _ => {}
-                    },
+                    FrameKind::Method => {
+                        let method = Method::decode(&frame.payload).expect("a method");
+                        if let Method::Basic(Basic::Deliver(deliver)) = method {
+                            tags.push(deliver.delivery_tag);
+                        }
+                    }
                     FrameKind::Header => {
                         let header = ContentHeader::decode(&frame.payload).expect("a header");
                         let _ = header.properties.headers.map(|headers| headers.decode());

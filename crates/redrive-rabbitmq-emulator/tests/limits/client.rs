@@ -88,7 +88,7 @@ impl Client {
         self.said(response).await
     }
 
-    pub(crate) async fn declare(&mut self, name: &str, arguments: Table) {
+    pub(crate) async fn declare(&mut self, name: &str, arguments: &Table) {
         self.call(declaration(name, arguments), "queue.DeclareOk").await;
     }
 
@@ -187,7 +187,7 @@ impl Client {
     }
 }
 
-pub(crate) fn declaration(name: &str, arguments: Table) -> queue::Declare {
+pub(crate) fn declaration(name: &str, arguments: &Table) -> queue::Declare {
     queue::Declare { queue: short(name), durable: true, arguments: arguments.encode(), ..Default::default() }
 }
 

@@ -53,7 +53,7 @@ async fn many_connections_are_served_and_forgotten() {
     let overview = program.http("GET /api/overview").await;
     assert!(overview.contains("\"queues\":0}"), "{overview}");
     assert!(memory / (count as u64) < 32 << 10, "a connection takes {} bytes", memory / count as u64);
-    publisher.declare("after", Table::new()).await;
+    publisher.declare("after", &Table::new()).await;
     publisher.publish("after", b"x").await.expect("confirmed");
 }
 
@@ -62,7 +62,7 @@ async fn with_too_many_open_files_new_connections_wait_and_old_ones_go_on() {
     const FILES: usize = 40;
     let program = Arc::new(Program::start_limited(&format!("ulimit -n {FILES}"), &[]).await);
     let mut old = program.client().await;
-    old.declare("work", Table::new()).await;
+    old.declare("work", &Table::new()).await;
     old.confirms().await;
     let leave = Arc::new(Semaphore::new(0));
     let clients: Vec<_> = (0..2 * FILES)

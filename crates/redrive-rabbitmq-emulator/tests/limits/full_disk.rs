@@ -12,7 +12,7 @@ const LIMIT: &str = "trap '' XFSZ; ulimit -S -f 4096";
 async fn fill(program: &Program) -> (usize, String) {
     let mut client = program.client().await;
     client.confirms().await;
-    client.declare("work", Table::new().with("x-queue-type", "quorum")).await;
+    client.declare("work", &Table::new().with("x-queue-type", "quorum")).await;
     let filler = "x".repeat(60_000);
     let mut confirmed = 0;
     loop {

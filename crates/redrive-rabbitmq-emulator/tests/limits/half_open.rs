@@ -13,7 +13,7 @@ async fn a_peer_that_vanishes_gives_back_what_it_had() {
     other.confirms().await;
     let mut vanished = Vec::new();
     for queue in ["one", "two"] {
-        other.declare(queue, Table::new()).await;
+        other.declare(queue, &Table::new()).await;
         other.publish(queue, &vec![b'x'; 1 << 20]).await.expect("confirmed");
         let mut peer = program.client_with(1).await;
         peer.consume(queue, 1).await;

@@ -14,8 +14,8 @@ async fn a_client_that_reads_a_byte_now_and_then_holds_up_nobody() {
     let program = Program::start(&[]).await;
     let mut other = program.client().await;
     other.confirms().await;
-    other.declare("work", Table::new()).await;
-    other.declare("other", Table::new()).await;
+    other.declare("work", &Table::new()).await;
+    other.declare("other", &Table::new()).await;
     let body = vec![b'x'; 256 << 10];
     for _ in 0..400 {
         other.publish("work", &body).await.expect("confirmed");
@@ -44,7 +44,7 @@ async fn what_a_client_asks_for_waits_until_it_reads() {
     let program = Program::start(&[]).await;
     let mut other = program.client().await;
     other.confirms().await;
-    other.declare("work", Table::new()).await;
+    other.declare("work", &Table::new()).await;
     other.publish("work", &vec![b'x'; 1 << 20]).await.expect("confirmed");
     let before = program.memory();
     let mut slow = program.client().await;
