@@ -1,6 +1,7 @@
 //! A client that sends frames as it likes.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use redrive_amqp091::{
@@ -9,8 +10,11 @@ use redrive_amqp091::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 const FRAME_MAX: u32 = 131_072;
+/// Only a server that is broken needs this long.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
@@ -177,7 +181,8 @@ impl Client {
             if let Some(frame) = Frame::take(&mut self.input, FRAME_MAX as usize).expect("a frame") {
                 return Some(frame);
             }
-            match self.stream.read_buf(&mut self.input).await {
+            let read = timeout(TEST_TIMEOUT, self.stream.read_buf(&mut self.input)).await;
+            match read.expect("the server says something") {
                 Ok(0) => return None,
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,

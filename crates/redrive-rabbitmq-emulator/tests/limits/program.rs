@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use crate::client::Client;
+use crate::client::{Client, TEST_TIMEOUT};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_redrive-rabbitmq-emulator");
 
@@ -102,8 +102,11 @@ impl Program {
 
     /// Waits until the response to a request has this text.
     pub(crate) async fn wait_for(&self, request: &str, text: &str) {
-        while !self.http(request).await.contains(text) {
-            tokio::task::yield_now().await;
-        }
+        let waiting = async {
+            while !self.http(request).await.contains(text) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("a response with this text");
     }
 }
