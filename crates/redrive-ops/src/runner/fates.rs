@@ -131,7 +131,7 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
         let mut returned = Returned::new(look.awaited);
         let mut shelves = vec![Shelf::DeadLetter, Shelf::Parking];
         if let Some(before) = self.before.take() {
-            before.redriven.into_iter().for_each(|seen| returned.add(seen));
+            before.redriven.iter().for_each(|seen| returned.add(seen));
             *counted.of(self.shelf) = before.entries + look.left_shelf;
             shelves.retain(|shelf| *shelf != self.shelf);
         }
@@ -139,7 +139,7 @@ impl<S: Shelves + ?Sized> Fates for ShelfFates<'_, S> {
             let known = &mut self.known;
             let mut each = |entry: Shelved| {
                 if is_redriven(&entry) && known.insert(entry.handle.clone()) {
-                    returned.add(Seen::of(&entry));
+                    returned.add(&Seen::of(&entry));
                 }
                 ControlFlow::Continue(())
             };
@@ -191,7 +191,7 @@ impl<'a> Returned<'a> {
         Self { awaited, fates: Vec::new() }
     }
 
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: &Seen) {
         let found = self.take(seen.identity, seen.redrives, true);
         if let Some(awaited) = found.or_else(|| self.take(seen.without_id, seen.redrives, false)) {
             let fate = fate(awaited.group, seen.group);
