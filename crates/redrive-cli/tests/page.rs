@@ -95,7 +95,7 @@ async fn the_task(shop: &Shop, name: &str) {
     browser.fill("canary_wait", "1").await;
     browser.picture("plan").await;
     browser.click("redrive 2 messages").await;
-    browser.sees("2 of 2 done. done").await;
+    browser.sees("2 of 2 done. the run is over").await;
     browser.picture("run").await;
     service.handled(3).await;
 
@@ -109,7 +109,7 @@ async fn the_task(shop: &Shop, name: &str) {
     browser.back().await;
     browser.fill("count", "2").await;
     browser.click("discard 2 messages").await;
-    browser.sees("2 of 2 done. done").await;
+    browser.sees("2 of 2 done. the run is over").await;
     browser.open(&page.at("/")).await;
     browser.sees("Shelves").await;
     browser.picture("empty").await;

@@ -59,7 +59,7 @@ impl Now {
         let activity = match &replay.ended {
             None if is_running => "goes on in another process of this machine".to_owned(),
             None => "was killed: it can be resumed".to_owned(),
-            Some(None) => "done".to_owned(),
+            Some(None) => "the run is over".to_owned(),
             Some(Some(reason)) => format!("stopped: {reason}"),
         };
         let report = replay.clone().into_run(UncertainEntries::Leave).report();
@@ -88,7 +88,7 @@ fn said(activity: &Activity) -> String {
         Activity::WaitingForCanary => "waits what becomes of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(why) => why.to_string(),
-        Activity::Done => "done".to_owned(),
+        Activity::Done => "the run is over".to_owned(),
         Activity::Stopped(why) => format!("stopped: {why}"),
         _ => String::new(),
     }
