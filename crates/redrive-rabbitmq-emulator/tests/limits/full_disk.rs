@@ -16,6 +16,7 @@ async fn fill(program: &Program) -> (usize, String) {
     let filler = "x".repeat(60_000);
     let mut confirmed = 0;
     loop {
+        assert!(confirmed < 200, "these do not fit");
         match client.publish("work", format!("{confirmed} {filler}").as_bytes()).await {
             Ok(()) => confirmed += 1,
             Err(told) => return (confirmed, told),
