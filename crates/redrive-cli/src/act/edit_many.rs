@@ -84,6 +84,12 @@ pub(super) async fn run(global: &Global, context: &Context, command: &Edit, prog
         print(&format!("{} of {count} edited, and on the shelf", stored.done));
         if let Some(plan) = &plan {
             print(&format!("to send them back: redrive apply {plan}"));
+        } else if stored.done > 0 {
+            print(&format!(
+                "this broker does not tell which messages they are now. To send them back: redrive redrive {} --shelf {} FILTER",
+                selected.desk.queue,
+                view.shelf()
+            ));
         }
     }
     match stored.failed {

@@ -23,9 +23,11 @@ pub(crate) async fn edited_on_the_parking_queue(shop: &Shop, cli: &Cli, edit: &[
     let again = ok(&[edit, &["--shelf", "parking", "--yes"]].concat()).await;
     assert!(again.err.contains("changes 0 of 3"), "{}", again.err);
 
-    let plan = edited.out.trim().rsplit(' ').next().expect("a plan");
+    let again = "redrive redrive orders --shelf parking FILTER";
+    assert!(edited.out.contains(again), "{}\n{}", edited.out, edited.err);
     let service = shop.repaired();
-    ok(&["apply", plan, "--yes", "--canary-wait", "1s"]).await;
+    let redrive = ["redrive", "orders", "header.checked:true", "--shelf", "parking"];
+    ok(&[&redrive[..], &["--yes", "--canary-wait", "1s"]].concat()).await;
     service.handled(3).await;
     service.stop().await;
     let shelves = ok(&["--json", "shelves", "orders"]).await;
