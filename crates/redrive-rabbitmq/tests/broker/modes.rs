@@ -14,7 +14,7 @@ use redrive_core::{
     Count, Selection, Settlement, Shelf, Shelves, Signals, Transport, TransportErrorKind, header_names,
 };
 use redrive_rabbitmq::{QueueType, SingleQueue, Staged, Topology};
-use redrive_testkit::contract::Started;
+use redrive_testkit::contract::{Started, eventually};
 
 crate::tests!(
     single_queue_goes_on_from_what_another_consumer_counted,
@@ -172,6 +172,12 @@ async fn a_transient_single_queue_is_declared_anew_on_the_next_connection(scene:
         proxy.cut();
     }
     transport.close().await;
+    // The broker may notice a moment later that the connection is gone to which the queue belongs.
+    let is_free = async || {
+        let (channel, name) = (scene.channel().await, scene.dead_letters());
+        channel.queue_delete(name.as_str().into(), Default::default()).await.is_ok()
+    };
+    eventually("the queue is free", is_free).await;
     tidy_up(&scene, &[], &fanouts(&scene)).await;
 }
 
