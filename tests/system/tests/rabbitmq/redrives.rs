@@ -88,7 +88,8 @@ async fn a_redrive_cut_off_half_way_loses_nothing(on: Combination) {
     assert!((done as usize) < MESSAGES, "nothing had been redriven before the cut");
     let once: BTreeSet<_> = found.iter().cloned().collect();
     assert_eq!(ids.difference(&once).collect::<Vec<_>>(), Vec::<&String>::new(), "lost");
-    assert!(found.len() <= MESSAGES + CUTS, "{} copies of {MESSAGES} messages", found.len());
+    // Each cut may cost the confirm of one message, and the ack of the one before it, which goes its own way.
+    assert!(found.len() <= MESSAGES + 2 * CUTS, "{} copies of {MESSAGES} messages", found.len());
     direct.close().await;
     let names = ["", "--dead-letters", "--parking-lot"].map(|suffix| format!("{queue}{suffix}"));
     rabbit.delete(names).await;
