@@ -13,7 +13,8 @@ use redrive::memory::MemoryBroker;
 use redrive::prelude::*;
 use redrive::servicebus::Entity;
 use redrive::{ConsumerHandle, IntoOutcome, NoRetry, Report, TransportError};
-use redrive_brokers::{Broker, Version, broker};
+use redrive_brokers::{Version, broker};
+use redrive_rabbitmq_emulator::Emulator as RabbitMqEmulator;
 use redrive_servicebus_emulator::{Emulator, Settings, Topic};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
@@ -31,7 +32,7 @@ pub(crate) struct Shop {
 enum On {
     RabbitMq {
         url: String,
-        _broker: Broker,
+        _emulator: Option<RabbitMqEmulator>,
     },
     ServiceBus(Arc<Emulator>),
     /// In this process, which is the service.
@@ -74,7 +75,13 @@ impl Shop {
     pub(crate) async fn rabbitmq(version: Version) -> Self {
         let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
         let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());
-        Self { queue, events: None, on: On::RabbitMq { url: broker.url.to_owned(), _broker: broker } }
+        Self { queue, events: None, on: On::RabbitMq { url: broker.url.clone(), _emulator: None } }
+    }
+
+    pub(crate) async fn rabbitmq_emulator(version: redrive_rabbitmq_emulator::Version) -> Self {
+        let emulator = RabbitMqEmulator::builder().version(version).start().await.expect("started");
+        let on = On::RabbitMq { url: emulator.url(), _emulator: Some(emulator) };
+        Self { queue: "orders".into(), events: None, on }
     }
 
     /// Three queues of one fanout exchange.

@@ -1,5 +1,5 @@
 //! The task of whoever is on call, by the command line alone: orders fail; find why, send the group back, see the shelf empty. On
-//! RabbitMQ, on the emulator of Service Bus, and on the in-process broker of a service.
+//! RabbitMQ, on the emulators of RabbitMQ and Service Bus, and on the in-process broker of a service.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,7 +28,7 @@ macro_rules! tests {
     };
 }
 
-/// Tests on RabbitMQ.
+/// Tests on RabbitMQ itself: the task.
 macro_rules! on_rabbitmq {
     ($version:expr) => {
         use super::*;
@@ -38,6 +38,19 @@ macro_rules! on_rabbitmq {
         }
 
         tests! { Shop::rabbitmq($version);
+            find_explain_and_redrive: the_task,
+            #[cfg(unix)]
+            find_explain_and_redrive_on_the_page: terminal::the_page,
+        }
+    };
+}
+
+/// Tests on its emulator: the task, and what can go wrong with it.
+macro_rules! on_rabbitmq_emulator {
+    ($version:expr) => {
+        use super::super::*;
+
+        tests! { Shop::rabbitmq_emulator($version);
             a_run_stops_when_the_same_failure_comes_back: stops,
             large_and_binary_bodies_are_shown_and_come_back: bodies,
             many_are_edited_by_a_program: many_are_edited,
@@ -57,6 +70,16 @@ mod v3_10 {
 
 mod v4_3 {
     on_rabbitmq!(Version::V4_3);
+}
+
+mod rabbitmq_emulator {
+    mod as_3_10 {
+        on_rabbitmq_emulator!(redrive_rabbitmq_emulator::Version::V3_10);
+    }
+
+    mod as_4_3 {
+        on_rabbitmq_emulator!(redrive_rabbitmq_emulator::Version::V4_3);
+    }
 }
 
 mod servicebus {
