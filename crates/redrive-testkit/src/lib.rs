@@ -25,22 +25,31 @@
 //! }
 //! ```
 //!
-//! - [`TestConsumer`] runs a consumer until every message has ended.
+//! - [`TestConsumer`] runs a consumer until every message has ended; with the feature `rabbitmq` also on the emulator of RabbitMQ.
 //! - [`TestRun`] tells what happened, and [asserts](TestRun::assert) it. A failed assertion prints the whole run.
 //! - [`Script`] lets attempts fail, panic or hang before the handler is called.
 //! - [`contract`] is for authors of a transport.
+// The documentation tests compile its code blocks; the page does not exist outside the repository.
+#![cfg_attr(all(doctest, feature = "rabbitmq"), doc = include_str!("../../../docs/testing.md"))]
 
 mod assert;
+mod in_process;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod record;
 mod recorder;
 mod script;
 mod snapshot;
 mod table;
+mod test_broker;
 mod test_consumer;
 
 pub mod contract;
 
 pub use assert::AssertMessage;
+pub use in_process::InProcess;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::OnRabbitMqEmulator;
 pub use record::{AttemptRecord, End, MessageRecord, PublishedMessage, TestRun};
 pub use script::{Script, Scripted, ScriptedArgs};
 pub use test_consumer::TestConsumer;

@@ -1,22 +1,23 @@
 //! Records what a consumer did.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::{Delivery, Disposition, Event, Observer};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::record::AttemptRecord;
+use crate::test_broker::Clock;
 
 /// Observes a consumer. Clones share the records.
 #[derive(Clone)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    began: Instant,
+    clock: Clock,
     started: AtomicBool,
     attempts: Mutex<Vec<Entry>>,
     changed: Notify,
@@ -29,10 +30,16 @@ struct Entry {
     attempt: AttemptRecord,
 }
 
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
 impl Recorder {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         let shared = Shared {
-            began: Instant::now(),
+            clock,
             started: AtomicBool::new(false),
             attempts: Mutex::default(),
             changed: Notify::new(),
@@ -61,12 +68,12 @@ impl Recorder {
     }
 
     fn received(&self, delivery: &Delivery) {
-        let attempt = AttemptRecord::new(delivery, self.shared.began.elapsed());
+        let attempt = AttemptRecord::new(delivery, (self.shared.clock)());
         self.attempts().push(Entry { number: delivery.broker_number(), attempt });
     }
 
     fn decided(&self, delivery: &Delivery, disposition: &Disposition) {
-        let now = self.shared.began.elapsed();
+        let now = (self.shared.clock)();
         self.update(delivery, |entry| {
             entry.attempt.disposition = Some(disposition.clone());
             entry.attempt.took = now.saturating_sub(entry.attempt.at);

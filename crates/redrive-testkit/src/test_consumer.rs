@@ -1,19 +1,21 @@
-//! Runs a consumer on the in-process broker and on virtual time.
+//! Runs a consumer on virtual time.
 
 use std::fmt;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use redrive_core::{
-    ConsumerError, Message, Publisher, Report, Runner, Selection, Shelf, ShelfReport, Shelves,
+    ConsumerError, Message, Publisher, Report, Runner, Selection, Shelf, ShelfReport, Transport,
 };
 use redrive_memory::{Memory, MemoryBroker};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
+use crate::in_process::InProcess;
 use crate::record::TestRun;
 use crate::recorder::Recorder;
-use crate::snapshot::Snapshot;
+use crate::snapshot;
+use crate::test_broker::TestBroker;
 
 /// Runs a consumer on the in-process broker and on virtual time until every message has ended, and returns what happened.
 ///
@@ -45,13 +47,13 @@ use crate::snapshot::Snapshot;
 /// thread, the default of `#[tokio::test]`. A handler must not wait for anything outside, such as a socket: the clock goes on
 /// meanwhile.
 #[must_use = "nothing is handled until it is run"]
-pub struct TestConsumer {
-    broker: MemoryBroker,
+pub struct TestConsumer<B = InProcess> {
+    pub(crate) broker: B,
     publisher: Publisher,
     limit: Duration,
     max_deliveries: usize,
     /// Present until the first run.
-    runner: Option<Runner<Memory>>,
+    consumer: Option<Start>,
     /// Present from the first run on.
     running: Option<Running>,
     /// Messages that are not published yet, each with its wait.
@@ -60,18 +62,15 @@ pub struct TestConsumer {
     sent: Vec<Message>,
 }
 
+/// Starts the consumer, which is observed from then on.
+type Start = Box<dyn FnOnce(Recorder) -> BoxFuture<'static, Result<Report, ConsumerError>> + Send>;
+
 struct Running {
     recorder: Recorder,
-    began: SystemTime,
     consumer: JoinHandle<Result<Report, ConsumerError>>,
 }
 
 impl TestConsumer {
-    /// Default of [`limit`](Self::limit): 30 days.
-    pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 86_400);
-    /// Default of [`max_deliveries`](Self::max_deliveries).
-    pub const DEFAULT_MAX_DELIVERIES: usize = 10_000;
-
     /// Creates a test of the consumer that `make` returns, on a queue named `test` of its own broker.
     pub fn new(make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
         Self::with(Memory::new("test"), make)
@@ -85,7 +84,24 @@ impl TestConsumer {
     /// If the consumer consumes another queue.
     pub fn with(transport: Memory, make: impl FnOnce(Memory) -> Runner<Memory>) -> Self {
         let (broker, publisher) = (transport.broker().clone(), transport.publisher());
-        let runner = make(transport);
+        let broker = InProcess::new(broker, publisher.destination());
+        Self::on(broker, publisher, make(transport))
+    }
+
+    /// Returns the broker, to inspect it or to make it fail.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        self.broker.broker()
+    }
+}
+
+impl<B: TestBroker> TestConsumer<B> {
+    /// Default of [`limit`](Self::limit): 30 days.
+    pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 86_400);
+    /// Default of [`max_deliveries`](Self::max_deliveries).
+    pub const DEFAULT_MAX_DELIVERIES: usize = 10_000;
+
+    pub(crate) fn on<T: Transport>(broker: B, publisher: Publisher, runner: Runner<T>) -> Self {
         assert_eq!(
             runner.queue(),
             publisher.destination(),
@@ -96,7 +112,7 @@ impl TestConsumer {
             publisher,
             limit: Self::DEFAULT_LIMIT,
             max_deliveries: Self::DEFAULT_MAX_DELIVERIES,
-            runner: Some(runner),
+            consumer: Some(Box::new(|recorder| Box::pin(runner.observer(recorder).run()))),
             running: None,
             pending: Vec::new(),
             sent: Vec::new(),
@@ -139,12 +155,6 @@ impl TestConsumer {
         self
     }
 
-    /// Returns the broker, to inspect it or to make it fail.
-    #[must_use]
-    pub fn broker(&self) -> &MemoryBroker {
-        &self.broker
-    }
-
     /// Runs until no message waits and none is in flight. The consumer stays for another run of messages that are sent or
     /// [redriven](Self::redrive) in between; it ends when this value is dropped.
     ///
@@ -153,14 +163,15 @@ impl TestConsumer {
     /// If the consumer does not start, or ends; if the run exceeds its [limit](Self::limit) or has more deliveries than
     /// [allowed](Self::max_deliveries); on a runtime with several threads.
     pub async fn run(&mut self) -> TestRun {
-        if !self.proceed(self.limit).await {
-            let (limit, run) = (humantime::format_duration(self.limit), self.record());
-            panic!(
-                "the run has not ended within {limit} of virtual time: stop it earlier with `run_for`, or raise \
-                 `TestConsumer::limit`\n\n{run}"
-            );
-        }
-        self.record()
+        let has_ended = self.proceed(self.limit).await;
+        let run = self.record().await;
+        let limit = humantime::format_duration(self.limit);
+        assert!(
+            has_ended,
+            "the run has not ended within {limit} of virtual time: stop it earlier with `run_for`, or raise \
+             `TestConsumer::limit`\n\n{run}"
+        );
+        run
     }
 
     /// Runs as [`run`](Self::run), but at most for this virtual time. Messages may still wait then.
@@ -170,7 +181,7 @@ impl TestConsumer {
     /// As [`run`](Self::run), without the limit.
     pub async fn run_for(&mut self, time: Duration) -> TestRun {
         self.proceed(time).await;
-        self.record()
+        self.record().await
     }
 
     /// Sends the message with this id from its shelf back to the consumer, as an operator does; the next run handles it.
@@ -179,9 +190,10 @@ impl TestConsumer {
     ///
     /// If it is on no shelf.
     pub async fn redrive(&mut self, id: &str) -> &mut Self {
-        let shelves = self.broker.shelves(self.publisher.destination());
         for shelf in [Shelf::DeadLetter, Shelf::Parking] {
-            let page = shelves.browse(shelf, None, usize::MAX).await.expect("it is in memory");
+            let shelves = self.broker.shelves();
+            let page = shelves.browse(shelf, None, usize::MAX).await;
+            let page = page.unwrap_or_else(|error| panic!("{id}: the {shelf} shelf cannot be read: {error}"));
             let of_id = page.entries.into_iter().filter(|entry| entry.message.id() == Some(id));
             let handles: Vec<_> = of_id.map(|entry| entry.handle).collect();
             if !handles.is_empty() {
@@ -191,13 +203,15 @@ impl TestConsumer {
                 return self;
             }
         }
-        panic!("{id}: on no shelf, so it cannot be redriven\n\n{}", self.record());
+        panic!("{id}: on no shelf, so it cannot be redriven\n\n{}", self.record().await);
     }
 
     /// Returns true when all messages have ended, or false if the time is over first.
     async fn proceed(&mut self, time: Duration) -> bool {
-        let went_on = self.go_on(time).await;
-        went_on.unwrap_or_else(|why| panic!("{why}\n\n{}", self.record()))
+        match self.go_on(time).await {
+            Ok(has_ended) => has_ended,
+            Err(why) => panic!("{why}\n\n{}", self.record().await),
+        }
     }
 
     async fn go_on(&mut self, time: Duration) -> Result<bool, String> {
@@ -207,14 +221,13 @@ impl TestConsumer {
             let published = self.publisher.publish_after(message, wait).await;
             published.map_err(|error| format!("{id}: not sent: {error}"))?;
         }
-        let queue = self.publisher.destination();
         let running = self.running.as_mut().expect("it was started just now");
-        let mut over = pin!(sleep(time));
+        let over = self.broker.elapsed().saturating_add(time);
         loop {
             // Subscribes before checking, so that no change is missed.
             let mut changed = pin!(running.recorder.changed().notified());
             changed.as_mut().enable();
-            if running.recorder.has_started() && self.broker.depth(queue) == 0 {
+            if running.recorder.has_started() && self.broker.is_empty(&self.sent, &running.recorder) {
                 return Ok(true);
             }
             let deliveries = running.recorder.deliveries();
@@ -225,6 +238,10 @@ impl TestConsumer {
                     self.max_deliveries
                 ));
             }
+            let rest = over.saturating_sub(self.broker.elapsed());
+            if rest.is_zero() {
+                return Ok(false);
+            }
             tokio::select! {
                 biased;
                 () = changed => {}
@@ -233,28 +250,29 @@ impl TestConsumer {
                     Ok(Err(error)) => error.to_string(),
                     Err(error) => error.to_string(),
                 }),
-                () = &mut over => return Ok(false),
+                () = self.broker.pass(rest) => {}
             }
         }
     }
 
     fn start(&mut self) {
-        if let Some(runner) = self.runner.take() {
-            pause_time();
-            let recorder = Recorder::new();
-            let consumer = tokio::spawn(runner.observer(recorder.clone()).run());
-            self.running = Some(Running { recorder, began: self.broker.now(), consumer });
+        if let Some(start) = self.consumer.take() {
+            self.broker.begin();
+            let recorder = Recorder::new(self.broker.clock());
+            let consumer = tokio::spawn(start(recorder.clone()));
+            self.running = Some(Running { recorder, consumer });
         }
     }
 
-    fn record(&self) -> TestRun {
-        let Some(Running { recorder, began, .. }) = &self.running else { return TestRun::default() };
-        let snapshot = Snapshot { broker: &self.broker, queue: self.publisher.destination(), began: *began };
-        snapshot.record(&self.sent, recorder.records())
+    async fn record(&mut self) -> TestRun {
+        let Some(Running { recorder, .. }) = &self.running else { return TestRun::default() };
+        let attempts = recorder.records();
+        let places = self.broker.places(&self.sent, &attempts).await;
+        snapshot::record(&self.sent, attempts, &places, self.broker.published())
     }
 }
 
-impl fmt::Debug for TestConsumer {
+impl<B> fmt::Debug for TestConsumer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TestConsumer").field("queue", &self.publisher.destination()).finish_non_exhaustive()
     }
@@ -263,16 +281,5 @@ impl fmt::Debug for TestConsumer {
 impl Drop for Running {
     fn drop(&mut self) {
         self.consumer.abort();
-    }
-}
-
-/// Pauses the clock unless it is paused already: a paused clock shows the same time twice.
-fn pause_time() {
-    let (virtual_now, real) = (Instant::now(), std::time::Instant::now());
-    while real.elapsed() < Duration::from_micros(10) {
-        std::hint::spin_loop();
-    }
-    if Instant::now() != virtual_now {
-        tokio::time::pause();
     }
 }
