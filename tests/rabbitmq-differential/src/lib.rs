@@ -10,6 +10,7 @@
 //! | [`campaign`] | many scenarios at once |
 //! | [`nodes`] | the real brokers |
 //! | [`shrink`] | makes a scenario that differs smaller |
+//! | [`recordings`] | what RabbitMQ did |
 //! | [`regression`] | those that once differed |
 //! | `client`, `message`, `wire` | an AMQP client that hides nothing |
 
@@ -20,6 +21,7 @@ mod message;
 mod names;
 pub mod nodes;
 pub mod observation;
+pub mod recordings;
 pub mod regression;
 pub mod run;
 pub mod scenario;

@@ -6,7 +6,7 @@
 //! | `compare` | runs each on RabbitMQ and on the emulator |
 //! | `self` | runs each on RabbitMQ twice: what differs is no fact |
 //! | `versions` | runs each on RabbitMQ 3.10, or whatever VERSION says, and on 4.3: how they differ |
-//! | `record` | appends what RabbitMQ does to `recordings/VERSION-KIND.jsonl` |
+//! | `record` | appends what RabbitMQ does to `recordings/VERSION-KIND.jsonl`: the test `recorded` replays it |
 //! | `replay` | compares the emulator with these recordings: no broker, a thousand in a minute |
 //! | `shrink` | makes the scenario of a seed that differs as small as it can, and writes it into `regressions/`: `shrink VERSION KIND SEED NAME RULE` |
 //! | `keep` | writes a scenario from a file into `regressions/`, with what RabbitMQ does: `keep VERSION KIND FILE NAME RULE` |
@@ -15,18 +15,15 @@
 use anyhow::{Context as _, Result, bail};
 use redrive_brokers::Version;
 use redrive_rabbitmq_differential::campaign::{
-    Emulated, Real, Recording, Side, Verdict, campaign, record, replay, show,
+    Emulated, Real, Side, Verdict, campaign, record, replay, show,
 };
 use redrive_rabbitmq_differential::generate::{Combination, scenario};
 use redrive_rabbitmq_differential::nodes;
+use redrive_rabbitmq_differential::recordings;
 use redrive_rabbitmq_differential::regression::Regression;
 use redrive_rabbitmq_differential::scenario::Kind;
 use redrive_rabbitmq_differential::shrink::shrink;
-use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -45,9 +42,16 @@ fn main() -> Result<()> {
     } else {
         (number(1, 1)?, number(2, 24)?)
     };
+    let seeds = from..from + count;
+    let at_once = usize::try_from(at_once)?;
+    let began = Instant::now();
     if command == "replay" {
         let emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
-        return replay_all(combination, from..from + count, &emulated, at_once);
+        let mut all = recordings::all(combination)?;
+        all.retain(|recording| seeds.contains(&recording.seed));
+        let wrong = recordings::differences(&all, &emulated, at_once);
+        print(combination, &format!("{} replayed", all.len()), &wrong, began);
+        return Ok(());
     }
     let running = nodes::real(version);
     let real = &running.real;
@@ -57,7 +61,9 @@ fn main() -> Result<()> {
         return Ok(());
     }
     if command == "record" {
-        return record_all(combination, from..from + count, real, at_once);
+        let wrong = recordings::add(combination, seeds, real, at_once)?;
+        print(combination, "recorded", &wrong, began);
+        return Ok(());
     }
     let emulated;
     if command == "keep" {
@@ -75,21 +81,13 @@ fn main() -> Result<()> {
         emulated = Emulated { version, runtime: tokio::runtime::Runtime::new()? };
         &emulated
     };
-    let seeds: Vec<u64> = (from..from + count).collect();
-    let began = std::time::Instant::now();
-    let report =
-        campaign(
-            combination,
-            &seeds,
-            [real, other],
-            usize::try_from(at_once)?,
-            |seed, verdict| match verdict {
-                Ok(Verdict::Equal) => {}
-                Ok(Verdict::EqualAtLast) => println!("{combination} {seed}: equal at last"),
-                Ok(Verdict::Different(how)) => println!("{combination} {seed}: {how}"),
-                Err(error) => println!("{combination} {seed}: could not run: {error:#}"),
-            },
-        );
+    let seeds: Vec<u64> = seeds.collect();
+    let report = campaign(combination, &seeds, [real, other], at_once, |seed, verdict| match verdict {
+        Ok(Verdict::Equal) => {}
+        Ok(Verdict::EqualAtLast) => println!("{combination} {seed}: equal at last"),
+        Ok(Verdict::Different(how)) => println!("{combination} {seed}: {how}"),
+        Err(error) => println!("{combination} {seed}: could not run: {error:#}"),
+    });
     println!(
         "{combination}: {} compared, {} equal at last, {} different, {} failed, {:.1} s",
         report.compared,
@@ -101,69 +99,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Appends recordings to `recordings/COMBINATION.jsonl` of the current folder, without those that are there.
-fn record_all(combination: Combination, seeds: Range<u64>, real: &Real, at_once: u64) -> Result<()> {
-    let path = format!("recordings/{combination}.jsonl").replace(' ', "-");
-    let known: BTreeSet<u64> = recordings(&path)?.into_iter().map(|recording| recording.seed).collect();
-    std::fs::create_dir_all("recordings")?;
-    let file = Mutex::new(OpenOptions::new().create(true).append(true).open(&path)?);
-    let seeds = Mutex::new(seeds.filter(|seed| !known.contains(seed)));
-    std::thread::scope(|threads| {
-        for _ in 0..at_once {
-            threads.spawn(|| {
-                loop {
-                    let next = seeds.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(seed) = next else { return };
-                    match record(seed, &scenario(combination, seed), real) {
-                        Ok(recording) => {
-                            let line =
-                                serde_json::to_string(&recording).expect("a recording is plain values");
-                            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-                            writeln!(file, "{line}").expect("the recordings can be written");
-                        }
-                        Err(error) => println!("{combination} {seed}: could not run: {error:#}"),
-                    }
-                }
-            });
-        }
-    });
-    Ok(())
-}
-
-/// Compares the emulator with what was recorded.
-fn replay_all(combination: Combination, seeds: Range<u64>, emulated: &Emulated, at_once: u64) -> Result<()> {
-    let path = format!("recordings/{combination}.jsonl").replace(' ', "-");
-    let mut all = recordings(&path)?;
-    all.retain(|recording| seeds.contains(&recording.seed));
-    all.sort_by_key(|recording| recording.seed);
-    let count = all.len();
-    let next = Mutex::new(all.into_iter());
-    let different = Mutex::new(0);
-    let began = std::time::Instant::now();
-    std::thread::scope(|threads| {
-        for _ in 0..at_once {
-            threads.spawn(|| {
-                loop {
-                    let Some(recording) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else {
-                        return;
-                    };
-                    let how = match replay(&recording, emulated) {
-                        Ok(None) => continue,
-                        Ok(Some(how)) => how,
-                        Err(error) => format!("could not run: {error:#}"),
-                    };
-                    *different.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                    println!("## {combination} {}: {how}", recording.seed);
-                }
-            });
-        }
-    });
-    let different = different.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!(
-        "{combination}: {count} replayed, {different} different, {:.1} s",
-        began.elapsed().as_secs_f64()
-    );
-    Ok(())
+/// Prints what differs, or could not be run.
+fn print(combination: Combination, what: &str, wrong: &[(u64, String)], began: Instant) {
+    for (seed, how) in wrong {
+        println!("## {combination} {seed}: {how}");
+    }
+    println!("{combination}: {what}, {} wrong, {:.1} s", wrong.len(), began.elapsed().as_secs_f64());
 }
 
 /// Writes a scenario that somebody made up into `regressions/`, with what RabbitMQ does.
@@ -199,9 +140,4 @@ fn shrink_one(combination: Combination, seed: u64, name: &str, rule: &str, real:
     let path = Regression { rule: rule.to_owned(), version, open, recording }.write(name)?;
     println!("{}", path.display());
     Ok(())
-}
-
-fn recordings(path: &str) -> Result<Vec<Recording>> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).context("a recording cannot be read")).collect()
 }
