@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::connection::while_open;
 use crate::convert::short;
 use crate::error;
+use crate::topology;
 
 /// Maximum number of messages in one window.
 const MOST: u32 = 1024;
@@ -20,6 +21,9 @@ const MOST: u32 = 1024;
 const MOST_BYTES: usize = 16 << 20;
 /// Time without a message after which the broker is asked whether one is left.
 const QUIET: Duration = Duration::from_millis(500);
+
+/// How often in a row the broker is only asked: a consumer that gets nothing of what is there is not the active one of its queue.
+const MOST_ASKED: u32 = 10;
 
 /// Returns the size of the next window: it grows, so that a caller who needs one message takes few, and large messages are few.
 pub(super) fn next_size(last: u32, largest_body: usize, left: u32) -> u32 {
@@ -60,16 +64,22 @@ async fn collect(
     size: usize,
 ) -> Result<Vec<Delivery>, TransportError> {
     let (mut taken, mut behind) = (Vec::with_capacity(size), Vec::new());
-    let mut is_empty = false;
+    let (mut is_empty, mut asked) = (false, 0);
     // What the broker has assigned to the consumer must arrive: nobody would see it until the channel ends.
     while taken.len() < size {
         match timeout(QUIET, consumer.next()).await {
-            Ok(Some(Ok(delivery))) => taken.push(delivery),
+            Ok(Some(Ok(delivery))) => {
+                taken.push(delivery);
+                asked = 0;
+            }
             Ok(Some(Err(cause))) => return Err(cannot_read(queue, cause)),
             Ok(None) => return Err(error::lost("the broker ended the subscription of a scan")),
             // Everything that the answer was behind is here.
             Err(_) if is_empty => break,
-            // A slow broker, or another client took a message. The answer is behind the messages of the consumer.
+            // A slow broker has the rest still to send. Only asked: a quorum queue of 4.3 would put a message of `basic.get` back before
+            // those of the consumer.
+            Err(_) if asked < MOST_ASKED && topology::count_on(channel, queue).await? > 0 => asked += 1,
+            // Another client took a message, or the broker has sent all. The answer is behind the messages of the consumer.
             Err(_) => match first(channel, queue).await? {
                 Some((delivery, _)) => behind.push(delivery),
                 None => is_empty = true,

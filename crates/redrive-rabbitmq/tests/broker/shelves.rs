@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::common::{
-    Scene, complete, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
+    Scene, address, complete, message, needs, next, publish, settle, started, text, tidy_up, with_short_wait,
 };
 use futures::FutureExt as _;
 use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicNackOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
+use redrive_brokers::Proxy;
 use redrive_core::{
     EntryOutcome, Message, Selection, Settlement, Shelf, ShelfReport, Shelves, Transport, TransportError,
     TransportErrorKind, header_names,
@@ -27,6 +28,7 @@ crate::tests!(
     what_another_client_held_is_found_by_a_later_step,
     a_shelf_with_a_low_delivery_limit_is_not_read,
     a_large_shelf_keeps_its_order,
+    a_broker_that_answers_slowly_is_read_to_its_end,
 );
 
 /// A content header takes this many bytes beside the text: the message fills what a client library reads to the last byte.
@@ -337,4 +339,31 @@ async fn a_large_shelf_keeps_its_order(scene: Scene) {
         }
         scene.delete(&foreign).await;
     }
+}
+
+/// Longer than a scan waits for the next message before it asks whether one is left: then the rest is still on its way.
+async fn a_broker_that_answers_slowly_is_read_to_its_end(scene: Scene) {
+    const SLOW: Duration = Duration::from_millis(600);
+    let foreign = format!("{}-failed", scene.queue);
+    let quorum = (scene.queue_type == QueueType::Quorum).then(|| ("x-queue-type", text("quorum")));
+    scene.declare_raw(&foreign, quorum.as_slice()).await;
+    let expected: Vec<_> = (0..4).map(|entry| entry.to_string()).collect();
+    for id in &expected {
+        let properties = BasicProperties::default().with_message_id(id.as_str().into());
+        scene.publish_raw(&foreign, b"body", properties.with_delivery_mode(2)).await;
+    }
+    let address = address(&scene.url);
+    let proxy = Proxy::start(address).await.expect("a proxy");
+    let through = scene.url.replace(&address.to_string(), &proxy.addr().to_string());
+    let options = scene.options().topology(Topology::Nothing).dead_letter_queue(&foreign);
+    let transport = options.connect(&through).await.expect("connected");
+    let shelves = transport.shelves();
+    let all_are_there = async || shelves.count(Shelf::DeadLetter).await.expect("counted") == 4;
+    eventually("all are there", all_are_there).await;
+    proxy.delay(SLOW);
+    assert_eq!(ids(&transport, Shelf::DeadLetter).await, expected);
+    proxy.delay(Duration::ZERO);
+    eventually("all are back", all_are_there).await;
+    assert_eq!(ids(&transport, Shelf::DeadLetter).await, expected, "in their order");
+    scene.delete(&foreign).await;
 }
