@@ -1,13 +1,13 @@
 //! The page of `redrive serve`: the task of whoever is on call by clicks in a real Chromium, and what strangers get.
 
-mod browser;
 mod common;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
-use browser::Browser;
 use common::{Cli, Page, Shop};
 use redrive_brokers::Version;
+use redrive_brokers::browser::Browser;
 use reqwest::header::{CONTENT_SECURITY_POLICY, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use reqwest::{Method, Response, StatusCode};
 
@@ -58,13 +58,18 @@ mod memory {
     }
 }
 
+/// Where people look at the pictures of a test.
+fn pictures(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures").join(name)
+}
+
 /// Why do orders fail? Mend one, send its group back, remove the rest, see the shelf empty.
 async fn the_task(shop: &Shop, name: &str) {
     shop.fail().await;
     let service = shop.repaired();
     let cli = Cli::new(shop);
     let page = Page::start(&cli, &[&shop.queue]).await;
-    let browser = Browser::start(name).await;
+    let browser = Browser::start(pictures(name)).await;
     let begun = Instant::now();
     browser.open(&page.url).await;
     browser.sees("Shelves").await;
@@ -140,7 +145,7 @@ async fn hostile(shop: &Shop) {
     shop.fail_one(SCRIPT).await;
     let cli = Cli::new(shop);
     let page = Page::start(&cli, &[&shop.queue]).await;
-    let browser = Browser::start("hostile").await;
+    let browser = Browser::start(pictures("hostile")).await;
     browser.open(&page.url).await;
     browser.click_link(&shop.queue).await;
     browser.sees("1 message in 1 group").await;
