@@ -32,7 +32,7 @@ pub(crate) struct Shop {
 enum On {
     RabbitMq {
         url: String,
-        _emulator: Option<RabbitMqEmulator>,
+        _emulator: Option<Box<RabbitMqEmulator>>,
     },
     ServiceBus(Arc<Emulator>),
     /// In this process, which is the service.
@@ -80,7 +80,7 @@ impl Shop {
 
     pub(crate) async fn rabbitmq_emulator(version: redrive_rabbitmq_emulator::Version) -> Self {
         let emulator = RabbitMqEmulator::builder().version(version).start().await.expect("started");
-        let on = On::RabbitMq { url: emulator.url(), _emulator: Some(emulator) };
+        let on = On::RabbitMq { url: emulator.url(), _emulator: Some(Box::new(emulator)) };
         Self { queue: "orders".into(), events: None, on }
     }
 
