@@ -81,8 +81,15 @@ struct Worker {
     /// Settled in a transaction that is open.
     uncommitted: Vec<u64>,
     transacts: bool,
-    /// Its consumers, newest last, and whether they acknowledge.
-    consumers: Vec<(String, bool)>,
+    /// Its consumers, newest last.
+    consumers: Vec<Consumer>,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    name: String,
+    queue: usize,
+    acknowledges: bool,
 }
 
 #[derive(Debug)]
@@ -258,7 +265,7 @@ impl Run<'_> {
             match event {
                 Event::Deliver { channel, consumer, delivery } => {
                     let worker = &mut self.workers[usize::from(channel - WORKERS)];
-                    if worker.consumers.iter().any(|(name, acknowledges)| *name == consumer && *acknowledges)
+                    if worker.consumers.iter().any(|it| it.name == consumer && it.acknowledges)
                     {
                         worker.held.push(delivery.tag);
                     }
@@ -267,7 +274,7 @@ impl Run<'_> {
                 Event::Cancel { channel, consumer } => {
                     self.workers[usize::from(channel - WORKERS)]
                         .consumers
-                        .retain(|(name, _)| *name != consumer);
+                        .retain(|it| it.name != consumer);
                 }
                 Event::ChannelClosed { channel: PUBLISHER, .. } => self.publisher_is_open = false,
                 Event::ChannelClosed { channel, .. } if channel != CONTROL => {

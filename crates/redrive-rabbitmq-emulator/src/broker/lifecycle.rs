@@ -81,11 +81,13 @@ impl Broker {
         let unacked: Vec<_> = unacked.into_iter().collect();
         let mut consumers: Vec<_> = channel.consumers.values().copied().collect();
         consumers.sort_unstable();
-        // Classic queues of 3.10 take everything back first; elsewhere the next consumer is served in between.
-        let version = self.version();
+        // Classic queues of 3.10, and those with a single active consumer, take everything back first; elsewhere the next consumer is
+        // served in between.
+        let is_3_10 = self.version().is_3_10();
         let (first, then): (Vec<_>, Vec<_>) = unacked.into_iter().partition(|(_, unacked)| {
-            version.is_3_10()
-                && self.queues.get(&unacked.queue).is_some_and(|queue| queue.kind == QueueKind::Classic)
+            self.queues.get(&unacked.queue).is_some_and(|queue| {
+                queue.kind == QueueKind::Classic && (is_3_10 || queue.settings.single_active_consumer)
+            })
         });
         let mut then = then;
         then.sort_by_cached_key(|(tag, unacked)| self.place_at_the_end(*tag, unacked));

@@ -279,8 +279,8 @@ impl Broker {
             let properties = Properties::decode(&encoded).unwrap_or_default();
             shown.push(message_json(&stored.message, &properties, stored.redelivered, left, base64));
             match mode {
-                AckMode::AckRequeue => self.give_back(id, stored, Cause::Nack),
-                AckMode::RejectRequeue => self.give_back(id, stored, Cause::Reject),
+                AckMode::AckRequeue => self.give_back(id, stored, Cause::Nack, None),
+                AckMode::RejectRequeue => self.give_back(id, stored, Cause::Reject, None),
                 AckMode::Ack => self.forget(id, &stored),
                 AckMode::Reject => self.die(id, stored, Reason::Rejected),
             }

@@ -6,7 +6,7 @@ use super::message::Counts;
 use super::queue::ready::{Return, Stored};
 use super::queue::settings::QueueKind;
 use super::reason::Reason;
-use super::{At, Broker, Change, QueueId, Version};
+use super::{At, Broker, Change, ConsumerId, QueueId, Version};
 
 /// Why a message comes back to its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +75,11 @@ impl Broker {
     pub(super) fn apply_settlement(&mut self, at: At, how: Settling, settled: Vec<(u64, Unacked)>) {
         for (_, unacked) in settled {
             self.release(at, &unacked);
-            let Unacked { queue, stored, .. } = unacked;
+            let Unacked { queue, stored, consumer, .. } = unacked;
             match how {
                 Settling::Ack => self.forget(queue, &stored),
-                Settling::Nack { requeue: true } => self.give_back(queue, stored, Cause::Nack),
-                Settling::Reject { requeue: true } => self.give_back(queue, stored, Cause::Reject),
+                Settling::Nack { requeue: true } => self.give_back(queue, stored, Cause::Nack, consumer),
+                Settling::Reject { requeue: true } => self.give_back(queue, stored, Cause::Reject, consumer),
                 Settling::Nack { requeue: false } => self.reject(queue, stored, Cause::Nack),
                 Settling::Reject { requeue: false } => self.reject(queue, stored, Cause::Reject),
             }
@@ -114,8 +114,14 @@ impl Broker {
         self.die(id, Stored { counts, ..stored }, Reason::Rejected);
     }
 
-    /// Puts a message back into its queue.
-    pub(super) fn give_back(&mut self, id: QueueId, mut stored: Stored, cause: Cause) {
+    /// Puts a message back into its queue. `consumer`: who had it, if it was not `basic.get`.
+    pub(super) fn give_back(
+        &mut self,
+        id: QueueId,
+        mut stored: Stored,
+        cause: Cause,
+        consumer: Option<ConsumerId>,
+    ) {
         let (now, version) = (self.now, self.version());
         // A queue that was deleted took its messages with it.
         let Some(queue) = self.queues.get_mut(&id) else { return };
@@ -128,7 +134,11 @@ impl Broker {
         if queue.kind == QueueKind::Quorum {
             stored.counts = cause.count(stored.counts, version);
             if queue.settings.limit(version).is_some_and(|limit| stored.counts.delivery > limit) {
-                let counts = if version.is_3_10() { Counts::default() } else { stored.counts };
+                let mut counts = stored.counts;
+                if version.is_3_10() {
+                    counts = Counts::default();
+                    self.credit_again(consumer);
+                }
                 return self.die(id, Stored { counts, ..stored }, Reason::DeliveryLimit);
             }
             delay = queue.settings.retry_delay(stored.counts.delivery, cause.is_failure());
@@ -163,6 +173,15 @@ impl Broker {
         self.mark_dirty(id);
     }
 
+    /// RabbitMQ 3.10 gives credit twice for a message that reaches the delivery limit: the consumer may have one more from then on.
+    fn credit_again(&mut self, consumer: Option<ConsumerId>) {
+        if let Some(consumer) = consumer.and_then(|id| self.consumers.get_mut(&id))
+            && consumer.prefetch > 0
+        {
+            consumer.prefetch = consumer.prefetch.saturating_add(1);
+        }
+    }
+
     /// Messages whose time to wait is over are delivered again.
     pub(super) fn end_delays(&mut self, id: QueueId) {
         let now = self.now;
@@ -181,7 +200,7 @@ impl Broker {
     pub(super) fn give_back_all(&mut self, at: At, unacked: Vec<(u64, Unacked)>, cause: Cause) {
         for (_, unacked) in unacked {
             self.release(at, &unacked);
-            self.give_back(unacked.queue, unacked.stored, cause);
+            self.give_back(unacked.queue, unacked.stored, cause, unacked.consumer);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One step, and what the broker answers to it.
 
-use super::{CONTROL, Destination, PUBLISHER, Run, Step, WORKERS, Worker, names};
+use super::{CONTROL, Consumer, Destination, PUBLISHER, Run, Step, WORKERS, Worker, names};
 use crate::client::{Client, Event, Reply};
 use crate::message::Message;
 use crate::scenario::{Argument, Binding, CHANNELS, Dress, Forged, Kind, Policy, Publish, Reason, Settle};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// How long a confirm may take: only a queue that cannot answer needs longer.
 const CONFIRM: Duration = Duration::from_secs(20);
+/// How long a broker may take to tell consumers that their queue is gone.
+const CANCEL: Duration = Duration::from_secs(5);
 /// How long a broker needs to apply a policy to queues that are there.
 const APPLY: Duration = Duration::from_millis(25);
 /// The time of a message that a client made up.
@@ -91,11 +93,10 @@ impl Run<'_> {
             return self.quiet();
         }
         self.counts = None;
-        // Whoever waits for what a channel had may get it now.
-        if self
-            .client
-            .any_event(|event| matches!(event, Event::ChannelClosed { channel, .. } if *channel != CONTROL))
-        {
+        // Whoever waits for what a channel had may get it now; what became the head of a queue may expire.
+        let has_closed =
+            |event: &Event| matches!(event, Event::ChannelClosed { channel, .. } if *channel != CONTROL);
+        if matches!(step, Step::Get { .. }) || self.client.any_event(has_closed) {
             return self.settle_down();
         }
         self.take_events();
@@ -226,13 +227,13 @@ impl Run<'_> {
         arguments.short(0).short_text(&self.names.queue(queue)).short_text(&consumer);
         arguments.bits(&[false, no_ack, exclusive, false]).table(&priority.into_iter().collect());
         // Known before the reply: a delivery may overtake it.
-        self.workers[place].consumers.push((consumer, !no_ack));
+        self.workers[place].consumers.push(Consumer { name: consumer, queue, acknowledges: !no_ack });
         self.client.call(number(place), (60, 20), &arguments, &[(60, 21)])?;
         Ok(())
     }
 
     pub(super) fn cancel(&mut self, place: usize) -> Result<()> {
-        let Some((consumer, _)) = self.workers[place].consumers.last().cloned() else {
+        let Some(consumer) = self.workers[place].consumers.last().map(|it| it.name.clone()) else {
             self.idle = true;
             return Ok(());
         };
@@ -241,7 +242,7 @@ impl Run<'_> {
         self.client.call(number(place), (60, 30), &arguments, &[(60, 31)])?;
         // What arrived before the reply is still to be noted.
         self.take_events();
-        self.workers[place].consumers.retain(|(name, _)| *name != consumer);
+        self.workers[place].consumers.retain(|it| it.name != consumer);
         Ok(())
     }
 
@@ -341,8 +342,23 @@ impl Run<'_> {
         let reply = self.control((50, 40), &arguments, (50, 41))?;
         if reply != Reply::Closed {
             self.existing.remove(&queue);
+            self.await_cancels(queue)?;
         }
         self.say_count("deleted", &reply)
+    }
+
+    /// A quorum queue is deleted before its consumers are told.
+    fn await_cancels(&mut self, queue: usize) -> Result<()> {
+        let consumers = self.workers.iter().flat_map(|worker| &worker.consumers);
+        let names: Vec<_> = consumers.filter(|it| it.queue == queue).map(|it| &it.name).collect();
+        let until = Instant::now() + CANCEL;
+        let told = |client: &Client, name: &str| {
+            client.any_event(|event| matches!(event, Event::Cancel { consumer, .. } if consumer == name))
+        };
+        while Instant::now() < until && !names.iter().all(|name| told(&self.client, name)) {
+            self.client.listen_for_one(until)?;
+        }
+        Ok(())
     }
 
     pub(super) fn declare(&mut self, place: usize, otherwise: Option<&Argument>) -> Result<()> {
