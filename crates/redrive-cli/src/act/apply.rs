@@ -13,6 +13,10 @@ use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::output::{print, print_json, printable};
 
+const TICK: Duration = Duration::from_millis(200);
+/// Number of ticks in which a run must wait for the work queue before it is said.
+const TOLD_AFTER: u32 = 10;
+
 pub(crate) async fn run(global: &Global, command: Apply) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
@@ -58,13 +62,19 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
         let _ = write!(to, "{:.1}/s", state.per_sec());
     }));
     let watching = async {
-        let (mut interrupted, mut told) = (false, false);
-        let mut tick = tokio::time::interval(Duration::from_millis(200));
+        let (mut interrupted, mut told, mut held) = (false, false, 0);
+        let mut tick = tokio::time::interval(TICK);
         loop {
             tokio::select! {
                 _ = tick.tick() => {
                     let progress = control.progress();
                     show(&bar, &progress);
+                    held = if matches!(progress.activity, Activity::Held(_)) { held + 1 } else { 0 };
+                    if held == TOLD_AFTER && let Activity::Held(why) = progress.activity {
+                        bar.suspend(|| {
+                            eprintln!("waits: {why}. It goes on by itself; with `--ignore-work-queue` a run does not wait");
+                        });
+                    }
                     if let Activity::Paused(reason) = progress.activity {
                         if !told {
                             bar.suspend(|| eprintln!("{reason}. `redrive runs resume {id}` goes on, `redrive runs abort {id}` ends it"));

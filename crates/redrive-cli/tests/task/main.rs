@@ -10,10 +10,13 @@ mod subscribers;
 #[cfg(unix)]
 mod terminal;
 
+use std::process::Stdio;
+
 use common::{Cli, Shop};
 use redrive::Message;
 use redrive_brokers::Version;
 use subscribers::one_subscriber;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 /// Tests of one shop.
 macro_rules! tests {
@@ -59,6 +62,7 @@ macro_rules! on_rabbitmq_emulator {
             find_explain_and_redrive_on_the_page: terminal::the_page,
             looking_changes_nothing: looking,
             a_run_is_controlled_from_another_process: control,
+            a_run_that_waits_says_why: waits,
             the_options_of_a_service_are_explained: service,
         }
     };
@@ -379,6 +383,23 @@ async fn control(shop: &Shop) {
     shop.has_shelved(4).await;
     assert_eq!(cli.run(&["runs", "pause", &id]).await.code, 2, "it has ended");
     assert_eq!(cli.audit()[0]["counts"]["done"], 1);
+    shop.tidy_up().await;
+}
+
+/// Nobody consumes, and nobody looks at a progress bar.
+async fn waits(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let mut command = cli.command(&["redrive", &shop.queue, "g1", "--yes"]);
+    let mut run = command.stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(run.stderr.take().expect("a pipe")).lines();
+    let said = async {
+        while !lines.next_line().await.expect("read").expect("it waits").contains("--ignore-work-queue") {}
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), said).await.expect("it says why it waits");
+    cli.ok(&["runs", "abort", &cli.last_run().expect("a run")]).await;
+    assert_eq!(run.wait().await.expect("it ended").code(), Some(3));
+    shop.has_shelved(5).await;
     shop.tidy_up().await;
 }
 
