@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use redrive_core::EntryHandle;
+
 use crate::group::GroupId;
 
 /// A condition, or its negation.
@@ -23,6 +25,8 @@ pub(super) enum Condition {
     /// Never with [`Comparison::Equal`]: no age is met to the nanosecond.
     Age(Comparison, Duration),
     Group(GroupId),
+    /// One of these entries. Not empty.
+    Entries(Vec<EntryHandle>),
     /// Part of the text of the error, of the id or of the body. Never empty.
     Anywhere(String),
 }
@@ -100,10 +104,11 @@ pub(super) fn is_unprintable(c: char) -> bool {
 
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.negated {
-            f.write_str("-")?;
+        let sign = if self.negated { "-" } else { "" };
+        match &self.condition {
+            Condition::Entries(handles) => write_handles(f, sign, handles),
+            condition => write!(f, "{sign}{condition}"),
         }
-        self.condition.fmt(f)
     }
 }
 
@@ -125,6 +130,7 @@ impl fmt::Display for Condition {
                 write!(f, "age{}{age}", comparison.word())
             }
             Self::Group(id) => write!(f, "group:{id}"),
+            Self::Entries(handles) => write_handles(f, "", handles),
             Self::Anywhere(text) if is_plain_text(text) => f.write_str(text),
             Self::Anywhere(text) => write_quoted(f, text),
         }
@@ -165,7 +171,20 @@ fn is_plain_text(text: &str) -> bool {
     let is_field = text.starts_with("header.") || text.starts_with("body.");
     let is_reserved =
         is_field || text.starts_with(['-', '(']) || OR.contains(&text) || FOREIGN.contains(&text);
-    is_plain(text) && !is_reserved && !text.contains(is_operator)
+    is_plain(text) && !is_reserved && handle(text).is_none() && !text.contains(is_operator)
+}
+
+/// Parses a word that names an entry, as entries are printed. As a text it is quoted.
+pub(super) fn handle(word: &str) -> Option<EntryHandle> {
+    word.parse().ok().filter(|_| is_plain(word))
+}
+
+fn write_handles(f: &mut fmt::Formatter<'_>, sign: &str, handles: &[EntryHandle]) -> fmt::Result {
+    for (index, handle) in handles.iter().enumerate() {
+        let space = if index > 0 { " " } else { "" };
+        write!(f, "{space}{sign}{handle}")?;
+    }
+    Ok(())
 }
 
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {

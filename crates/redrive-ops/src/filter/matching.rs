@@ -22,6 +22,7 @@ impl Condition {
             Self::Age(comparison, age) => time_of(entry)
                 .is_some_and(|time| comparison.holds(now.duration_since(time).unwrap_or_default(), *age)),
             Self::Group(id) => *id == group,
+            Self::Entries(handles) => handles.contains(&entry.handle),
             Self::Anywhere(wanted) => {
                 let test = |text: &str| contains(text, wanted);
                 error_text(entry).is_some_and(|text| test(&text))

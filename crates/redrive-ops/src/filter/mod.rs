@@ -22,7 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
-use redrive_core::Shelved;
+use redrive_core::{EntryHandle, Shelved};
 
 use self::condition::{Condition, Term};
 pub use self::error::ParseFilterError;
@@ -65,6 +65,7 @@ use crate::group::GroupId;
 /// | `attempt>=3`, `redrives>0` | the number of failures, and of redrives; an unreadable number is the largest one |
 /// | `header.tenant:blue` | a header of the message |
 /// | `body.order.id=42` | a value in a JSON body; a number of the path is a position in an array, any other step takes every element |
+/// | `dead-letter/4f1e…` | the entry of this [handle](EntryHandle), written whole; of several handles, any of these entries |
 /// | `"no address"`, `timeout` | text of the error, id or body, upper and lower case alike |
 ///
 /// `:` or `=` compares the whole text, `~` looks for a part of it, upper and lower case alike. Numbers are compared with `>`, `>=`,
@@ -76,6 +77,7 @@ use crate::group::GroupId;
 /// - `-` before a term negates it: `-reason:Late`.
 /// - Values with a space are quoted: `error~"timed out"`. Within quotes, `\"`, `\\`, `\n`, `\r`, `\t` and `\u{1b}` are known. Names can
 ///   be quoted too: `header."my tenant":blue`, `body."a.b".c:1`.
+/// - A text that looks like a handle is quoted: `"dead-letter/box"`.
 /// - The empty filter matches every entry.
 ///
 /// A printed filter is parsed as the same filter.
@@ -101,6 +103,16 @@ impl Filter {
     #[must_use]
     pub fn group(id: GroupId) -> Self {
         Self { alternatives: vec![vec![Term { negated: false, condition: Condition::Group(id) }]] }
+    }
+
+    /// Returns the handles of the entries that the filter names. Those that it excludes, as in `-dead-letter/17`, are not among them.
+    pub fn handles(&self) -> impl Iterator<Item = &EntryHandle> {
+        self.alternatives.iter().flatten().filter(|term| !term.negated).flat_map(|term| {
+            match &term.condition {
+                Condition::Entries(handles) => &handles[..],
+                _ => &[],
+            }
+        })
     }
 
     /// Returns true if the entry, which is in this group, matches; its age is counted until `now`.

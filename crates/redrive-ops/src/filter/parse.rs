@@ -1,6 +1,8 @@
 //! The parser.
 
-use super::condition::{Comparison, Condition, CountField, FOREIGN, OR, Term, Test, TextField, is_operator};
+use super::condition::{
+    Comparison, Condition, CountField, FOREIGN, OR, Term, Test, TextField, handle, is_operator,
+};
 use super::error::ParseFilterError;
 use super::scan::Scanner;
 
@@ -45,7 +47,7 @@ pub(super) fn alternatives(text: &str) -> Parsed<Vec<Vec<Term>>> {
         }
         let term = term(&mut scanner)?;
         if let Some(terms) = alternatives.last_mut() {
-            terms.push(term);
+            add(terms, term);
         }
         if scanner.peek().is_some_and(|c| !c.is_whitespace()) {
             let start = scanner.at;
@@ -53,6 +55,19 @@ pub(super) fn alternatives(text: &str) -> Parsed<Vec<Vec<Term>>> {
             return Err(scanner.error(start, "a space is missing between two terms"));
         }
     }
+}
+
+/// Adds a term. No entry has two handles: the handles of several entries are one term, which selects all of them.
+fn add(terms: &mut Vec<Term>, term: Term) {
+    if let Condition::Entries(more) = &term.condition {
+        for before in terms.iter_mut().filter(|before| before.negated == term.negated) {
+            if let Condition::Entries(handles) = &mut before.condition {
+                handles.extend(more.iter().cloned());
+                return;
+            }
+        }
+    }
+    terms.push(term);
 }
 
 fn take_or(scanner: &mut Scanner<'_>) -> bool {
@@ -87,6 +102,10 @@ fn condition(scanner: &mut Scanner<'_>) -> Parsed<Condition> {
             text if text.is_empty() => Err(scanner.error(start, "the text is empty: write what to look for")),
             text => Ok(Condition::Anywhere(text)),
         };
+    }
+    if let Some(handle) = handle(scanner.rest().split(char::is_whitespace).next().unwrap_or_default()) {
+        scanner.word(|_| false);
+        return Ok(Condition::Entries(vec![handle]));
     }
     let field = scanner.word(|c| c == '"' || c == '.' || is_operator(c));
     match (field, scanner.peek()) {

@@ -126,6 +126,23 @@ fn no_term_matches_anything_else() {
 }
 
 #[test]
+fn a_handle_selects_its_entry_and_nothing_that_only_mentions_it() {
+    let handle = |number: u32| EntryHandle::new(Shelf::DeadLetter, format!("7920-{number}"));
+    let entry = |number| Shelved::new(handle(number), Message::new("see dead-letter/7920-1"));
+    let selects = |filter: &str| [1, 2, 3].map(|number| matches(filter, &entry(number)));
+    assert_eq!(selects("dead-letter/7920-1"), [true, false, false]);
+    assert_eq!(selects("dead-letter/7920-1 dead-letter/7920-3"), [true, false, true]);
+    assert_eq!(selects("dead-letter/7920-1 or dead-letter/7920-3"), [true, false, true]);
+    assert_eq!(selects("dead-letter/7920-1 age>1h"), [false; 3]);
+    assert_eq!(selects("-dead-letter/7920-1 -dead-letter/7920-2"), [false, false, true]);
+    assert_eq!(selects("parking/7920-1"), [false; 3]);
+    assert_eq!(selects("\"dead-letter/7920-1\""), [true; 3], "a text");
+    let filter: Filter = "dead-letter/7920-1 dead-letter/7920-3 or -parking/2".parse().unwrap();
+    assert_eq!(filter.handles().collect::<Vec<_>>(), [&handle(1), &handle(3)]);
+    assert_eq!(Filter::handles(&Filter::all()).count(), 0);
+}
+
+#[test]
 fn an_entry_that_tells_little_is_matched_by_little() {
     let mut bare = entry(Message::new(vec![0, 255, 254]));
     assert!(matches(r#"reason:"" -age>0s -age<=9999days attempt:0 -body.a~"" -x"#, &bare));
@@ -258,8 +275,10 @@ fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         "[a-z.:~=<>\"\\\\ ()-]{1,6}",
-        prop::sample::select(&["or", "OR", "and", "header.x", "body.x", "reason", "reason:x", "-x"][..])
-            .prop_map(str::to_owned),
+        prop::sample::select(
+            &["or", "OR", "and", "parking/7", "header.x", "body.x", "reason", "reason:x", "-x"][..]
+        )
+        .prop_map(str::to_owned),
     ]
     .prop_filter("empty", |word| !word.is_empty())
 }
@@ -276,13 +295,25 @@ fn condition() -> impl Strategy<Value = Condition> {
         (comparison.prop_filter("equal", |it| *it != Comparison::Equal), any::<Duration>())
             .prop_map(|(comparison, age)| Condition::Age(comparison, age)),
         any::<[String; 3]>().prop_map(|[a, b, c]| Condition::Group(Template::new(&a, &b, &c).id())),
+        prop::collection::vec(("[0-9a-f]{1,8}(-[a-z:=]{1,4})?", any::<bool>()), 1..3).prop_map(|handles| {
+            let handle = |(entry, parked): (String, bool)| {
+                EntryHandle::new(if parked { Shelf::Parking } else { Shelf::DeadLetter }, entry)
+            };
+            Condition::Entries(handles.into_iter().map(handle).collect())
+        }),
         word().prop_map(Condition::Anywhere),
     ]
 }
 
 fn filter() -> impl Strategy<Value = Filter> {
     let term = (any::<bool>(), condition()).prop_map(|(negated, condition)| Term { negated, condition });
-    let terms = prop::collection::vec(prop::collection::vec(term, 1..4), 1..4);
+    // The parser makes one term of handles next to each other.
+    let has_one_of_handles = |terms: &Vec<Term>| {
+        let of_handles = |term: &&Term| matches!(term.condition, Condition::Entries(_));
+        terms.iter().filter(of_handles).count() < 2
+    };
+    let terms = prop::collection::vec(term, 1..4).prop_filter("handles twice", has_one_of_handles);
+    let terms = prop::collection::vec(terms, 1..4);
     prop_oneof![
         1 => Just(Filter::all()),
         20 => terms.prop_map(|alternatives| Filter { alternatives }),
@@ -292,8 +323,9 @@ fn filter() -> impl Strategy<Value = Filter> {
 /// Texts that are nearly filters.
 fn nearly() -> impl Strategy<Value = String> {
     const PARTS: &[&str] = &[
-        "reason", "error", "age", "attempt", "group", "header", "body", ".", ":", "=", "~", ">", ">=", "\"",
-        "\\", "-", " ", " or ", "(", "1h", "3", "a", "ä", "\u{1b}", "\u{202e}", "\\u{", "}", "1b",
+        "reason", "error", "age", "attempt", "group", "parking/", "header", "body", ".", ":", "=", "~", ">",
+        ">=", "\"", "\\", "-", " ", " or ", "(", "1h", "3", "a", "ä", "\u{1b}", "\u{202e}", "\\u{", "}",
+        "1b",
     ];
     let part = prop_oneof![9 => prop::sample::select(PARTS).prop_map(str::to_owned), 1 => any::<String>()];
     prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
