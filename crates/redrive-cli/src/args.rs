@@ -1,9 +1,11 @@
 //! The commands and their options.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use redrive::Shelf;
 use redrive::ops::PlanAction;
 
@@ -35,6 +37,28 @@ pub(crate) struct Args {
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Reads the command line, and the environment for what it does not say.
+    ///
+    /// # Errors
+    ///
+    /// If an argument is wrong; also to show help.
+    pub(crate) fn read(
+        arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let mut matches = Self::command().try_get_matches_from(arguments)?;
+        let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let names_broker = is_typed("broker") && !is_typed("context");
+        let mut args =
+            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))?;
+        if names_broker {
+            // Only the environment names a context.
+            args.global.context = None;
+        }
+        Ok(args)
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -566,8 +590,6 @@ pub(crate) fn since(text: &str) -> Result<SystemTime, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

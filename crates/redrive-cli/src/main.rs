@@ -28,13 +28,13 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 
 use args::{Args, Command};
 use exit::{Exit, exit_code};
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         // Help and version are no errors.
         Err(error) => {

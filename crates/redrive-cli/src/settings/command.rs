@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Config, Global};
 use crate::args::ContextCommand;
 use crate::exit::Exit;
-use crate::output::{print_json, table};
+use crate::output::{print_json, printable, table};
 
 pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     let ContextCommand::List = command;
@@ -16,11 +16,12 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     };
     if global.json {
         let contexts: Vec<_> = contexts()
-            .map(|(name, context, default)| {
-                json!({
+            .map(|(name, context, default)| match context {
+                Ok(context) => json!({
                     "name": name, "default": default, "broker": context.broker, "queues": context.queues,
                     "read_only": context.read_only, "secret": context.secret.as_ref().map(ToString::to_string),
-                })
+                }),
+                Err(error) => json!({ "name": name, "default": default, "error": error }),
             })
             .collect();
         print_json(&contexts)?;
@@ -28,8 +29,23 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     }
     let mut rows = table(["", "context", "broker", "secret", "queues", ""]);
     for (name, context, default) in contexts() {
+        let mark = if default { "*" } else { "" }.to_owned();
+        let context = match context {
+            Ok(context) => context,
+            Err(_) => {
+                rows.row([
+                    mark,
+                    name.clone(),
+                    "cannot be used".to_owned(),
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                ]);
+                continue;
+            }
+        };
         rows.row([
-            if default { "*" } else { "" }.to_owned(),
+            mark,
             name.clone(),
             context.broker.clone(),
             context.secret.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -38,6 +54,11 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
         ]);
     }
     rows.print();
+    for (name, error) in
+        config.contexts.iter().filter_map(|(name, context)| Some((name, context.as_ref().err()?)))
+    {
+        eprintln!("{}", printable(&format!("the context `{name}` cannot be used: {error}")));
+    }
     if config.contexts.is_empty() {
         eprintln!("no contexts in {}", config.path.display());
     }

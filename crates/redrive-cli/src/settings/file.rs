@@ -1,24 +1,24 @@
 //! The configuration file: named brokers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::exit::usage;
 use crate::secret::SecretSource;
 
 /// The configuration file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     /// The context of commands that name none.
     pub(crate) default: Option<String>,
-    #[serde(default)]
-    pub(crate) contexts: BTreeMap<String, Context>,
-    #[serde(skip)]
+    /// Each context, or what is wrong with it: that concerns only who uses it.
+    pub(crate) contexts: BTreeMap<String, Result<Context, String>>,
     pub(crate) path: PathBuf,
 }
 
@@ -60,7 +60,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If it cannot be read or parsed, or a context is wrong.
+    /// If it cannot be read or parsed. A context that is wrong is no error.
     pub(crate) fn read(path: Option<PathBuf>) -> Result<Self> {
         let (path, is_default) = match path {
             Some(path) => (path, false),
@@ -74,17 +74,95 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            default: Option<String>,
+            #[serde(default)]
+            contexts: BTreeMap<String, IgnoredAny>,
+        }
         // The whole error would quote the line, which may contain a password that does not belong there.
-        let mut config: Self = toml::from_str(text).map_err(|error| {
+        let wrong = |error: &toml::de::Error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            usage(format!("{}, line {line}: {}", path.display(), error.message()))
-        })?;
-        for (name, context) in &config.contexts {
-            context.check().with_context(|| format!("context `{name}` in {}", path.display()))?;
+            format!("{}, line {line}: {}", path.display(), without_value(error.message()))
+        };
+        let File { default, contexts } = toml::from_str(text).map_err(|error| usage(wrong(&error)))?;
+        let context = |name: String| {
+            let context =
+                toml::Deserializer::parse(text).and_then(|file| At(&["contexts", &name]).deserialize(file));
+            let context = context.map_err(|error| wrong(&error)).and_then(|context| {
+                let checked = context.check().map_err(|error| format!("{}: {error:#}", path.display()));
+                checked.map(|()| context)
+            });
+            (name, context)
+        };
+        let contexts = contexts.into_keys().map(context).collect();
+        Ok(Self { default, contexts, path: path.to_owned() })
+    }
+
+    /// Returns a context.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this name, or it is wrong.
+    pub(crate) fn context(&self, name: &str) -> Result<Context> {
+        match self.contexts.get(name) {
+            Some(Ok(context)) => Ok(context.clone()),
+            Some(Err(why)) => Err(usage(format!("the context `{name}` cannot be used: {why}"))),
+            None => {
+                let known: Vec<_> = self.contexts.keys().map(String::as_str).collect();
+                Err(usage(format!(
+                    "no context `{name}` in {}: it has {}",
+                    self.path.display(),
+                    known.join(", ")
+                )))
+            }
         }
-        config.path = path.to_owned();
-        Ok(config)
+    }
+}
+
+/// Returns the message of an error without the value that is wrong: it may be a password that does not belong there.
+fn without_value(message: &str) -> String {
+    let value = ["unknown variant", "invalid type", "invalid value"]
+        .into_iter()
+        .find(|kind| message.starts_with(kind));
+    match (value, message.rsplit_once(", expected ")) {
+        (Some(kind), Some((_, expected))) => format!("{kind}, expected {expected}"),
+        (Some(kind), None) => kind.to_owned(),
+        (None, _) => message.to_owned(),
+    }
+}
+
+/// Reads the context at a path of a file, whatever the rest is.
+struct At<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = Context;
+
+    fn deserialize<D: Deserializer<'de>>(self, file: D) -> Result<Context, D::Error> {
+        if self.0.is_empty() { Context::deserialize(file) } else { file.deserialize_map(self) }
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = Context;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a table with `{}`", self.0.join("."))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Context, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<String>()? {
+            match self.0.split_first() {
+                Some((wanted, rest)) if *wanted == name => found = Some(map.next_value_seed(At(rest))?),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        found.ok_or_else(|| A::Error::custom(format!("`{}` is missing", self.0.join("."))))
     }
 }
 
@@ -176,10 +254,11 @@ mod tests {
              queues = ['orders']\n[contexts.azure]\nbroker = 'servicebus'\nsecret = { env = 'SB' }\nread-only = true\n",
         )
         .unwrap();
-        let prod = &config.contexts["prod"];
+        let prod = config.context("prod").unwrap();
         assert_eq!(prod.secret, Some(SecretSource::Command("pass rabbit".into())));
         assert_eq!(prod.queues, ["orders"]);
-        assert!(config.contexts["azure"].read_only && config.contexts["azure"].is_service_bus());
+        let azure = config.context("azure").unwrap();
+        assert!(azure.read_only && azure.is_service_bus());
     }
 
     #[test]
@@ -210,9 +289,39 @@ mod tests {
 
     #[test]
     fn an_error_in_the_file_names_its_line_and_does_not_quote_it() {
-        let error = parse("[contexts.a]\nbroker = 'servicebus'\npassword = 'hunter2'\n").unwrap_err();
-        let error = format!("{error:#}");
-        assert!(error.starts_with("config.toml, line 3: unknown field `password`"), "{error}");
+        let config = parse("[contexts.a]\nbroker = 'servicebus'\npassword = 'hunter2'\n").unwrap();
+        let error = format!("{:#}", config.context("a").unwrap_err());
+        assert!(error.contains("config.toml, line 3: unknown field `password`"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
+        for secret in
+            ["secret = 'hunter2, expected '", "secret = { file = ['hunter2'] }", "queues = 'hunter2'"]
+        {
+            let config = parse(&format!("[contexts.a]\nbroker = 'servicebus'\n{secret}\n")).unwrap();
+            let error = format!("{:#}", config.context("a").unwrap_err());
+            assert!(error.contains("line 3") && error.contains("expected"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_context_concerns_only_who_uses_it() {
+        let config = parse(
+            "[contexts]\nnumber = 7\n[contexts.good]\nbroker = 'servicebus'\n[contexts.relative]\nbroker = 'unix:x.sock'\n\
+             [contexts.unknown]\nbroker = 'servicebus'\ncolour = 'red'\n[contexts.none]\n",
+        )
+        .unwrap();
+        assert!(config.context("good").unwrap().is_service_bus());
+        for (name, said) in [
+            ("relative", "must be absolute"),
+            ("unknown", "line 9: unknown field `colour`"),
+            ("none", "missing field `broker`"),
+            ("number", "line 2: invalid type"),
+            ("other", "no context `other`"),
+        ] {
+            let error = config.context(name).unwrap_err().to_string();
+            assert!(error.contains(said), "{name}: {error}");
+        }
+        // The file itself is wrong.
+        assert!(parse("contexts = 1\n").is_err() && parse("contextz = {}\n").is_err());
     }
 }

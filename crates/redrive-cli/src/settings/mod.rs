@@ -33,7 +33,7 @@ pub(crate) struct Global {
     /// The environment variable with that secret
     #[arg(long, global = true, value_name = "NAME", help_heading = "Broker", conflicts_with = "secret_file")]
     pub(crate) secret_env: Option<String>,
-    /// A named broker of the configuration file; counts before --broker
+    /// A named broker of the configuration file; counts before --broker, except that a --broker that is typed counts before REDRIVE_CONTEXT
     #[arg(long, short, global = true, env = "REDRIVE_CONTEXT", value_name = "NAME", help_heading = "Broker")]
     pub(crate) context: Option<String>,
     /// The configuration file [default: redrive/config.toml in the user's configuration folder]
@@ -82,10 +82,7 @@ impl Global {
                 config.path.display()
             ))
         })?;
-        let context = config.contexts.get(name).cloned().ok_or_else(|| {
-            let known: Vec<_> = config.contexts.keys().map(String::as_str).collect();
-            usage(format!("no context `{name}` in {}: it has {}", config.path.display(), known.join(", ")))
-        })?;
+        let context = config.context(name)?;
         let accept_low_delivery_limit = context.accept_low_delivery_limit || self.accept_low_delivery_limit;
         Ok(Context { name: Some(name.clone()), accept_low_delivery_limit, ..context })
     }
