@@ -2,12 +2,13 @@
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use redrive::ops::Plan;
 
 use crate::args::Pace;
 use crate::desk::plan::needs_count;
 use crate::exit::usage;
+use crate::output::one_line;
 
 /// What the user must answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,11 +19,20 @@ enum Question {
     Count(usize),
 }
 
+/// What the user answered.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// Another count, or something that is none.
+    OtherCount,
+}
+
 /// Returns whether the user agrees.
 ///
 /// # Errors
 ///
-/// If there is no terminal to ask on.
+/// If there is no terminal to ask on, or the count does not match.
 pub(super) fn agreed(plan: &Plan, pace: &Pace) -> Result<bool> {
     if pace.yes {
         return Ok(true);
@@ -47,7 +57,7 @@ pub(super) fn confirmed(what: &str) -> Result<bool> {
 ///
 /// # Errors
 ///
-/// If there is no terminal to ask on.
+/// If there is no terminal to ask on, or the count does not match.
 pub(super) fn counted(count: usize, action: &str) -> Result<bool> {
     answer(&Question::Count(count), &format!("type the number of messages, {count}, to {action} them: "))
 }
@@ -60,18 +70,33 @@ fn answer(question: &Question, text: &str) -> Result<bool> {
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(is_agreement(question, &answer))
+    match read(question, &answer) {
+        Answer::Yes => Ok(true),
+        Answer::No => Ok(false),
+        Answer::OtherCount => {
+            let count = match question {
+                Question::Count(count) => *count,
+                Question::Confirm => 0,
+            };
+            bail!(
+                "not done: the count did not match. `{}` was typed, and there are {count} messages",
+                one_line(&answer, 40)
+            )
+        }
+    }
 }
 
 fn question(plan: &Plan) -> Question {
     if needs_count(plan) { Question::Count(plan.entries().len()) } else { Question::Confirm }
 }
 
-fn is_agreement(question: &Question, answer: &str) -> bool {
+fn read(question: &Question, answer: &str) -> Answer {
     let answer = answer.trim();
     match question {
-        Question::Confirm => matches!(answer, "y" | "Y" | "yes"),
-        Question::Count(count) => answer.parse() == Ok(*count),
+        Question::Confirm if matches!(answer, "y" | "Y" | "yes") => Answer::Yes,
+        Question::Count(count) if answer.parse() == Ok(*count) => Answer::Yes,
+        Question::Count(_) if !matches!(answer, "" | "n" | "N" | "no") => Answer::OtherCount,
+        _ => Answer::No,
     }
 }
 
@@ -81,10 +106,16 @@ mod tests {
 
     #[test]
     fn a_discard_needs_its_count_and_nothing_else_agrees() {
-        assert!(is_agreement(&Question::Count(13), "13\n"));
-        for answer in ["y", "", "12", "1 3"] {
-            assert!(!is_agreement(&Question::Count(13), answer), "{answer}");
+        let count = Question::Count(13);
+        assert_eq!(read(&count, "13\n"), Answer::Yes);
+        for answer in ["y", "12", "1 3"] {
+            assert_eq!(read(&count, answer), Answer::OtherCount, "{answer}");
         }
-        assert!(is_agreement(&Question::Confirm, "y\n") && !is_agreement(&Question::Confirm, "\n"));
+        assert_eq!([read(&count, "\n"), read(&count, "n\n")], [Answer::No, Answer::No]);
+        assert_eq!(read(&Question::Confirm, "y\n"), Answer::Yes);
+        assert_eq!(
+            [read(&Question::Confirm, "\n"), read(&Question::Confirm, "13")],
+            [Answer::No, Answer::No]
+        );
     }
 }

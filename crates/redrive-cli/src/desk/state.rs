@@ -244,13 +244,24 @@ fn only(folder: &Path, beginning: &str, what: &str) -> Result<PathBuf> {
     Ok(folder.join(format!("{id}.json")))
 }
 
-fn unique<'a>(mut found: impl Iterator<Item = &'a str>, beginning: &str, what: &str) -> Result<String> {
-    let first = found.next().ok_or_else(|| usage(format!("no {what} begins with `{beginning}`")))?;
-    match found.next() {
-        Some(_) => {
-            Err(usage(format!("more than one {what} begins with `{beginning}`: write more of its id")))
+/// How many ids an error lists.
+const LISTED: usize = 10;
+
+fn unique<'a>(found: impl Iterator<Item = &'a str>, beginning: &str, what: &str) -> Result<String> {
+    let mut found: Vec<_> = found.collect();
+    match found[..] {
+        [] => Err(usage(format!("no {what} begins with `{beginning}`"))),
+        [only] => Ok(only.to_owned()),
+        _ => {
+            found.sort_unstable();
+            let more = found.len().saturating_sub(LISTED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            found.truncate(LISTED);
+            let listed = found.join(", ");
+            Err(usage(format!(
+                "more than one {what} begins with `{beginning}`: {listed}{more}. Write more of its id"
+            )))
         }
-        None => Ok(first.to_owned()),
     }
 }
 
@@ -286,7 +297,11 @@ mod tests {
             unique(ids.into_iter().filter(|id| id.starts_with(beginning)), beginning, "plan")
         };
         assert_eq!(find("2027").unwrap(), "2027-a");
-        assert!(find("2026").unwrap_err().to_string().contains("more than one plan"));
+        let ambiguous = find("2026").unwrap_err().to_string();
+        assert!(ambiguous.contains("more than one plan begins with `2026`: 2026-a, 2026-b."), "{ambiguous}");
+        let many: Vec<_> = (10..30).map(|number| format!("p{number}")).collect();
+        let many = unique(many.iter().map(String::as_str), "p", "plan").unwrap_err().to_string();
+        assert!(many.contains("p18, p19 and 10 more"), "{many}");
         assert!(find("3").unwrap_err().to_string().contains("no plan begins"));
     }
 

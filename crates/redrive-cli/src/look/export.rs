@@ -2,8 +2,9 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use redrive::ops::ExportedEntry;
 
 use super::select::select;
@@ -13,6 +14,9 @@ use crate::output::print;
 
 pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
     let context = global.broker()?;
+    if let Some(path) = &command.output {
+        is_new(path)?;
+    }
     let selected = select(global, &context, &command.which).await?;
     let entries = selected.entries();
     let lines = entries
@@ -36,9 +40,38 @@ pub(crate) async fn run(global: &Global, command: Export) -> Result<Exit> {
                 }
                 Ok(file.sync_all()?)
             };
-            write().with_context(|| format!("cannot export to {}", path.display()))?;
+            write().with_context(|| cannot(path))?;
         }
     }
     eprintln!("{} messages", entries.len());
     Ok(Exit::Ok)
+}
+
+/// Refuses a file that exists, before the broker is asked.
+fn is_new(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_ok() {
+        bail!(
+            "{}: it exists, and an export never overwrites a file. Name another one, or remove it",
+            cannot(path)
+        );
+    }
+    Ok(())
+}
+
+fn cannot(path: &Path) -> String {
+    format!("cannot export to {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_exists_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("orders.jsonl");
+        is_new(&path).unwrap();
+        std::fs::write(&path, "1").unwrap();
+        assert!(is_new(&path).unwrap_err().to_string().contains("never overwrites"));
+    }
 }
