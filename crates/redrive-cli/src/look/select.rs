@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use redrive::ops::{Entries, Filter, GroupId, ShelfView, ViewOptions};
 use redrive::{EntryHandle, Shelf};
 
@@ -11,7 +11,7 @@ use crate::args::Which;
 use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::jq;
-use crate::look::shelves::cannot;
+use crate::look::shelves::explained;
 use crate::settings::{Context, Global};
 
 /// A shelf that was read, and the entries that a command means.
@@ -90,7 +90,7 @@ pub(crate) async fn read(global: &Global, desk: &Desk, shelf: Shelf) -> Result<S
         Ok(ShelfView::read(&*desk.shelves, shelf, &options, SystemTime::now()).await?)
     })
     .await
-    .with_context(|| cannot("read", desk, shelf))?;
+    .map_err(|error| explained(error, "read", &desk.queue, shelf))?;
     if view.is_truncated() {
         eprintln!("only the first {} messages were read: the shelf has more", view.entries().len());
     }

@@ -1,41 +1,73 @@
 //! `redrive shelves`: how many messages are on the shelves.
 
+use std::error::Error;
+use std::fmt;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use redrive::Shelf;
 use redrive::transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
-use crate::desk::{Desk, connect_all, within};
-use crate::exit::Exit;
-use crate::output::{ago, print_json, rfc3339, shelf_name, table};
+use crate::desk::{Desk, connect, named_queues, within};
+use crate::exit::{Exit, chain};
+use crate::output::{ago, print_json, printable, rfc3339, shelf_name, table};
+use crate::settings::Context;
 
 pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let context = global.broker()?;
-    let desks = connect_all(global, &context, &command.queues).await?;
     let now = SystemTime::now();
     let mut rows = table(["queue", "shelf", "messages", "oldest"]);
-    let mut data = Vec::new();
-    for desk in &desks {
-        for (shelf, count) in counts(global, desk).await? {
-            let oldest = match count {
-                Some(count) if count > 0 => {
-                    within(global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) }).await?
-                }
-                _ => None,
-            };
+    let (mut data, mut failed) = (Vec::new(), Vec::new());
+    for queue in named_queues(global, &context, &command.queues).await? {
+        let looked = match look(global, &context, &queue).await {
+            Ok(looked) => looked,
+            Err(error) => {
+                // Another queue may exist; a broker that does not answer keeps silent for all of them.
+                let goes_on = is_of_queue(&error);
+                failed.push(error);
+                if goes_on { continue } else { break }
+            }
+        };
+        for Looked { shelf, count, oldest } in looked {
             let shown = count.map_or_else(|| "no such queue".to_owned(), |count| count.to_string());
-            rows.row([desk.queue.clone(), shelf_name(shelf), shown, ago(oldest, now)]);
-            data.push(json!({ "queue": desk.queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest) }));
+            rows.row([queue.clone(), shelf_name(shelf), shown, ago(oldest, now)]);
+            data.push(json!({ "queue": queue, "shelf": shelf.to_string(), "count": count, "oldest": rfc3339(oldest) }));
         }
     }
     match global.json {
+        true if data.is_empty() && !failed.is_empty() => {}
         true => print_json(&data)?,
         false => rows.print(),
     }
-    Ok(Exit::Ok)
+    let Some(last) = failed.pop() else { return Ok(Exit::Ok) };
+    for error in &failed {
+        eprintln!("error: {}", printable(&chain(error)));
+    }
+    Err(last)
+}
+
+/// What is on a shelf.
+struct Looked {
+    shelf: Shelf,
+    count: Option<u64>,
+    oldest: Option<SystemTime>,
+}
+
+async fn look(global: &Global, context: &Context, queue: &str) -> Result<Vec<Looked>> {
+    let desk = connect(global, context, queue).await?;
+    let mut looked = Vec::new();
+    for (shelf, count) in counts(global, &desk).await? {
+        let oldest = match count {
+            Some(count) if count > 0 => {
+                within(global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) }).await?
+            }
+            _ => None,
+        };
+        looked.push(Looked { shelf, count, oldest });
+    }
+    Ok(looked)
 }
 
 /// Returns the number of messages on each shelf; `None` where the broker has no parking queue.
@@ -53,19 +85,92 @@ pub(crate) async fn counts(global: &Global, desk: &Desk) -> Result<Vec<(Shelf, O
                 Err(error) => Err(error.into()),
             }
         });
-        let count = counted.await.with_context(|| cannot("count", desk, shelf))?;
+        let count = counted.await.map_err(|error| explained(error, "count", &desk.queue, shelf))?;
         counts.push((shelf, count));
     }
     Ok(counts)
 }
 
-/// Returns what cannot be done on a shelf, for an error.
-pub(crate) fn cannot(what: &str, desk: &Desk, shelf: Shelf) -> String {
-    format!("cannot {what} the {shelf} shelf of `{0}`: is `{0}` the name of the work queue?", desk.queue)
+/// The broker has no queue of this name. Its own error advises programmers.
+#[derive(Debug)]
+struct MissingQueue(String);
+
+impl fmt::Display for MissingQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for MissingQueue {}
+
+/// Adds to an error what could not be done on a shelf, and what to check.
+pub(crate) fn explained(error: anyhow::Error, what: &str, queue: &str, shelf: Shelf) -> anyhow::Error {
+    let cannot = format!("cannot {what} the {shelf} shelf of `{queue}`");
+    let Some(transport) = error.downcast_ref::<TransportError>() else { return error.context(cannot) };
+    if let Some(missing) = missing_queue(transport) {
+        let field = if shelf == Shelf::Parking { "parking-queues" } else { "dead-letter-queues" };
+        return MissingQueue(format!(
+            "{cannot}: the broker has no queue `{missing}`. Check the name of the work queue, and the virtual host in the broker's URL. \
+             A consumer declares its shelf when it starts for the first time; `{field}` of the context names one with another name"
+        ))
+        .into();
+    }
+    match is_missing(transport) {
+        true => error.context(format!("{cannot}: is `{queue}` the name of the work queue?")),
+        false => error.context(cannot),
+    }
+}
+
+/// Returns the queue that RabbitMQ does not have.
+fn missing_queue(error: &TransportError) -> Option<String> {
+    if error.kind() != TransportErrorKind::Topology {
+        return None;
+    }
+    let text = error.to_string();
+    let (queue, rest) = text.strip_prefix("queue `")?.split_once('`')?;
+    rest.starts_with(" does not exist").then(|| queue.to_owned())
+}
+
+/// Returns true if another queue of the same broker may give another answer.
+fn is_of_queue(error: &anyhow::Error) -> bool {
+    error.is::<MissingQueue>() || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_missing))
 }
 
 /// A queue that nobody declared, or a shelf that this broker does not have.
-fn is_missing(error: &TransportError) -> bool {
+pub(crate) fn is_missing(error: &TransportError) -> bool {
     use TransportErrorKind::{NotFound, Topology, Unsupported};
     matches!(error.kind(), NotFound | Topology | Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained_error(kind: TransportErrorKind, text: &str) -> anyhow::Error {
+        let error = TransportError::new(kind, text).with_source(std::io::Error::other("NOT_FOUND"));
+        explained(error.into(), "count", "nosuch", Shelf::DeadLetter)
+    }
+
+    #[test]
+    fn a_queue_that_is_missing_is_no_advice_for_programmers() {
+        let text = "queue `nosuch--dead-letters` does not exist: declare it, or use Topology::Declare";
+        let error = explained_error(TransportErrorKind::Topology, text);
+        let said = chain(&error);
+        assert!(
+            said.contains("the broker has no queue `nosuch--dead-letters`") && said.contains("virtual host"),
+            "{said}"
+        );
+        assert!(!said.contains("Topology") && !said.contains("NOT_FOUND"), "{said}");
+        assert!(is_of_queue(&error));
+    }
+
+    #[test]
+    fn another_error_says_what_the_broker_said() {
+        let error = explained_error(TransportErrorKind::Unreachable, "refused");
+        assert_eq!(chain(&error), "cannot count the dead-letter shelf of `nosuch`: refused: NOT_FOUND");
+        assert!(!is_of_queue(&error));
+        let error = explained_error(TransportErrorKind::Topology, "create the entity");
+        assert!(chain(&error).contains("is `nosuch` the name of the work queue?: create the entity"));
+        assert!(is_of_queue(&error.context("cannot connect")));
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use redrive::Shelf;
 use redrive::ops::{FinishedRun, Operator, RunControl, RunOptions, ShelfView, UncertainEntries, ViewOptions};
 use tokio::sync::oneshot;
@@ -13,7 +13,7 @@ use super::auth::{Auth, Who};
 use super::exposure::Exposure;
 use crate::desk::{self, Desk, SavedPlan, State, within};
 use crate::exit::usage;
-use crate::look::shelves::cannot;
+use crate::look::shelves::explained;
 use crate::settings::{Context, Global};
 
 /// A shelf of a queue.
@@ -96,7 +96,7 @@ impl Web {
         let view = within(self.global.timeout, async {
             Ok(ShelfView::read(&*desk.shelves, *shelf, &ViewOptions::new(), SystemTime::now()).await?)
         });
-        let view = Arc::new(view.await.with_context(|| cannot("read", desk, *shelf))?);
+        let view = Arc::new(view.await.map_err(|error| explained(error, "read", queue, *shelf))?);
         self.views.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), Arc::clone(&view));
         Ok(view)
     }

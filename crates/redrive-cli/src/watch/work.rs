@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use redrive::ops::{FinishedRun, GroupId, RunControl, RunOptions, RunProgress, ShelfView, ViewOptions};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,7 +14,7 @@ use super::ask::{Answer, Ask, Counted, Place, Planning};
 use crate::desk::plan::Wanted;
 use crate::desk::{self, Desk, SavedPlan, State, asks, connect, operator, within};
 use crate::exit::chain;
-use crate::look::shelves::{cannot, counts};
+use crate::look::shelves::{counts, explained};
 use crate::settings::{Context, Global};
 
 /// How often a message may be redriven, as on the command line.
@@ -151,7 +151,7 @@ impl Desks {
                 Some(count) if count > 0 => {
                     within(self.global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) })
                         .await
-                        .with_context(|| cannot("read", &desk, shelf))?
+                        .map_err(|error| explained(error, "read", queue, shelf))?
                 }
                 _ => None,
             };
@@ -166,7 +166,7 @@ impl Desks {
         let read =
             async { Ok(ShelfView::read(&*desk.shelves, place.shelf, &options, SystemTime::now()).await?) };
         let view = within(self.global.timeout, read).await;
-        Ok(Arc::new(view.with_context(|| cannot("read", &desk, place.shelf))?))
+        Ok(Arc::new(view.map_err(|error| explained(error, "read", &place.queue, place.shelf))?))
     }
 
     fn name_groups(&self, place: &Place, groups: Vec<GroupId>) -> Result<()> {
