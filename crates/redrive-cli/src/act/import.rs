@@ -11,7 +11,7 @@ use redrive::ops::{AuditAction, AuditCounts, AuditRecord, ExportLines, ExportedE
 use super::ask::counted;
 use crate::args::{Global, Import};
 use crate::desk::undo::import;
-use crate::desk::{State, connect, operator};
+use crate::desk::{State, connect, operator, within};
 use crate::exit::{Exit, usage};
 use crate::output::{print, printable};
 
@@ -33,13 +33,16 @@ pub(crate) async fn run(global: &Global, command: Import) -> Result<Exit> {
     let state = State::open(global)?;
     let shelf = command.shelf.map(Shelf::from);
     let desk = connect(global, &context, &command.queue).await?;
-    let importing = import(&state, &desk, shelf, entries)?;
+    let importing = within(global.timeout, import(&state, &desk, shelf, entries)).await?;
     print(&printable(&format!(
         "{} messages in {}; {} were not put back before",
         importing.all,
         command.file.display(),
-        importing.left()
+        importing.new
     )));
+    if importing.on_shelf > 0 {
+        print(&format!("{} are on the shelf already, and are left out", importing.on_shelf));
+    }
     if importing.uncertain > 0 {
         print(&format!(
             "{} were being put back when a process died: look whether they are there",
