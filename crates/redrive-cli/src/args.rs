@@ -247,7 +247,6 @@ pub(crate) struct Show {
     /// The work queue
     pub(crate) queue: String,
     /// The handle of the message, as `browse` prints it
-    #[arg(required_unless_present = "group")]
     pub(crate) handle: Option<String>,
     /// The first message of this group
     #[arg(long, short, conflicts_with = "handle")]

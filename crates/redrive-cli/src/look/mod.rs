@@ -9,6 +9,7 @@
 //! | [`export`] | messages as lines of JSON |
 //! | [`check`] | a line for Nagios |
 //! | [`exporter`] | metrics for Prometheus |
+//! | [`plain`] | headers and properties as plain JSON |
 //! | [`jq`] | selects entries by a program of jq |
 //! | [`select`] | which entries a command means |
 
@@ -18,6 +19,7 @@ pub(crate) mod export;
 pub(crate) mod exporter;
 pub(crate) mod groups;
 pub(crate) mod jq;
+pub(crate) mod plain;
 pub(crate) mod select;
 pub(crate) mod shelves;
 pub(crate) mod show;

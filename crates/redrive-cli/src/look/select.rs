@@ -12,6 +12,7 @@ use crate::desk::{Desk, State, connect, within};
 use crate::exit::usage;
 use crate::look::jq;
 use crate::look::shelves::explained;
+use crate::output::printable;
 use crate::settings::{Context, Global};
 
 /// A shelf that was read, and the entries that a command means.
@@ -71,9 +72,12 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
     let mut selected = Selected { desk, view, filter: parsed, text, group, only: None, now };
     if let Some(program) = &which.selecting {
         let entries: Vec<_> = selected.entries().iter().collect();
-        let only = jq::matching(global, program, &selected.desk.queue, &entries).await?;
+        let matching = jq::matching(global, program, &selected.desk.queue, &entries).await?;
+        if let Some(note) = matching.note(entries.len())? {
+            eprintln!("{}", printable(&note));
+        }
         drop(entries);
-        selected.only = Some(only);
+        selected.only = Some(matching.handles);
         selected.text = format!("{} --where {program}", selected.text).trim_start().to_owned();
     }
     Ok(selected)

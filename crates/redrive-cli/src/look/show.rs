@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::{ExportedEntry, Filter, Template, ViewEntry};
-use redrive::{EntryHandle, Message, Shelf, Shelved, Value};
+use redrive::{EntryHandle, Message, Shelf, Shelved};
 
+use super::plain;
 use super::select::{group_id, read};
 use crate::args::{Global, Show};
 use crate::desk::connect;
@@ -20,8 +21,12 @@ pub(crate) async fn run(global: &Global, command: Show) -> Result<Exit> {
             let handle: EntryHandle = handle.parse().map_err(|error| usage(format!("{error}")))?;
             (handle.shelf(), Wanted::Handle(handle))
         }
-        (None, group) => {
-            let name = group.as_deref().unwrap_or_default();
+        (None, None) => {
+            return Err(usage(
+                "which message? Its handle as `browse` prints it, or --group (-g) for the first of a group",
+            ));
+        }
+        (None, Some(name)) => {
             let id = group_id(global, &context, &command.queue, Shelf::DeadLetter, name)?;
             (Shelf::DeadLetter, Wanted::Group(Filter::group(id)))
         }
@@ -107,19 +112,26 @@ pub(crate) fn story(queue: &str, viewed: &ViewEntry, now: SystemTime) -> Vec<Str
 
 /// Returns the lines of what the application set: redrive's own headers are the story above.
 fn properties_and_headers(message: &Message) -> Vec<String> {
-    let texts = message.properties().texts();
-    let set = texts.filter_map(|(name, text)| Some(format!("  {name:<9} {}", one_line(text?, 200))));
-    let own = message.headers().iter().filter(|(name, _)| !name.starts_with("redrive-"));
-    set.chain(
-        own.map(|(name, value)| {
-            format!("  header    {}: {}", one_line(name, 60), one_line(&plain(value), 200))
-        }),
-    )
-    .collect()
+    let set = properties(message).map(|(name, text)| format!("  {name:<9} {}", one_line(&text, 200)));
+    let own = headers(message)
+        .map(|(name, text)| format!("  header    {}: {}", one_line(name, 60), one_line(&text, 200)));
+    set.chain(own).collect()
 }
 
-pub(crate) fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| format!("{value:?}"), str::to_owned)
+/// Returns the properties that are set, for a person; secrets are masked.
+pub(crate) fn properties(message: &Message) -> impl Iterator<Item = (String, String)> {
+    // Every copy of redrive is persistent.
+    let set = plain::properties(message.properties()).filter(|(name, _)| name != "persistent");
+    set.map(|(name, json)| {
+        let text = plain::masked(&format!("property {name}"), &json);
+        (name, text)
+    })
+}
+
+/// Returns the headers that the application set, for a person; secrets are masked.
+pub(crate) fn headers(message: &Message) -> impl Iterator<Item = (&str, String)> {
+    let own = message.headers().iter().filter(|(name, _)| !name.starts_with("redrive-"));
+    own.map(|(name, value)| (name, plain::masked(&format!("header {name}"), &plain::value(value))))
 }
 
 fn content_type(message: &Message) -> String {
@@ -155,6 +167,29 @@ fn beginning(text: &str, most: usize) -> (&str, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_and_properties_are_plain_and_their_secrets_masked() {
+        let mut message = Message::new("")
+            .with_id("order-7")
+            .with_header("authorization", "Bearer abcdef123456")
+            .with_header("checked", true)
+            .with_header("redrive-attempt", 1_i64)
+            .with_header("nothing", redrive::Value::Null);
+        message.properties_mut().priority = Some(4);
+        message.properties_mut().expiration = Some(std::time::Duration::from_millis(1500));
+        message.properties_mut().timestamp = Some(redrive::Timestamp::from_unix_seconds(1_800_000_000));
+        let expected = [
+            "  id        order-7",
+            "  priority  4",
+            "  timestamp 2027-01-15T08:00:00Z",
+            "  expiration 1.5s",
+            "  header    authorization: Bearer ***",
+            "  header    checked: true",
+            "  header    nothing: null",
+        ];
+        assert_eq!(properties_and_headers(&message), expected);
+    }
 
     #[test]
     fn a_body_is_set_out_if_it_is_json_and_never_guessed() {

@@ -1,9 +1,9 @@
 //! What a program of jq sees of an entry. Pure.
 
-use redrive::Value;
 use redrive::ops::{Template, ViewEntry};
 use serde_json::{Map, json};
 
+use crate::look::plain;
 use crate::output::rfc3339;
 
 /// Returns the entry as JSON. A body that is no JSON is a text, and one that is no text is null.
@@ -11,12 +11,8 @@ pub(super) fn of(queue: &str, viewed: &ViewEntry) -> serde_json::Value {
     let entry = &viewed.entry;
     let (message, history) = (&entry.message, &entry.history);
     let headers: Map<_, _> =
-        message.headers().iter().map(|(name, value)| (name.to_owned(), plain(value))).collect();
-    let properties: Map<_, _> = message
-        .properties()
-        .texts()
-        .filter_map(|(name, text)| Some((name.to_owned(), json!(text?))))
-        .collect();
+        message.headers().iter().map(|(name, value)| (name.to_owned(), plain::value(value))).collect();
+    let properties: Map<_, _> = plain::properties(message.properties()).collect();
     json!({
         "queue": queue,
         "handle": entry.handle.to_string(),
@@ -39,29 +35,6 @@ pub(super) fn of(queue: &str, viewed: &ViewEntry) -> serde_json::Value {
 fn body(bytes: &[u8]) -> serde_json::Value {
     serde_json::from_slice(bytes)
         .unwrap_or_else(|_| std::str::from_utf8(bytes).map_or(json!(null), |text| json!(text)))
-}
-
-/// Returns a header as JSON, without its type.
-fn plain(value: &Value) -> serde_json::Value {
-    match value {
-        Value::Null => json!(null),
-        Value::Bool(flag) => json!(flag),
-        Value::I8(number) => json!(number),
-        Value::U8(number) => json!(number),
-        Value::I16(number) => json!(number),
-        Value::U16(number) => json!(number),
-        Value::I32(number) => json!(number),
-        Value::U32(number) => json!(number),
-        Value::I64(number) => json!(number),
-        Value::U64(number) => json!(number),
-        Value::F32(number) => json!(number),
-        Value::F64(number) => json!(number),
-        Value::List(values) => values.iter().map(plain).collect(),
-        Value::Table(table) => {
-            table.iter().map(|(name, value)| (name.to_owned(), plain(value))).collect::<Map<_, _>>().into()
-        }
-        other => other.as_str().map_or_else(|| json!(format!("{other:?}")), |text| json!(text)),
-    }
 }
 
 #[cfg(test)]

@@ -28,25 +28,61 @@ use crate::settings::Global;
 /// Memory of the other process, in KiB, and its time on the processor, in seconds.
 const LIMITS: &str = "ulimit -v 1048576; ulimit -t 60; exec \"$0\" \"$@\"";
 
+/// What a program selects.
+#[derive(Debug, Default)]
+pub(crate) struct Matching {
+    pub(crate) handles: HashSet<EntryHandle>,
+    /// For how many entries the program fails. They are not selected.
+    failed: usize,
+    /// The first of them, and the kind of the problem.
+    first: Option<(EntryHandle, String)>,
+}
+
+impl Matching {
+    /// Returns what must be said of entries that are left out, of `all`.
+    ///
+    /// # Errors
+    ///
+    /// If the program fails for every entry: it is wrong.
+    pub(crate) fn note(&self, all: usize) -> Result<Option<String>> {
+        let Some((handle, why)) = &self.first else { return Ok(None) };
+        let failed = self.failed;
+        if failed == all {
+            return Err(usage(format!(
+                "--where fails for every message that it looks at, {all}; the first: {handle}: {why}"
+            )));
+        }
+        Ok(Some(format!(
+            "--where failed for {failed} messages, which are left out; the first: {handle}: {why}"
+        )))
+    }
+
+    fn add(&mut self, handle: &EntryHandle, answer: &str) {
+        if answer == "true" {
+            self.handles.insert(handle.clone());
+        } else if let Some(why) = answer.strip_prefix(worker::UNDECIDED) {
+            self.failed += 1;
+            self.first.get_or_insert_with(|| (handle.clone(), why.to_owned()));
+        }
+    }
+}
+
 /// Returns the entries for which the program says `true`.
 ///
 /// # Errors
 ///
-/// If the program is wrong, fails for an entry, says something else than true or false, or takes too much time or memory.
+/// If the program is wrong, or takes too much time or memory.
 pub(crate) async fn matching(
     global: &Global,
     program: &str,
     queue: &str,
     entries: &[&ViewEntry],
-) -> Result<HashSet<EntryHandle>> {
+) -> Result<Matching> {
     let lines = entries.iter().map(|entry| document::of(queue, entry).to_string()).collect();
     let handles = entries.iter().map(|entry| &entry.entry.handle);
-    let mut matching = HashSet::new();
+    let mut matching = Matching::default();
     answers(global, (program, Mode::Select), lines, handles.cloned().collect(), |handle, answer| {
-        let answer = answer.map_err(|error| usage(format!("--where fails for {handle}: {error}")))?;
-        if answer == "true" {
-            matching.insert(handle.clone());
-        }
+        matching.add(handle, answer.map_err(|error| usage(format!("the program is wrong: {error}")))?);
         Ok(())
     })
     .await
@@ -137,5 +173,28 @@ fn sandboxed(program: &std::path::Path) -> Command {
         command
     } else {
         Command::new(program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive::Shelf;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_decided_is_left_out_and_said_once() {
+        let mut matching = Matching::default();
+        assert_eq!(matching.note(0).unwrap(), None);
+        for (entry, answer) in
+            [("1", "true"), ("2", "?cannot index a string"), ("3", "false"), ("4", "?other")]
+        {
+            matching.add(&EntryHandle::new(Shelf::DeadLetter, entry), answer);
+        }
+        assert_eq!(matching.handles, [EntryHandle::new(Shelf::DeadLetter, "1")].into());
+        let note = "--where failed for 2 messages, which are left out; the first: dead-letter/2: cannot index a string";
+        assert_eq!(matching.note(4).unwrap().as_deref(), Some(note));
+        let error = matching.note(2).unwrap_err().to_string();
+        assert!(error.contains("every message") && error.contains("cannot index"), "{error}");
     }
 }

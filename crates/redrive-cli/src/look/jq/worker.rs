@@ -1,4 +1,5 @@
-//! The process that runs a program of jq: a line of JSON in, and out `true` or `false`, or, as an editor, a line of JSON. `!` and the error end it.
+//! The process that runs a program of jq: a line of JSON in, and out `true`, `false`, or `?` and why the program fails for this line; as an
+//! editor, a line of JSON. `!` and the error end it.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -20,6 +21,8 @@ pub(crate) enum Mode {
 
 /// Before an error: no answer begins with it.
 pub(super) const FAILED: char = '!';
+/// Before the kind of a problem with one entry, which is selected by nobody: the others go on.
+pub(super) const UNDECIDED: char = '?';
 
 /// Answers each line of the standard input, and ends with the first error.
 pub(crate) fn run(program: &str, mode: Mode) -> anyhow::Result<Exit> {
@@ -55,24 +58,83 @@ fn answer(
         let input = read::parse_single(line.as_bytes()).map_err(|error| error.to_string())?;
         let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
         let mut results = filter.id.run((ctx, input)).map(unwrap_valr);
-        let answer = match results.next() {
-            None if mode == Mode::Select => "false".to_owned(),
-            None => return Err("it says nothing: the edited message is missing".to_owned()),
-            Some(Ok(edited)) if mode == Mode::Edit => edited.to_string(),
-            Some(Ok(Val::Bool(matches))) => matches.to_string(),
-            Some(Ok(other)) => {
-                return Err(format!("it says {}, and not true or false", cut(&other.to_string())));
+        let answer = match mode {
+            Mode::Select => match selects(results) {
+                Ok(matches) => matches.to_string(),
+                Err(why) => format!("{UNDECIDED}{why}"),
+            },
+            Mode::Edit => {
+                let edited = match results.next() {
+                    None => return Err("it says nothing: the edited message is missing".to_owned()),
+                    Some(edited) => edited.map_err(|error| cut(&error.to_string()))?.to_string(),
+                };
+                if results.next().is_some() {
+                    return Err(MORE_THAN_ONE.to_owned());
+                }
+                edited
             }
-            Some(Err(error)) => return Err(cut(&error.to_string())),
         };
-        if results.next().is_some() {
-            return Err("it says more than one thing: `any(…)` or `all(…)` makes one of them".to_owned());
-        }
         if !say(answer) {
             break;
         }
     }
     Ok(())
+}
+
+const MORE_THAN_ONE: &str = "it says more than one thing: `any(…)` or `all(…)` makes one of them";
+
+/// Returns whether a program selects an entry: null and nothing do not, as in jq's own `select`.
+///
+/// # Errors
+///
+/// If it fails. The error is the kind of the problem, and no value: values are parts of the message, and errors end up in logs.
+fn selects(mut results: impl Iterator<Item = Result<Val, jaq_json::Error>>) -> Result<bool, String> {
+    let matches = match results.next() {
+        None | Some(Ok(Val::Null)) => false,
+        Some(Ok(Val::Bool(matches))) => matches,
+        Some(Ok(other)) => {
+            return Err(format!("it says {}, and not true or false", type_of(&other.to_string())));
+        }
+        Some(Err(error)) => return Err(kind_of(&error.to_string())),
+    };
+    if results.next().is_some() { Err(MORE_THAN_ONE.to_owned()) } else { Ok(matches) }
+}
+
+/// What jq expects of a value, in its errors.
+const EXPECTED: [&str; 6] =
+    ["integer", "number", "string", "array", "iterable (array or object)", "rangeable (array or string)"];
+
+/// Returns the kind of an error of jq, whose text repeats values: only words of this program.
+fn kind_of(error: &str) -> String {
+    let error = error.trim_start_matches('"');
+    for what in ["cannot index", "cannot use", "cannot parse", "cannot convert"] {
+        let Some(value) = error.strip_prefix(what) else { continue };
+        let expected =
+            value.rsplit_once(" as ").and_then(|(_, end)| EXPECTED.iter().find(|word| **word == end));
+        let expected = expected.filter(|_| what == "cannot use").map(|word| format!(" as {word}"));
+        return format!("{what} {}{}", type_of(value.trim_start()), expected.unwrap_or_default());
+    }
+    let kinds = [
+        ("cannot calculate", "cannot calculate with values of these types"),
+        ("invalid path expression", "invalid path expression"),
+        ("invalid regex", "invalid regular expression"),
+    ];
+    let kind = kinds.into_iter().find(|(begins, _)| error.starts_with(begins));
+    kind.map_or("it raises an error, whose text may contain parts of the message", |(_, kind)| kind)
+        .to_owned()
+}
+
+/// Returns the type of a value, by how its JSON begins.
+fn type_of(json: &str) -> &'static str {
+    match json.trim_start_matches('\\').chars().next() {
+        Some('"' | 'b') => "a string",
+        Some('[') => "an array",
+        Some('{') => "an object",
+        Some('0'..='9' | '-') => "a number",
+        Some('t' | 'f') => "a boolean",
+        Some('n') => "null",
+        _ => "a value",
+    }
 }
 
 /// Returns what is wrong with a program that cannot be read.
@@ -139,13 +201,43 @@ mod tests {
     }
 
     #[test]
+    fn null_selects_nothing_and_a_failure_concerns_one_entry() {
+        let lines =
+            [r#"{"headers":{},"body":"text"}"#, r#"{"headers":{"flag":true},"body":{"lines":[1,2]}}"#];
+        assert_eq!(answers(".headers.flag", &lines).unwrap(), ["false", "true"]);
+        let failed = answers(".body.lines | length > 1", &lines).unwrap();
+        assert_eq!(failed, ["?cannot index a string", "true"]);
+    }
+
+    #[test]
+    fn a_failure_repeats_no_value_of_a_message() {
+        let line = r#"{"headers":{"authorization":"Bearer hunter2","n":7},"body":{"a":["hunter2"]}}"#;
+        for (program, expected) in [
+            (".headers.authorization", "it says a string, and not true or false"),
+            (".headers.n", "it says a number, and not true or false"),
+            (".body", "it says an object, and not true or false"),
+            (".headers.authorization.x", "cannot index a string"),
+            (".headers.authorization[]", "cannot use a string as iterable (array or object)"),
+            (".headers.authorization - 1", "cannot calculate with values of these types"),
+            (".headers.authorization | fromjson", "cannot parse a string"),
+            (".headers.authorization | tonumber", "cannot parse a string"),
+            (".headers.authorization | strptime(\"%Y\")", "it raises an error"),
+            ("error(.headers.authorization)", "it raises an error"),
+            ("error(\"cannot use it as \" + .headers.authorization)", "cannot use a value"),
+            ("error(.)", "it raises an error"),
+            ("true, false", "it says more than one thing"),
+        ] {
+            let answer = answers(program, &[line]).expect(program).remove(0);
+            assert!(answer.starts_with(&format!("?{expected}")), "{program}: {answer}");
+            assert!(!answer.contains("hunter2") && !answer.contains('7'), "{program}: {answer}");
+        }
+    }
+
+    #[test]
     fn a_wrong_program_says_what_is_wrong() {
         for (program, expected) in [
             (".a ==", "expected"),
             ("nothing(.)", "unknown filter `nothing`"),
-            (".attempt", "it says 3, and not true or false"),
-            (".body.x", "cannot index"),
-            ("true, false", "more than one"),
             ("import \"a\" as a; true", ""),
         ] {
             let error = answers(program, &[r#"{"body":"text","attempt":3}"#]).expect_err(program);
