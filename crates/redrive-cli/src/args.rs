@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Check(Check),
     /// Says what an action would do, and keeps that plan
     #[command(
-        after_help = "Examples:\n  redrive plan orders --group g1\n  redrive plan orders 'reason:Expired' --action discard\n  redrive apply PLAN"
+        after_help = "Examples:\n  redrive plan orders --group g1\n  redrive plan orders 'reason:Expired' --action discard\n  redrive plan orders --all\n  redrive apply PLAN"
     )]
     Plan(MakePlan),
     /// Does what a plan says, and nothing else
@@ -105,7 +105,7 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Sends messages back to the consumer that failed: plan, question, run
     #[command(
-        after_help = "Examples:\n  redrive redrive orders g1\n  redrive redrive orders 'error~\"timed out\"' --rate 50\n  redrive redrive orders --handle dead-letter/5f3a… --yes"
+        after_help = "Examples:\n  redrive redrive orders g1\n  redrive redrive orders 'error~\"timed out\"' --rate 50\n  redrive redrive orders dead-letter/5f3a… --yes"
     )]
     Redrive(AtOnce),
     /// Moves messages to the parking shelf
@@ -193,7 +193,8 @@ pub(crate) struct Queues {
 pub(crate) struct Which {
     /// The work queue; of Service Bus also TOPIC/SUBSCRIPTION
     pub(crate) queue: String,
-    /// Which messages: `reason:OutOfStock error~"timed out" age>1h attempt>=3 header.tenant:blue body.order.id=42`
+    /// Which messages: `reason:OutOfStock error~"timed out" age>1h attempt>=3 header.tenant:blue body.order.id=42`, or handles as
+    /// `browse` prints them
     pub(crate) filter: Vec<String>,
     /// Only this group: g1 of the last `redrive groups`, or the id of a group
     #[arg(long, short)]
@@ -284,6 +285,9 @@ pub(crate) struct MakePlan {
     /// Only this message; may be given several times
     #[arg(long, value_name = "HANDLE")]
     pub(crate) handle: Vec<String>,
+    /// All messages of the shelf: nothing is assumed
+    #[arg(long)]
+    pub(crate) all: bool,
     /// What to do with them
     #[arg(long, value_enum, default_value = "redrive")]
     pub(crate) action: Action,

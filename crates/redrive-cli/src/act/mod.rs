@@ -24,8 +24,8 @@ use anyhow::Result;
 use redrive::ops::PlanAction;
 
 use crate::args::{AtOnce, Global};
-use crate::exit::{Exit, usage};
-use crate::look::select::select;
+use crate::exit::Exit;
+use crate::look::select::{require_selection, select};
 
 /// Plans, asks and runs: `redrive redrive orders g1`.
 ///
@@ -35,12 +35,8 @@ use crate::look::select::select;
 pub(crate) async fn at_once(global: &Global, action: PlanAction, command: AtOnce) -> Result<Exit> {
     let context = global.broker()?;
     global.may_act(&context)?;
+    require_selection(&command.which, &command.handle, command.all, &action.to_string())?;
     let selected = select(global, &context, &command.which).await?;
-    if selected.is_all() && command.handle.is_empty() && !command.all {
-        return Err(usage(format!(
-            "which messages? A filter, a group as `g1`, --handle, or --all to {action} the whole shelf"
-        )));
-    }
     let saved = plan::make(global, &selected, action, &command.handle, command.max_redrives)?;
     plan::show(&saved, &command.pace);
     if saved.plan.entries().is_empty() {

@@ -8,11 +8,12 @@ use crate::args::{Global, MakePlan, Pace};
 use crate::desk::plan::{Lines, Wanted};
 use crate::desk::{self, SavedPlan, State};
 use crate::exit::{Exit, usage};
-use crate::look::select::{Selected, select};
+use crate::look::select::{Selected, require_selection, require_shelf, select};
 use crate::output::{one_line, print, print_json, printable, short};
 
 pub(crate) async fn run(global: &Global, command: MakePlan) -> Result<Exit> {
     let context = global.broker()?;
+    require_selection(&command.which, &command.handle, command.all, "plan")?;
     let selected = select(global, &context, &command.which).await?;
     let saved = make(global, &selected, command.action.into(), &command.handle, command.max_redrives)?;
     if global.json {
@@ -40,6 +41,7 @@ pub(super) fn make(
         .iter()
         .map(|handle| handle.parse().map_err(|error| usage(format!("{error}"))))
         .collect::<Result<_>>()?;
+    require_shelf(handles.iter(), selected.view.shelf())?;
     let entries = selected.entries().iter().map(|entry| &entry.entry).collect();
     let wanted =
         Wanted { action, selected: entries, handles: &handles, filter: &selected.text, max_redrives };

@@ -61,9 +61,19 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         text.parse().map_err(|error| usage(format!("{error}")))?
     };
     let shelf = Shelf::from(which.shelf);
+    require_shelf(parsed.handles(), shelf)?;
     let group = group.map(|name| group_id(global, context, &which.queue, shelf, name)).transpose()?;
     let desk = connect(global, context, &which.queue).await?;
     let view = read(global, &desk, shelf).await?;
+    let there: HashSet<_> = view.entries().iter().map(|entry| &entry.entry.handle).collect();
+    if let Some(missing) = parsed.handles().find(|handle| !there.contains(handle)) {
+        return Err(usage(format!(
+            "{missing} is not on the {shelf} shelf of `{0}` now: `redrive browse {0}` lists what is there. To look for such a \
+             text, quote it: '\"{missing}\"'",
+            desk.queue
+        )));
+    }
+    drop(there);
     let text = match group {
         Some(group) => format!("group {group} {text}").trim_end().to_owned(),
         None => text,
@@ -81,6 +91,37 @@ pub(crate) async fn select(global: &Global, context: &Context, which: &Which) ->
         selected.text = format!("{} --where {program}", selected.text).trim_start().to_owned();
     }
     Ok(selected)
+}
+
+/// Refuses to mean a whole shelf that nobody asked for. `action` is what would be done to it.
+///
+/// # Errors
+///
+/// If nothing selects: no filter, group, program or handle, and not `--all`.
+pub(crate) fn require_selection(which: &Which, handles: &[String], all: bool, action: &str) -> Result<()> {
+    let is_filtered = which.filter.iter().any(|term| !term.trim().is_empty());
+    if is_filtered || which.group.is_some() || which.selecting.is_some() || !handles.is_empty() || all {
+        return Ok(());
+    }
+    Err(usage(format!(
+        "which messages? A filter, a group as `g1`, a handle, or --all to {action} the whole shelf"
+    )))
+}
+
+/// Refuses handles of entries that are on another shelf than the one that is looked at.
+///
+/// # Errors
+///
+/// If there is one.
+pub(crate) fn require_shelf<'a>(
+    mut handles: impl Iterator<Item = &'a EntryHandle>,
+    shelf: Shelf,
+) -> Result<()> {
+    let Some(other) = handles.find(|handle| handle.shelf() != shelf) else { return Ok(()) };
+    Err(usage(format!(
+        "{other} names an entry of the {0} shelf, and this is the {shelf} shelf: pass --shelf {0}",
+        other.shelf()
+    )))
 }
 
 /// Reads a shelf in one pass.
@@ -142,6 +183,37 @@ pub(crate) fn group_id(
 mod tests {
     use super::*;
     use crate::args::ShelfName;
+
+    #[test]
+    fn a_whole_shelf_is_meant_only_if_somebody_says_so() {
+        let nothing = || Which {
+            queue: "orders".into(),
+            filter: vec![" ".into()],
+            group: None,
+            selecting: None,
+            shelf: ShelfName::DeadLetter,
+        };
+        let is_refused =
+            |which: &Which, handles: &[String], all| require_selection(which, handles, all, "plan").is_err();
+        assert!(is_refused(&nothing(), &[], false));
+        assert!(!is_refused(&nothing(), &[], true));
+        assert!(!is_refused(&nothing(), &["dead-letter/1".into()], false));
+        for which in [
+            Which { filter: vec!["g1".into()], ..nothing() },
+            Which { group: Some("g1".into()), ..nothing() },
+            Which { selecting: Some("true".into()), ..nothing() },
+        ] {
+            assert!(!is_refused(&which, &[], false), "{which:?}");
+        }
+    }
+
+    #[test]
+    fn a_handle_of_another_shelf_is_an_error_that_says_so() {
+        let handles = ["dead-letter/1", "parking/2"].map(|handle| handle.parse::<EntryHandle>().unwrap());
+        assert!(require_shelf(handles[..1].iter(), Shelf::DeadLetter).is_ok());
+        let error = require_shelf(handles.iter(), Shelf::DeadLetter).unwrap_err().to_string();
+        assert!(error.contains("parking/2") && error.contains("pass --shelf parking"), "{error}");
+    }
 
     #[test]
     fn a_filter_of_one_short_name_is_a_group() {

@@ -25,7 +25,7 @@ pub(crate) async fn a_run_goes_on_when_there_is_room(shop: &Shop) {
     let cli = Cli::new(shop);
     let disk = SmallDisk::mount(&cli.state());
     let queue = &*shop.queue;
-    let plan = cli.json(&["plan", queue]).await["id"].as_str().expect("an id").to_owned();
+    let plan = cli.json(&["plan", queue, "--all"]).await["id"].as_str().expect("an id").to_owned();
 
     let handled: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
     let counts = Arc::clone(&handled);
