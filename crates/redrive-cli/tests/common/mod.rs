@@ -414,6 +414,10 @@ impl Cli {
         Self { broker: self.broker.clone(), folder: Arc::clone(&self.folder), variable: Some((name, value)) }
     }
 
+    pub(crate) fn broker(&self) -> &str {
+        &self.broker
+    }
+
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
     }

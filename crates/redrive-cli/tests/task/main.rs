@@ -61,6 +61,7 @@ macro_rules! on_rabbitmq_emulator {
             #[cfg(unix)]
             find_explain_and_redrive_on_the_page: terminal::the_page,
             looking_changes_nothing: looking,
+            a_queue_that_is_missing_is_named: unknown,
             a_run_is_controlled_from_another_process: control,
             a_run_that_waits_says_why: waits,
             the_options_of_a_service_are_explained: service,
@@ -232,6 +233,7 @@ async fn looking(shop: &Shop) {
         assert_eq!(cli.run(&["check", queue, "--warn", "4"]).await.code, 1);
     }
     where_says(&cli, queue).await;
+    handles(&cli, queue).await;
     wrong_edits(&cli, queue).await;
     let after = shop.shelf().await;
     assert_eq!(before, after);
@@ -314,8 +316,14 @@ async fn where_says(cli: &Cli, queue: &str) {
     for (program, code, said) in [
         (".id ==", 2, "expected"),
         ("system(\"ls\")", 2, "unknown filter `system`"),
-        (".id", 2, "and not true or false"),
-        ("error(\"true\")", 2, "--where fails"),
+        (".id", 2, "it says a string, and not true or false"),
+        ("error(.id)", 2, "--where fails for every message"),
+        (".headers.nothing", 0, ""),
+        (
+            "if .id == \"order-1\" then error(.id) else .properties.id == \"order-2\" end",
+            0,
+            "--where failed for 1 messages",
+        ),
         ("env | has(\"REDRIVE_BROKER\") or has(\"PATH\") | not", 0, ""),
         ("def f: f; f", 1, "--where"),
         ("[range(infinite)] | true", 1, "--where"),
@@ -326,12 +334,44 @@ async fn where_says(cli: &Cli, queue: &str) {
     }
 }
 
+/// A handle is a selection: of this entry, and of nothing else.
+async fn handles(cli: &Cli, queue: &str) {
+    let listed = cli.json(&["browse", queue]).await;
+    let handle = |place: usize| listed[place]["handle"].as_str().expect("a handle");
+    let browsed = cli.json(&["browse", queue, handle(1), handle(3)]).await;
+    assert_eq!([&browsed[0]["handle"], &browsed[1]["handle"]], [handle(1), handle(3)]);
+    let planned = cli.json(&["plan", queue, handle(2)]).await;
+    assert_eq!(planned["entries"].as_array().expect("entries").len(), 1, "{planned}");
+    let elsewhere = handle(0).replace("dead-letter", "parking");
+    let missing = format!("{}0", handle(0));
+    for (arguments, said) in [
+        (&["redrive", queue, &elsewhere, "--yes"][..], "pass --shelf parking"),
+        (&["redrive", queue, "--handle", &elsewhere, "--yes"], "pass --shelf parking"),
+        (&["discard", queue, &missing, "--yes"], "is not on the dead-letter shelf"),
+        (&["browse", queue, &missing], "is not on the dead-letter shelf"),
+        (&["plan", queue], "which messages?"),
+        (&["show", queue], "--group (-g)"),
+    ] {
+        let answer = cli.run(arguments).await;
+        assert_eq!(answer.code, 2, "{arguments:?}: {}{}", answer.out, answer.err);
+        assert!(answer.err.contains(said), "{arguments:?}: {}", answer.err);
+    }
+    assert_eq!(cli.json(&["plan", queue, "--all"]).await["entries"].as_array().expect("entries").len(), 5);
+    let many = cli.run(&["apply", "p"]).await;
+    assert!(many.code == 2 && many.err.contains("p") && many.err.contains(", "), "{}", many.err);
+}
+
 /// What was exported and discarded is put back once.
 async fn export_and_import(shop: &Shop, cli: &Cli) {
     let queue = &shop.queue;
     let file = cli.path("orders.jsonl").display().to_string();
     cli.ok(&["export", queue, "--output", &file]).await;
+    let twice = cli.run(&["export", queue, "--output", &file]).await;
+    assert!(twice.code == 1 && twice.err.contains("never overwrites"), "{}", twice.err);
     let before = shop.shelf().await;
+    let there = cli.ok(&["import", queue, &file, "--yes"]).await;
+    assert!(there.out.contains("5 are on the shelf already"), "{}", there.out);
+    assert_eq!(shop.shelf().await, before);
     cli.ok(&["discard", queue, "--all", "--yes"]).await;
     let import = cli.run(&["import", queue, &file, "--yes"]).await;
     if !shop.takes_restored() {
@@ -460,8 +500,59 @@ async fn queues(shop: &Shop) {
     assert!(preflight.code == 2 && preflight.err.contains("redrive explain"), "{}", preflight.err);
     let nowhere = cli.run(&["--broker", "unix:/nowhere/redrive.sock", "shelves", "orders"]).await;
     assert!(nowhere.code == 1 && nowhere.err.contains("no service listens at /nowhere"), "{}", nowhere.err);
+    let missing = cli.run(&["shelves", "order", "orders"]).await;
+    assert!(missing.code == 1 && missing.out.contains("dead-letter  5"), "{}{}", missing.out, missing.err);
+    contexts(&cli).await;
     let relative = cli.run(&["--broker", "unix:redrive.sock", "shelves", "orders"]).await;
     assert!(relative.code == 2 && relative.err.contains("must be absolute"), "{}", relative.err);
+}
+
+/// What is typed counts before the environment, and a wrong context concerns only who uses it.
+#[cfg(unix)]
+async fn contexts(cli: &Cli) {
+    let broker = cli.broker();
+    cli.write(
+        "config.toml",
+        &format!("[contexts.shop]\nbroker = {broker:?}\n[contexts.wrong]\nbroker = \"unix:x.sock\"\n"),
+    );
+    let config = cli.path("config.toml").display().to_string();
+    let config = ["--config", &*config];
+    let run = async |cli: &Cli, arguments: &[&str]| cli.run(&[&config[..], arguments].concat()).await;
+    assert_eq!(run(cli, &["-c", "shop", "shelves", "orders"]).await.code, 0);
+    let wrong = run(cli, &["-c", "wrong", "shelves", "orders"]).await;
+    assert!(wrong.code == 2 && wrong.err.contains("must be absolute"), "{}", wrong.err);
+    let listed = run(cli, &["context", "list"]).await;
+    assert!(
+        listed.code == 0 && listed.out.contains("shop") && listed.out.contains("wrong"),
+        "{}",
+        listed.out
+    );
+    assert!(
+        listed.err.contains("`wrong` cannot be used") && listed.err.contains("must be absolute"),
+        "{}",
+        listed.err
+    );
+
+    let chosen = cli.with("REDRIVE_CONTEXT", "wrong");
+    assert_eq!(run(&chosen, &["shelves", "orders"]).await.code, 2, "before the broker of the environment");
+    assert_eq!(run(&chosen, &["shelves", "orders", "--broker", broker]).await.code, 0);
+    assert_eq!(run(&chosen, &["--broker", broker, "shelves", "orders"]).await.code, 0);
+    assert_eq!(run(&chosen, &["--broker", "servicebus", "-c", "shop", "shelves", "orders"]).await.code, 0);
+}
+
+/// A queue that the broker does not have keeps silent about none that it has.
+async fn unknown(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let shelves = cli.run(&["shelves", "nosuch", &shop.queue]).await;
+    assert_eq!(shelves.code, 1, "{}", shelves.err);
+    assert!(shelves.out.contains("dead-letter  5"), "{}", shelves.out);
+    for said in ["the broker has no queue `nosuch", "virtual host"] {
+        assert!(shelves.err.contains(said), "{}", shelves.err);
+    }
+    assert!(!shelves.err.contains("Topology") && !shelves.err.contains("AMQP"), "{}", shelves.err);
+    let browse = cli.run(&["browse", "nosuch"]).await;
+    assert!(browse.code == 1 && browse.err.contains("the broker has no queue `nosuch"), "{}", browse.err);
 }
 
 /// The cause is not repaired: the canary comes back, and the others are not sent. Then it breaks again in the middle.
