@@ -253,3 +253,17 @@ fn confirm(web: &Web, who: &Who, one: &One, edited: &Edited, wanted: &str, diffe
     };
     page(web, who, "The difference", &[("message".to_owned(), one.link(web, "/message"))], &content)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_a_message_masks_its_secrets() {
+        let message =
+            Message::new("").with_header("authorization", "Bearer abcdef123456").with_header("checked", true);
+        let page = headers(&message).into_string();
+        assert!(page.contains("Bearer ***") && !page.contains("abcdef"), "{page}");
+        assert!(page.contains("<td>true</td>"), "{page}");
+    }
+}

@@ -30,19 +30,16 @@ pub(crate) fn run(global: &Global, command: &ContextCommand) -> Result<Exit> {
     let mut rows = table(["", "context", "broker", "secret", "queues", ""]);
     for (name, context, default) in contexts() {
         let mark = if default { "*" } else { "" }.to_owned();
-        let context = match context {
-            Ok(context) => context,
-            Err(_) => {
-                rows.row([
-                    mark,
-                    name.clone(),
-                    "cannot be used".to_owned(),
-                    String::new(),
-                    String::new(),
-                    String::new(),
-                ]);
-                continue;
-            }
+        let Ok(context) = context else {
+            rows.row([
+                mark,
+                name.clone(),
+                "cannot be used".to_owned(),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]);
+            continue;
         };
         rows.row([
             mark,

@@ -342,6 +342,8 @@ async fn handles(cli: &Cli, queue: &str) {
     assert_eq!([&browsed[0]["handle"], &browsed[1]["handle"]], [handle(1), handle(3)]);
     let planned = cli.json(&["plan", queue, handle(2)]).await;
     assert_eq!(planned["entries"].as_array().expect("entries").len(), 1, "{planned}");
+    let edited = cli.ok(&["edit", queue, handle(1), "--jq", ".", "--yes"]).await;
+    assert!(edited.err.contains("changes 0 of 1"), "{}", edited.err);
     let elsewhere = handle(0).replace("dead-letter", "parking");
     let missing = format!("{}0", handle(0));
     for (arguments, said) in [
