@@ -6,6 +6,7 @@ use redrive::ops::{SnapshotOptions, TrendOptions};
 use serde_json::json;
 
 use super::select::select;
+use super::shelves::note_work;
 use crate::args::{Global, Groups};
 use crate::desk::State;
 use crate::exit::Exit;
@@ -14,6 +15,7 @@ use crate::output::{ago, one_line, print_json, rfc3339, short, table};
 pub(crate) async fn run(global: &Global, command: Groups) -> Result<Exit> {
     let context = global.broker()?;
     let selected = select(global, &context, &command.which).await?;
+    note_work(global, &selected.desk, Shelf::from(command.which.shelf));
     let now = selected.now;
     let entries = selected.entries();
     let summary = entries.summary(&SnapshotOptions::new());

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::Shelf;
+use redrive::ops::UncertainEntries;
 use redrive::transport::{TransportError, TransportErrorKind};
 use serde_json::json;
 
 use crate::args::{Global, Queues};
-use crate::desk::{Desk, connect, named_queues, within};
+use crate::desk::{Desk, State, connect, named_queues, within};
 use crate::exit::{Exit, chain};
 use crate::output::{ago, print_json, printable, rfc3339, shelf_name, table};
 use crate::settings::Context;
@@ -48,6 +49,13 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     Err(last)
 }
 
+/// Says that something of this machine works on a shelf: what it holds is not seen by others.
+pub(crate) fn note_work(global: &Global, desk: &Desk, shelf: Shelf) {
+    if let Some(Work { holder, .. }) = work(global, desk, shelf) {
+        eprintln!("{holder} works on the {shelf} shelf of `{}` now, and holds messages of it", desk.queue);
+    }
+}
+
 /// What is on a shelf.
 struct Looked {
     shelf: Shelf,
@@ -59,6 +67,7 @@ async fn look(global: &Global, context: &Context, queue: &str) -> Result<Vec<Loo
     let desk = connect(global, context, queue).await?;
     let mut looked = Vec::new();
     for (shelf, count) in counts(global, &desk).await? {
+        note_work(global, &desk, shelf);
         let oldest = match count {
             Some(count) if count > 0 => {
                 within(global.timeout, async { Ok(desk.shelves.oldest(shelf).await?) }).await?
@@ -70,7 +79,25 @@ async fn look(global: &Global, context: &Context, queue: &str) -> Result<Vec<Loo
     Ok(looked)
 }
 
-/// Returns the number of messages on each shelf; `None` where the broker has no parking queue.
+/// Work of this machine on a shelf. The broker does not count what it holds.
+pub(crate) struct Work {
+    /// The run, or another holder of the lock.
+    pub(crate) holder: String,
+    /// How many messages of a run had no turn yet.
+    left: u64,
+}
+
+/// Returns the work of this machine on a shelf, if there is any.
+pub(crate) fn work(global: &Global, desk: &Desk, shelf: Shelf) -> Option<Work> {
+    let journals = State::open(global).and_then(|state| state.journals()).ok()?;
+    let holder = journals.holder(&desk.broker, &desk.queue, shelf).ok()??;
+    let replay = journals.read(&holder).ok();
+    let left = replay.map_or(0, |replay| replay.into_run(UncertainEntries::Leave).report().left);
+    Some(Work { holder, left })
+}
+
+/// Returns the number of messages on each shelf, with those that a run of this machine holds; `None` where the broker has no parking
+/// queue.
 ///
 /// # Errors
 ///
@@ -86,7 +113,8 @@ pub(crate) async fn counts(global: &Global, desk: &Desk) -> Result<Vec<(Shelf, O
             }
         });
         let count = counted.await.map_err(|error| explained(error, "count", &desk.queue, shelf))?;
-        counts.push((shelf, count));
+        let held = work(global, desk, shelf).map_or(0, |work| work.left);
+        counts.push((shelf, count.map(|count| count.max(held))));
     }
     Ok(counts)
 }

@@ -402,6 +402,14 @@ async fn control(shop: &Shop) {
         assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
     }
     let id = cli.last_run().expect("a run");
+    let shelves = cli.ok(&["shelves", queue]).await;
+    assert!(
+        shelves.out.contains("dead-letter  4") && shelves.err.contains(&id),
+        "{}{}",
+        shelves.out,
+        shelves.err
+    );
+    assert_eq!(cli.run(&["check", queue, "--warn", "3"]).await.code, 1, "what a run holds is there");
     cli.ok(&["runs", "rate", &id, "50"]).await;
     cli.ok(&["runs", "pause", &id]).await;
     cli.ok(&["runs", "resume", &id]).await;
@@ -432,7 +440,7 @@ async fn control(shop: &Shop) {
 async fn waits(shop: &Shop) {
     shop.fail().await;
     let cli = Cli::new(shop);
-    let mut command = cli.command(&["redrive", &shop.queue, "g1", "--yes"]);
+    let mut command = cli.command(&["redrive", &shop.queue, "--all", "--yes"]);
     let mut run = command.stderr(Stdio::piped()).spawn().expect("it runs");
     let mut lines = BufReader::new(run.stderr.take().expect("a pipe")).lines();
     let said = async {

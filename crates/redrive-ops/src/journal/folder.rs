@@ -117,10 +117,19 @@ impl JournalFolder {
     }
 
     pub(super) fn works_on(&self, head: &Head, run: &str) -> Result<bool, JournalError> {
-        let (path, mut file) = self.lock_file(&head.broker, &head.plan.queue, head.plan.shelf)?;
+        Ok(self.holder(&head.broker, &head.plan.queue, head.plan.shelf)?.is_some_and(|holder| holder == run))
+    }
+
+    /// Returns who of this machine works on a shelf now: a run, or the `holder` of its [lock](Self::lock).
+    ///
+    /// # Errors
+    ///
+    /// If the file of the lock cannot be read.
+    pub fn holder(&self, broker: &str, queue: &str, shelf: Shelf) -> Result<Option<String>, JournalError> {
+        let (path, mut file) = self.lock_file(broker, queue, shelf)?;
         match file.try_lock_shared() {
-            Ok(()) => Ok(false),
-            Err(TryLockError::WouldBlock) => Ok(holder_of(&mut file) == run),
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(holder_of(&mut file))),
             Err(TryLockError::Error(error)) => Err(JournalError::file("look at the lock", &path, error)),
         }
     }
