@@ -78,8 +78,8 @@ pub(crate) async fn begin<'a>(
     require_reason(plan.entries().len() as u64, by.reason.as_deref())
         .map_err(|error| usage(format!("{error}: pass --reason")))?;
     let audit = state.audit()?;
-    let record = record(plan, &by).filter(&saved.filter);
-    let header = JournalHeader::new(&saved.broker, by, options, plan.clone());
+    let header = JournalHeader::new(&saved.broker, by, options, plan.clone()).filter(&saved.filter);
+    let record = record(&header, &header.by);
     let id = header.run.clone();
     let originals = within(timeout, originals(desk, plan))
         .await
@@ -117,7 +117,7 @@ pub(crate) fn resume<'a>(
     if header.broker != desk.broker {
         return Err(usage(format!("this run is one of {}, and not of {}", header.broker, desk.broker)));
     }
-    let (audit, record) = (state.audit()?, record(&header.plan, &by));
+    let (audit, record) = (state.audit()?, record(&header, &by));
     let asks = state.asks(run);
     let runner = Runner::resume(&*desk.shelves, &folder, run, by, uncertain)?;
     // What was asked of the process that died.
@@ -125,15 +125,21 @@ pub(crate) fn resume<'a>(
     Ok(Begun { runner, audit, record, asks, originals: None })
 }
 
-fn record(plan: &Plan, by: &Operator) -> AuditRecord {
+/// Returns the record of a run that `by` does. One who resumes it does so for the reason for which it was begun.
+fn record(header: &JournalHeader, by: &Operator) -> AuditRecord {
+    let plan = &header.plan;
     let action = match plan.action() {
         PlanAction::Park => AuditAction::Park,
         PlanAction::Discard => AuditAction::Discard,
         _ => AuditAction::Redrive,
     };
-    let record = AuditRecord::new(&by.who, &by.host, SystemTime::now(), action, plan.queue(), plan.shelf())
-        .plan_digest(plan.digest());
-    match &by.reason {
+    let mut record =
+        AuditRecord::new(&by.who, &by.host, SystemTime::now(), action, plan.queue(), plan.shelf())
+            .plan_digest(plan.digest());
+    if !header.filter.is_empty() {
+        record = record.filter(&header.filter);
+    }
+    match by.reason.as_ref().or(header.by.reason.as_ref()) {
         Some(reason) => record.reason(reason),
         None => record,
     }
@@ -155,14 +161,68 @@ async fn originals(desk: &Desk, plan: &Plan) -> Result<Vec<ExportedEntry>> {
 
 /// Returns who acts, for the journal and the audit log.
 pub(crate) fn operator(reason: Option<&str>) -> Operator {
-    let who = ["REDRIVE_OPERATOR", "USER", "LOGNAME"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok().filter(|who| !who.is_empty()));
     let host =
         hostname::get().map_or_else(|_| "unknown".to_owned(), |host| host.to_string_lossy().into_owned());
-    let operator = Operator::new(who.unwrap_or_else(|| "unknown".to_owned()), host, SystemTime::now());
+    let operator = Operator::new(who(|name| std::env::var(name).ok()), host, SystemTime::now());
     match reason {
         Some(reason) => operator.reason(reason),
         None => operator,
+    }
+}
+
+/// Returns the name of who acts. A container or a cron job has often no name of a user: the id of the user says at least as much.
+fn who(variable: impl Fn(&str) -> Option<String>) -> String {
+    let names = ["REDRIVE_OPERATOR", "USER", "LOGNAME"].into_iter();
+    names.filter_map(variable).find(|who| !who.is_empty()).unwrap_or_else(user_id)
+}
+
+#[cfg(unix)]
+fn user_id() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn user_id() -> String {
+    "unknown".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive::Shelf;
+    use redrive::ops::PlanOptions;
+
+    use super::*;
+
+    #[test]
+    fn who_resumes_a_run_repeats_why_it_was_begun_and_its_filter() {
+        let plan = Plan::new(
+            PlanAction::Park,
+            Shelf::DeadLetter,
+            &[],
+            &PlanOptions::new("orders"),
+            SystemTime::now(),
+        );
+        let operator = |who: &str| Operator::new(who, "ops-1", SystemTime::now());
+        let ada = operator("ada").reason("the stock is back");
+        let header = JournalHeader::new("prod", ada, RunOptions::new(), plan).filter("error~stock");
+        let stored = serde_json::to_string(&header).unwrap();
+        let header = serde_json::from_str(&stored).unwrap();
+        let line = record(&header, &operator("bob")).to_line();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            [&line["who"], &line["reason"], &line["filter"]],
+            ["bob", "the stock is back", "error~stock"]
+        );
+    }
+
+    #[test]
+    fn without_a_name_the_operator_is_the_id_of_the_user() {
+        let of = |set: &[(&str, &str)]| {
+            who(|name| set.iter().find(|(there, _)| *there == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[("USER", "ada"), ("REDRIVE_OPERATOR", "bob")]), "bob");
+        assert_eq!(of(&[("REDRIVE_OPERATOR", ""), ("LOGNAME", "ada")]), "ada");
+        #[cfg(unix)]
+        assert_eq!(of(&[]), format!("uid {}", rustix::process::getuid().as_raw()));
     }
 }

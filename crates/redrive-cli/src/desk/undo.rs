@@ -89,7 +89,7 @@ impl Undoing {
                 .await?;
         let (now, shelf) = (SystemTime::now(), header.plan.shelf());
         let mut record =
-            AuditRecord::new(by.who, by.host, now, AuditAction::Import, header.plan.queue(), shelf)
+            AuditRecord::new(by.who, by.host, now, AuditAction::Undo, header.plan.queue(), shelf)
                 .run_id(&self.run)
                 .counts(AuditCounts::done(done));
         if let Some(reason) = &by.reason {

@@ -41,6 +41,8 @@ pub enum AuditAction {
     Export,
     /// Brought exported messages back.
     Import,
+    /// Brought back what a run discarded.
+    Undo,
 }
 
 /// How many messages an action concerned, by their outcome.

@@ -58,6 +58,9 @@ pub struct JournalHeader {
     pub by: Operator,
     /// How fast it goes.
     pub options: RunOptions,
+    /// The filter that selected the entries, for people and the audit log; empty: not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub filter: String,
     /// What it does.
     pub plan: Plan,
 }
@@ -69,7 +72,14 @@ impl JournalHeader {
         let at = by.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
         // The same plan may be run again later, and by several processes at one time.
         let run = format!("r{at:x}-{}-{:x}", plan.id(), std::process::id());
-        Self { run, broker: broker.into(), by, options, plan }
+        Self { run, broker: broker.into(), by, options, filter: String::new(), plan }
+    }
+
+    /// Sets the filter that selected the entries: whoever resumes the run notes it in the audit log again.
+    #[must_use]
+    pub fn filter(mut self, filter: impl Into<String>) -> Self {
+        self.filter = filter.into();
+        self
     }
 }
 
