@@ -43,7 +43,7 @@ pub(crate) struct DeliveryChannel {
     /// Notified when the first acknowledgement waits to be sent.
     waits: Arc<Notify>,
     /// When the last settlements were sent.
-    sent: Mutex<VecDeque<Instant>>,
+    sent: Mutex<LastSent>,
 }
 
 impl DeliveryChannel {
@@ -146,6 +146,7 @@ impl DeliveryChannel {
         if !self.is_still_settling() {
             return;
         }
+        let begun = Instant::now();
         for _ in 0..STEPS {
             tokio::time::sleep(SETTLING / STEPS).await;
             // A request that changes nothing for a channel that is about to close.
@@ -155,6 +156,7 @@ impl DeliveryChannel {
                 return;
             }
         }
+        self.sent().forget(begun);
     }
 
     /// Gives back all unsettled deliveries, after [`end`](Self::end). Otherwise they would come back with the end of the channel:
@@ -256,16 +258,39 @@ impl DeliveryChannel {
     }
 
     fn note_sent(&self) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        if sent.len() > BURST {
-            sent.pop_front();
-        }
-        sent.push_back(Instant::now());
+        self.sent().note(Instant::now());
     }
 
     fn is_still_settling(&self) -> bool {
-        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.len() > BURST && sent.front().is_some_and(|first| first.elapsed() < BURST_WITHIN)
+        self.sent().is_burst(Instant::now())
+    }
+
+    fn sent(&self) -> MutexGuard<'_, LastSent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When the last settlements were sent that the broker may not have processed.
+#[derive(Debug, Default)]
+struct LastSent(VecDeque<Instant>);
+
+impl LastSent {
+    fn note(&mut self, now: Instant) {
+        if self.0.len() > BURST {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+    }
+
+    /// Returns true if more were sent than RabbitMQ passes on at once.
+    fn is_burst(&self, now: Instant) -> bool {
+        self.0.len() > BURST
+            && self.0.front().is_some_and(|first| now.saturating_duration_since(*first) < BURST_WITHIN)
+    }
+
+    /// The broker had time to process what was sent until then. Work in small steps waits once for many of them.
+    fn forget(&mut self, until: Instant) {
+        self.0.retain(|sent| *sent > until);
     }
 }
 
@@ -363,5 +388,27 @@ impl DeliveryChannels {
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_that_was_waited_for_is_not_waited_for_again() {
+        let (mut sent, now) = (LastSent::default(), Instant::now());
+        let at = |millis| now + Duration::from_millis(millis);
+        (0..16).for_each(|millis| sent.note(at(millis)));
+        assert!(!sent.is_burst(at(16)));
+        sent.note(at(16));
+        assert!(sent.is_burst(at(16)) && !sent.is_burst(at(10_000)));
+        sent.note(at(20));
+        // What was sent while it waited is still new.
+        sent.forget(at(16));
+        (21..36).for_each(|millis| sent.note(at(millis)));
+        assert!(!sent.is_burst(at(36)));
+        sent.note(at(36));
+        assert!(sent.is_burst(at(36)));
     }
 }
