@@ -118,7 +118,7 @@ pub(crate) enum Command {
     Discard(AtOnce),
     /// Changes one message in $EDITOR and sends it back, or many by a program of jq
     #[command(
-        after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"'     all of a group, back onto the shelf"
+        after_help = "Examples:\n  redrive edit orders dead-letter/5f3a…\n  redrive edit orders dead-letter/5f3a… --keep     back onto the shelf\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"' --dry-run     what it would change\n  redrive edit orders g1 --jq '.body.currency = \"EUR\"'     all of a group, back onto the shelf"
     )]
     Edit(Edit),
     /// Brings back what a run discarded
@@ -371,6 +371,9 @@ pub(crate) struct Edit {
     /// Edits many messages by this program of jq, and keeps them on the shelf: `.body.currency = "EUR"`
     #[arg(long, value_name = "JQ")]
     pub(crate) jq: Option<String>,
+    /// Prints all differences that --jq makes, and changes nothing
+    #[arg(long, requires = "jq")]
+    pub(crate) dry_run: bool,
     /// Stores the edited message on the shelf instead of sending it back
     #[arg(long)]
     pub(crate) keep: bool,

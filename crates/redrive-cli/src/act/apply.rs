@@ -56,11 +56,7 @@ pub(super) async fn apply(global: &Global, desk: &Desk, saved: &SavedPlan, pace:
 pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let control = begun.control();
     let id = begun.id().to_owned();
-    let bar = ProgressBar::new(control.progress().report.entries);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} {eta} left  {wide_msg}")?;
-    bar.set_style(style.with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
-        let _ = write!(to, "{:.1}/s", state.per_sec());
-    }));
+    let bar = bar(control.progress().report.entries)?;
     let watching = async {
         let (mut interrupted, mut told, mut held) = (false, false, 0);
         let mut tick = tokio::time::interval(TICK);
@@ -109,6 +105,20 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     };
     bar.finish_and_clear();
     finished
+}
+
+/// Returns a bar for so many messages, on stderr, and only on a terminal.
+///
+/// # Errors
+///
+/// Never: its template is right.
+pub(super) fn bar(messages: u64) -> Result<ProgressBar> {
+    let bar = ProgressBar::new(messages);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} {eta} left  {wide_msg}")?;
+    bar.set_style(style.with_key("rate", |state: &ProgressState, to: &mut dyn std::fmt::Write| {
+        let _ = write!(to, "{:.1}/s", state.per_sec());
+    }));
+    Ok(bar)
 }
 
 fn show(bar: &ProgressBar, progress: &RunProgress) {

@@ -10,7 +10,7 @@ use redrive::ops::{EditText, SensitiveEdits, diff};
 
 use super::ask::confirmed;
 use crate::args::{Edit, Global};
-use crate::desk::edit::Then;
+use crate::desk::edit::{Then, refused};
 use crate::desk::{self, State, connect, operator};
 use crate::exit::{Exit, usage};
 use crate::look::select::read;
@@ -18,7 +18,9 @@ use crate::output::{print, printable};
 
 pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
     let context = global.broker()?;
-    global.may_act(&context)?;
+    if !command.dry_run {
+        global.may_act(&context)?;
+    }
     if let Some(program) = &command.jq {
         return super::edit_many::run(global, &context, &command, program).await;
     }
@@ -41,7 +43,7 @@ pub(crate) async fn run(global: &Global, command: Edit) -> Result<Exit> {
         .context("the edit cannot be read: nothing was changed")?;
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
     let edit = redrive::ops::Edit::between(original, edited, sensitive);
-    let Some(edit) = edit.context("nothing was changed; --sensitive confirms such an edit")? else {
+    let Some(edit) = edit.map_err(|error| refused(&handle, error)).context("nothing was changed")? else {
         bail!("the text is as it was: nothing was changed");
     };
     print(&printable(&diff(original, edit.message())));

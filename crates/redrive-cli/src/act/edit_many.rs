@@ -3,17 +3,19 @@
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
 
-use anyhow::{Result, bail};
-use redrive::ops::{PlanAction, SensitiveEdits, diff, require_reason};
+use anyhow::{Context as _, Result, bail};
+use redrive::ops::{Edit as EditOf, PlanAction, SensitiveEdits, diff, require_reason};
+use redrive::{Shelf, Shelved};
 
+use super::apply::bar;
 use super::ask::counted;
 use crate::args::{Edit, Global};
-use crate::desk::edit::Edits;
-use crate::desk::plan::Wanted;
-use crate::desk::{self, State, operator};
+use crate::desk::edits::{Before, Edits, StoredAll};
+use crate::desk::plan::{Wanted, make_of};
+use crate::desk::{Desk, State, operator};
 use crate::exit::{Exit, usage};
 use crate::look::jq;
-use crate::look::select::{read, select};
+use crate::look::select::{Selected, read, select};
 use crate::output::{print, print_json, printable};
 use crate::settings::Context;
 
@@ -23,77 +25,219 @@ const SHOWN: usize = 20;
 const MAX_REDRIVES: u32 = 3;
 
 pub(super) async fn run(global: &Global, context: &Context, command: &Edit, program: &str) -> Result<Exit> {
-    if !command.yes && !std::io::stdin().is_terminal() {
-        return Err(usage("nobody can be asked: there is no terminal. Pass --yes to store the edits"));
+    jq::check(program)?;
+    if command.dry_run {
+        let selected = selected(global, context, command).await?;
+        let (edits, found) = edited(global, &selected, command, program).await?;
+        return dry_run(global, &edits, found);
     }
+    let (state, shelf) = (State::open(global)?, Shelf::from(command.which.shelf));
+    let before = Before::read(&state, context.label(), &command.which.queue, shelf)?;
+    let selected = selected(global, context, command).await?;
+    let (edits, found) = edited(global, &selected, command, program).await?;
+    let filter = format!("{} --jq {program}", selected.text);
+    let edits = Edits::new(before, &selected.view, filter.clone(), edits);
+    let count = edits.edits.len();
+    if !global.json {
+        show(&edits.edits, SHOWN);
+    }
+    if count > SHOWN && !global.json {
+        print(&format!("and {} more: --dry-run shows all of them", count - SHOWN));
+    }
+    say_what_is_left_out(&edits);
+    eprintln!("the program changes {count} of {found} messages");
+    if count == 0 && !edits.has_rest() {
+        return Ok(Exit::Ok);
+    }
+    let reason = command.reason.as_deref();
+    if count > 0 {
+        require_reason(count as u64, reason).map_err(|error| usage(format!("{error}: pass --reason")))?;
+        if !command.yes && !std::io::stdin().is_terminal() {
+            return Err(usage(
+                "nothing was changed, and nobody can be asked: there is no terminal. Pass --yes to store the edits, or --dry-run to \
+                 see all of them",
+            ));
+        }
+        if !command.yes && !counted(count, "edit")? {
+            bail!("not done: the answer was no");
+        }
+    }
+
+    let progress = bar(count as u64)?;
+    let stored =
+        edits.store(&state, &selected.desk, operator(reason), |done| progress.set_position(done)).await;
+    progress.finish_and_clear();
+    let mut stored = stored?;
+    let plan = plan(global, &state, &selected.desk, shelf, &stored, &filter).await;
+    let plan = match plan {
+        // The error that ended it counts.
+        Err(error) if stored.failed.is_some() => {
+            eprintln!("no plan could be made: {error:#}");
+            None
+        }
+        plan => plan.with_context(|| format!("{} messages are edited, and on the shelf", stored.done))?,
+    };
+    if stored.failed.is_none() && (count > 0 || stored.earlier > 0) {
+        stored.planned()?;
+    }
+    finish(global, &selected.desk, shelf, stored, count, plan.as_deref())
+}
+
+async fn selected(global: &Global, context: &Context, command: &Edit) -> Result<Selected> {
     let selected = select(global, context, &command.which).await?;
     if selected.is_all() {
         return Err(usage("which messages? A filter, a group as `g1`, or --where"));
     }
+    Ok(selected)
+}
+
+/// Returns the edits, and how many messages are selected.
+async fn edited(
+    global: &Global,
+    selected: &Selected,
+    command: &Edit,
+    program: &str,
+) -> Result<(Vec<(Shelved, EditOf)>, usize)> {
     let entries: Vec<_> = selected.entries().iter().map(|entry| &entry.entry).collect();
     let sensitive = if command.sensitive { SensitiveEdits::Allow } else { SensitiveEdits::Refuse };
     let edits = jq::edited(global, program, &entries, sensitive).await?;
-    let (state, found) = (State::open(global)?, entries.len());
-    let edits = Edits::new(&state, &selected.desk, edits)?;
-    let count = edits.edits.len();
-    if !global.json {
-        for (entry, edit) in edits.edits.iter().take(SHOWN) {
-            print(&printable(&format!("{}\n{}", entry.handle, diff(&entry.message, edit.message()))));
-        }
-        if count > SHOWN {
-            print(&format!("and {} more", count - SHOWN));
-        }
+    Ok((edits, entries.len()))
+}
+
+fn show(edits: &[(Shelved, EditOf)], most: usize) {
+    for (entry, edit) in edits.iter().take(most) {
+        print(&printable(&format!("{}\n{}", entry.handle, diff(&entry.message, edit.message()))));
     }
+}
+
+fn dry_run(global: &Global, edits: &[(Shelved, EditOf)], found: usize) -> Result<Exit> {
+    if global.json {
+        let shown = edits.iter().map(|(entry, edit)| {
+            serde_json::json!({ "handle": entry.handle.to_string(), "diff": diff(&entry.message, edit.message()) })
+        });
+        print_json(&serde_json::json!({ "of": found, "edits": shown.collect::<Vec<_>>() }))?;
+    } else {
+        show(edits, usize::MAX);
+    }
+    eprintln!("the program changes {} of {found} messages; nothing was changed", edits.len());
+    Ok(Exit::Ok)
+}
+
+fn say_what_is_left_out(edits: &Edits) {
     for handle in &edits.uncertain {
         eprintln!(
-            "{handle} is left out: a process died while it edited it, and its edited copy may be on the shelf beside it"
+            "{handle} is left out: a process died while it edited it, and its edited copy may be on the shelf beside it. Look, and \
+             discard one of them, or edit this one alone: redrive edit QUEUE {handle} --keep"
         );
     }
-    eprintln!("the program changes {count} of {found} messages");
-    if count == 0 {
-        return Ok(Exit::Ok);
+    for handle in edits.gone() {
+        eprintln!(
+            "{handle} is not on the shelf any more: a process died while it edited it, and its edited copy was not found. If it was \
+             stored, no plan has it"
+        );
     }
-    let reason = command.reason.as_deref();
-    require_reason(count as u64, reason).map_err(|error| usage(format!("{error}: pass --reason")))?;
-    if !command.yes && !counted(count, "edit")? {
-        bail!("not done: the answer was no");
-    }
+}
 
-    let filter = format!("{} --jq {program}", selected.text);
-    let stored = edits.store(&state, &selected.desk, operator(reason), &filter).await?;
-    eprintln!("the originals are in {}", stored.originals.display());
-    // Exactly these are sent back, whatever else the filter matches by then.
-    let view = read(global, &selected.desk, selected.view.shelf()).await?;
-    let handles: HashSet<_> = stored.handles.iter().collect();
-    let there = view.entries();
-    let there = there.iter().map(|entry| &entry.entry).filter(|entry| handles.contains(&entry.handle));
+/// Makes the plan of all that was edited and is on the shelf, also by the same command before it was interrupted.
+async fn plan(
+    global: &Global,
+    state: &State,
+    desk: &Desk,
+    shelf: Shelf,
+    stored: &StoredAll,
+    filter: &str,
+) -> Result<Option<String>> {
+    if stored.handles.is_empty() {
+        return Ok(None);
+    }
+    let view = match read(global, desk, shelf).await {
+        Ok(view) => Some(view),
+        // The broker is gone: a plan of what it confirmed. The same command makes one of all when it is back.
+        Err(_) if stored.failed.is_some() => None,
+        Err(error) => return Err(error),
+    };
+    let entries: Vec<&Shelved> = match &view {
+        Some(view) => {
+            // Exactly these are sent back, whatever else the filter matches by then.
+            let handles: HashSet<_> = stored.handles.iter().collect();
+            let there = view.entries();
+            there.iter().map(|entry| &entry.entry).filter(|entry| handles.contains(&entry.handle)).collect()
+        }
+        None => stored.messages.iter().collect(),
+    };
+    if entries.is_empty() {
+        return Ok(None);
+    }
     let wanted = Wanted {
         action: PlanAction::Redrive,
-        selected: there.collect(),
+        selected: entries,
         handles: &[],
-        filter: &filter,
+        filter,
         max_redrives: MAX_REDRIVES,
     };
-    let plan = match wanted.selected.is_empty() {
-        true => None,
-        false => Some(desk::make(&state, &selected.desk, &view, &wanted)?.plan.id().to_string()),
-    };
+    Ok(Some(make_of(state, desk, shelf, &wanted)?.plan.id().to_string()))
+}
+
+/// Says what was done, and what is left.
+fn finish(
+    global: &Global,
+    desk: &Desk,
+    shelf: Shelf,
+    stored: StoredAll,
+    count: usize,
+    plan: Option<&str>,
+) -> Result<Exit> {
+    let StoredAll { originals, done, earlier, failed, .. } = stored;
+    let originals = originals.map(|path| path.display().to_string());
+    if let Some(originals) = originals.as_ref().filter(|_| failed.is_none()) {
+        eprintln!("the originals are in {originals}");
+    }
     if global.json {
-        print_json(&serde_json::json!({ "edited": stored.done, "of": count, "plan": plan }))?;
+        print_json(&serde_json::json!({
+            "edited": done, "of": count, "edited_before": earlier, "plan": plan, "originals": originals,
+        }))?;
     } else {
-        print(&format!("{} of {count} edited, and on the shelf", stored.done));
-        if let Some(plan) = &plan {
+        let before = match earlier {
+            0 => String::new(),
+            earlier => format!("; {earlier} were edited before it was interrupted"),
+        };
+        if count > 0 || earlier > 0 {
+            print(&format!("{done} of {count} edited, and on the shelf{before}"));
+        }
+        if let Some(plan) = plan {
             print(&format!("to send them back: redrive apply {plan}"));
-        } else if stored.done > 0 {
+        } else if done > 0 && failed.is_none() {
             print(&format!(
-                "this broker does not tell which messages they are now. To send them back: redrive redrive {} --shelf {} FILTER",
-                selected.desk.queue,
-                view.shelf()
+                "this broker does not tell which messages they are now. To send them back: redrive redrive {} --shelf {shelf} FILTER",
+                desk.queue
             ));
         }
     }
-    match stored.failed {
-        Some(error) => Err(error.context("the rest was not edited: the same command goes on with it")),
+    match failed {
+        Some(error) => Err(error.context(ended_early(done, count, originals.as_deref()))),
         None => Ok(Exit::Ok),
+    }
+}
+
+/// Returns what an edit that ended early has changed, and how it goes on.
+fn ended_early(done: u64, count: usize, originals: Option<&str>) -> String {
+    let originals = originals.map_or_else(String::new, |path| format!(". The originals are in {path}"));
+    format!(
+        "{done} of {count} messages were edited, the rest was not: the same command goes on with it, and makes a plan of all{originals}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_that_ended_early_says_what_is_changed_and_how_it_goes_on() {
+        let text = ended_early(36, 400, Some("/state/originals/edit-1.jsonl"));
+        for said in
+            ["36 of 400 messages were edited", "the rest was not", "the same command goes on", "edit-1.jsonl"]
+        {
+            assert!(text.contains(said), "{text}");
+        }
     }
 }

@@ -1,14 +1,12 @@
-//! Stores edited messages.
+//! Stores an edited message.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, anyhow};
-use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator};
-use redrive::transport::TransportErrorKind;
-use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+use anyhow::{Context as _, Result};
+use redrive::ops::{AuditAction, AuditCounts, AuditRecord, Edit, EditError, ExportedEntry, Operator};
+use redrive::{EntryHandle, Shelved};
 
-use super::ledger::{Ledger, Noted, note};
 use super::{Desk, State};
 
 /// What becomes of an edited message.
@@ -63,112 +61,36 @@ pub(crate) async fn store(
     Ok(Stored { original, handle })
 }
 
-/// What was done of many edits.
-pub(crate) struct StoredAll {
-    /// Where the originals are.
-    pub(crate) originals: PathBuf,
-    pub(crate) done: u64,
-    /// The handles of the edited messages, as far as the broker tells them.
-    pub(crate) handles: Vec<EntryHandle>,
-    /// Why it ended early.
-    pub(crate) failed: Option<anyhow::Error>,
+/// Returns why an edit is not made, and what to do. No option allows the edit of a locked part.
+pub(crate) fn refused(handle: &EntryHandle, error: EditError) -> anyhow::Error {
+    let what_to_do = match &error {
+        EditError::Sensitive(_) => "; --sensitive confirms such an edit",
+        _ => "",
+    };
+    anyhow::Error::from(error).context(format!("the edit of {handle} is not made{what_to_do}"))
 }
 
-/// Edits that a program made.
-pub(crate) struct Edits {
-    ledger: PathBuf,
-    pub(crate) edits: Vec<(Shelved, Edit)>,
-    /// Entries that a process was editing when it died: their edited copies may be on the shelf beside them.
-    pub(crate) uncertain: Vec<EntryHandle>,
-}
+#[cfg(test)]
+mod tests {
+    use redrive::ops::SensitiveEdits;
+    use redrive::{Message, Shelf};
 
-impl Edits {
-    /// Leaves out what a process that died may have edited.
-    ///
-    /// # Errors
-    ///
-    /// If what was edited before cannot be read.
-    pub(crate) fn new(state: &State, desk: &Desk, edits: Vec<(Shelved, Edit)>) -> Result<Self> {
-        let ledger = state.edited(&desk.broker, &desk.queue);
-        let before = Ledger::read(&ledger)?;
-        let (uncertain, edits): (Vec<_>, Vec<_>) =
-            edits.into_iter().partition(|(entry, _)| before.is_uncertain(&entry.handle));
-        let uncertain = uncertain.into_iter().map(|(entry, _)| entry.handle).collect();
-        Ok(Self { ledger, edits, uncertain })
-    }
+    use super::*;
+    use crate::exit::chain;
 
-    /// Writes the originals to the disk, stores each edited message on the shelf in place of its entry, and notes that in the audit log.
-    ///
-    /// # Errors
-    ///
-    /// If the originals cannot be written: nothing is changed. If the audit log cannot be written.
-    pub(crate) async fn store(
-        self,
-        state: &State,
-        desk: &Desk,
-        by: Operator,
-        filter: &str,
-    ) -> Result<StoredAll> {
-        let mut audit = state.audit()?;
-        let now = SystemTime::now();
-        let shelf = self.edits.first().map_or(Shelf::DeadLetter, |(entry, _)| entry.handle.shelf());
-        let _lock = state.journals()?.lock(&desk.broker, &desk.queue, shelf, "redrive edit")?;
-        let leased = desk.shelves.lease(shelf).await?;
-        let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);
-        let export = |(entry, _): &(Shelved, Edit)| ExportedEntry::new(&desk.queue, entry, now);
-        let originals: Vec<_> = self.edits.iter().map(export).collect();
-        let originals = state.save_edited(originals.iter()).context("nothing was changed")?;
-        let mut stored = StoredAll { originals, done: 0, handles: Vec::new(), failed: None };
-        let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
-        for (entry, edit) in self.edits {
-            let mut keeping =
-                std::pin::pin!(keep(shelves, &self.ledger, &entry.handle, edit, &mut stored.handles));
-            let (kept, is_stopped) = tokio::select! {
-                biased;
-                kept = &mut keeping => (kept, false),
-                _ = &mut stop => tokio::select! {
-                    kept = keeping => (kept, true),
-                    // What was begun is in the ledger.
-                    _ = tokio::signal::ctrl_c() => std::process::exit(130),
-                },
-            };
-            stored.done += u64::from(kept.is_ok());
-            stored.failed = kept.err().or_else(|| is_stopped.then(|| anyhow!("interrupted")));
-            if stored.failed.is_some() {
-                break;
-            }
+    #[test]
+    fn only_what_it_can_allow_is_refused_with_a_hint_of_the_option() {
+        let handle = EntryHandle::new(Shelf::DeadLetter, "1");
+        let message = Message::new("");
+        let text = |edited, sensitive| {
+            chain(&refused(&handle, Edit::between(&message, edited, sensitive).unwrap_err()))
+        };
+        let locked = message.clone().with_header("redrive-attempt", 1_i64);
+        for sensitive in [SensitiveEdits::Refuse, SensitiveEdits::Allow] {
+            let text = text(locked.clone(), sensitive);
+            assert!(text.contains("header redrive-attempt") && !text.contains("--sensitive"), "{text}");
         }
-        if let Some(leased) = &leased {
-            leased.lease.end().await;
-        }
-        let mut record = AuditRecord::new(by.who, by.host, now, AuditAction::Edit, &desk.queue, shelf)
-            .filter(filter)
-            .counts(AuditCounts::done(stored.done));
-        if let Some(reason) = &by.reason {
-            record = record.reason(reason);
-        }
-        audit.append(&record).context("the edits are done, and could not be noted in the audit log")?;
-        Ok(stored)
+        let text = text(message.clone().with_id("7"), SensitiveEdits::Refuse);
+        assert!(text.contains("property id") && text.contains("--sensitive confirms"), "{text}");
     }
-}
-
-async fn keep(
-    shelves: &dyn Shelves,
-    ledger: &Path,
-    entry: &EntryHandle,
-    edit: Edit,
-    handles: &mut Vec<EntryHandle>,
-) -> Result<()> {
-    note(ledger, entry, Noted::Begun)?;
-    match shelves.replace(entry, edit.into_message()).await {
-        Ok(handle) => handles.extend(handle),
-        Err(error) => {
-            use TransportErrorKind::{Full, NotFound, TooLarge, Unsupported};
-            if matches!(error.kind(), Full | NotFound | TooLarge | Unsupported) {
-                note(ledger, entry, Noted::NotStored)?;
-            }
-            return Err(anyhow::Error::from(error).context(format!("cannot keep the edit of {entry}")));
-        }
-    }
-    note(ledger, entry, Noted::Done)
 }

@@ -71,7 +71,7 @@ impl Ledger {
 }
 
 /// Removes a part of a line that a full disk or a dead process left: what follows would be read as one line with it.
-fn cut_torn_line(path: &Path, mut file: &std::fs::File) -> Result<()> {
+pub(super) fn cut_torn_line(path: &Path, mut file: &std::fs::File) -> Result<()> {
     let mut last = [b'\n'];
     if file.metadata()?.len() > 0 {
         file.seek(SeekFrom::End(-1))?;

@@ -7,7 +7,9 @@
 //! | [`plan`] | makes a plan, and keeps it |
 //! | [`mod@begin`] | exports the originals, runs a plan, writes the audit log |
 //! | [`edit`] | stores an edited message |
-//! | [`ledger`] | notes what is stored, entry by entry |
+//! | [`edits`] | stores many, and goes on where a command died |
+//! | [`edit_journal`] | what commands edited, and how far they came |
+//! | [`ledger`] | notes what is restored, entry by entry |
 //! | [`undo`] | brings back what was discarded |
 //! | [`asks`] | what other processes ask of a run |
 
@@ -15,6 +17,8 @@ pub(crate) mod asks;
 pub(crate) mod begin;
 pub(crate) mod connect;
 pub(crate) mod edit;
+mod edit_journal;
+pub(crate) mod edits;
 mod ledger;
 pub(crate) mod plan;
 pub(crate) mod state;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use redrive::ops::{Plan, PlanAction, PlanOptions, ShelfView, Target};
-use redrive::{EntryHandle, Shelved};
+use redrive::{EntryHandle, Shelf, Shelved};
 
 use super::{Desk, SavedPlan, State};
 use crate::exit::usage;
@@ -28,6 +28,15 @@ pub(crate) struct Wanted<'a> {
 ///
 /// If a handle is not among the selected entries, or the plan cannot be written.
 pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted<'_>) -> Result<SavedPlan> {
+    make_of(state, desk, view.shelf(), wanted)
+}
+
+/// Makes a plan of entries of a shelf, and keeps it.
+///
+/// # Errors
+///
+/// The same as [`make`].
+pub(crate) fn make_of(state: &State, desk: &Desk, shelf: Shelf, wanted: &Wanted<'_>) -> Result<SavedPlan> {
     let handles = wanted.handles;
     let mut entries = Vec::new();
     for entry in &wanted.selected {
@@ -40,7 +49,7 @@ pub(crate) fn make(state: &State, desk: &Desk, view: &ShelfView, wanted: &Wanted
         return Err(usage(format!("{missing} is not on the shelf, or not among what the filter selects")));
     }
     let options = PlanOptions::new(&desk.queue).max_redrives(wanted.max_redrives);
-    let plan = Plan::new(wanted.action, view.shelf(), &entries, &options, SystemTime::now());
+    let plan = Plan::new(wanted.action, shelf, &entries, &options, SystemTime::now());
     let named = handles.iter().map(ToString::to_string);
     let filter =
         named.chain([wanted.filter.to_owned()]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ");

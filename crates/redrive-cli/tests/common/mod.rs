@@ -32,7 +32,7 @@ pub(crate) struct Shop {
 enum On {
     RabbitMq {
         url: String,
-        _emulator: Option<Box<RabbitMqEmulator>>,
+        emulator: Option<Box<RabbitMqEmulator>>,
     },
     ServiceBus(Arc<Emulator>),
     /// In this process, which is the service.
@@ -75,13 +75,38 @@ impl Shop {
     pub(crate) async fn rabbitmq(version: Version) -> Self {
         let broker = tokio::task::spawn_blocking(move || broker(version)).await.expect("a broker");
         let queue = format!("test-cli-{:x}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos());
-        Self { queue, events: None, on: On::RabbitMq { url: broker.url.clone(), _emulator: None } }
+        Self { queue, events: None, on: On::RabbitMq { url: broker.url.clone(), emulator: None } }
     }
 
     pub(crate) async fn rabbitmq_emulator(version: redrive_rabbitmq_emulator::Version) -> Self {
         let emulator = RabbitMqEmulator::builder().version(version).start().await.expect("started");
-        let on = On::RabbitMq { url: emulator.url(), _emulator: Some(Box::new(emulator)) };
+        let on = On::RabbitMq { url: emulator.url(), emulator: Some(Box::new(emulator)) };
         Self { queue: "orders".into(), events: None, on }
+    }
+
+    /// The same with its state in a file, so that it can crash and come back.
+    pub(crate) async fn durable_rabbitmq_emulator() -> (Self, tempfile::TempDir) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let builder = RabbitMqEmulator::builder().state_file(folder.path().join("state"));
+        let emulator = builder.start().await.expect("started");
+        let on = On::RabbitMq { url: emulator.url(), emulator: Some(Box::new(emulator)) };
+        (Self { queue: "orders".into(), events: None, on }, folder)
+    }
+
+    fn emulator(&self) -> &RabbitMqEmulator {
+        let On::RabbitMq { emulator: Some(emulator), .. } = &self.on else {
+            panic!("no emulator of RabbitMQ")
+        };
+        emulator
+    }
+
+    /// The broker ends like a killed process.
+    pub(crate) async fn crash(&self) {
+        self.emulator().crash().await;
+    }
+
+    pub(crate) async fn restart(&self) {
+        self.emulator().restart().await.expect("started");
     }
 
     /// Three queues of one fanout exchange.

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(unix)]
+mod edits;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod parking;
@@ -56,6 +58,8 @@ macro_rules! on_rabbitmq_emulator {
         tests! { Shop::rabbitmq_emulator($version);
             a_run_stops_when_the_same_failure_comes_back: stops,
             large_and_binary_bodies_are_shown_and_come_back: bodies,
+            #[cfg(unix)]
+            an_edit_that_is_told_to_end_goes_on: edits::an_edit_that_is_told_to_end_goes_on,
             many_are_edited_by_a_program: many_are_edited,
             find_explain_and_redrive: the_task,
             #[cfg(unix)]
@@ -85,6 +89,13 @@ mod rabbitmq_emulator {
     mod as_4_3 {
         on_rabbitmq_emulator!(redrive_rabbitmq_emulator::Version::V4_3);
     }
+
+    #[cfg(unix)]
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_edit_goes_on_when_its_broker_is_back() {
+        let (shop, _folder) = super::Shop::durable_rabbitmq_emulator().await;
+        super::edits::an_edit_goes_on_when_its_broker_is_back(&shop).await;
+    }
 }
 
 mod servicebus {
@@ -111,6 +122,7 @@ mod memory {
     tests! { Shop::memory();
         #[cfg(target_os = "linux")]
         a_run_goes_on_when_its_disk_has_room_again: full_disk::a_run_goes_on_when_there_is_room,
+        a_killed_edit_goes_on_with_the_same_command: edits::a_killed_edit_goes_on,
         find_explain_and_redrive: the_task,
         find_explain_and_redrive_on_the_page: terminal::the_page,
         a_page_that_is_told_to_end_leaves_the_terminal_as_it_was: terminal::told_to_end,
@@ -210,6 +222,9 @@ async fn undo(shop: &Shop, cli: &Cli, run: &str) {
         return;
     }
     assert_eq!(undone.code, 0, "{}\n{}", undone.out, undone.err);
+    let audit = cli.audit();
+    let noted = audit.last().expect("a record");
+    assert_eq!((&noted["action"], &noted["run_id"]), (&"undo".into(), &run.into()));
     shop.has_shelved(1).await;
     let again = cli.ok(&["undo", run, "--yes"]).await;
     assert!(again.out.contains("0 can be restored"), "{}", again.out);
@@ -253,7 +268,13 @@ async fn wrong_edits(cli: &Cli, queue: &str) {
         (&["error~stock", "--jq", ".properties.id = \"order-9\""][..], 1, "--sensitive"),
         (&["error~stock", "--jq", ".headers[\"redrive-attempt\"] = 0"], 1, "redrive-attempt"),
         (&["error~stock", "--jq", ".body"], 1, "cannot be read"),
-        (&["error~stock", "--jq", ".body ="], 2, "--jq fails"),
+        (
+            &["error~stock", "--jq", ".body = = 1"],
+            2,
+            "the program of --jq is wrong: expected term at character 9",
+        ),
+        (&["error~stock", "--jq", "., ."], 2, "more than one message"),
+        (&["error~stock", "--timeout", "3s", "--jq", "def f: f; f"], 1, "a loop in it that does not end"),
         (&["error~stock", "--jq", "."], 0, "changes 0 of 3"),
         (&["--jq", ".body = 1"], 2, "which messages?"),
         (&["g1"], 2, "is not the handle of an entry"),
@@ -273,6 +294,10 @@ async fn many_are_edited(shop: &Shop) {
         ["edit", queue, "error~stock", "--jq", r#".headers.checked = true | .body |= sub("order"; "0rder")"#];
     let nobody = cli.run(&edit).await;
     assert!(nobody.code == 2 && nobody.err.contains("Pass --yes"), "{}", nobody.err);
+    assert!(nobody.out.contains("+header checked: true"), "what it would change: {}", nobody.out);
+    let dry = cli.ok(&[&["--read-only"][..], &edit, &["--dry-run"]].concat()).await;
+    assert_eq!(dry.out, nobody.out);
+    assert!(dry.err.contains("changes 3 of 3 messages; nothing was changed"), "{}", dry.err);
     let edited = cli.run(&[&edit[..], &["--yes", "--reason", "a typing error"]].concat()).await;
     if !shop.takes_restored() {
         assert_eq!(edited.code, 1, "{}", edited.out);

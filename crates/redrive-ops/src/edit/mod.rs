@@ -77,11 +77,11 @@ pub enum SensitiveEdits {
 #[non_exhaustive]
 pub enum EditError {
     /// It changes parts that redrive or the broker writes.
-    #[error("the edit is refused: {} cannot be changed, because redrive or the broker writes them: restore them", class::listed(.0))]
+    #[error("the edit is refused: {} cannot be changed, because redrive or the broker writes them: leave them as they are", class::listed(.0))]
     Locked(Vec<MessagePart>),
     /// It changes parts that decide where and how the message is handled, and nobody confirmed that.
     #[error(
-        "the edit is refused: {} decide where the message or its answer goes, or to what it belongs: restore them, or confirm the change",
+        "the edit is refused: {} decide where the message or its answer goes, or to what it belongs: leave them as they are, or confirm the change",
         class::listed(.0)
     )]
     Sensitive(Vec<MessagePart>),

@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
 use self::worker::Mode;
-use crate::desk::within;
+use crate::desk::edit::refused;
 use crate::exit::usage;
 use crate::settings::Global;
 
@@ -90,6 +90,17 @@ pub(crate) async fn matching(
     Ok(matching)
 }
 
+/// Checks a program that edits, before any message is read.
+///
+/// # Errors
+///
+/// If it cannot be read: what is wrong, and where.
+pub(crate) fn check(program: &str) -> Result<()> {
+    worker::compiled(program)
+        .map(drop)
+        .map_err(|error| usage(format!("the program of --jq is wrong: {error}")))
+}
+
 /// Returns each entry as the program edits it, if it changes anything.
 ///
 /// # Errors
@@ -110,8 +121,8 @@ pub(crate) async fn edited(
         let entry = rest.next().context("more answers than entries")?;
         let message =
             EditDocument::parse(line, &entry.message).with_context(|| format!("the edit of {handle}"))?;
-        let edit = Edit::between(&entry.message, message, sensitive)
-            .with_context(|| format!("the edit of {handle}; --sensitive confirms such an edit"))?;
+        let edit =
+            Edit::between(&entry.message, message, sensitive).map_err(|error| refused(handle, error))?;
         edits.extend(edit.map(|edit| (Shelved::clone(entry), edit)));
         Ok(())
     })
@@ -148,6 +159,7 @@ async fn answers(
         drop(input);
         Ok(())
     };
+    let mut answered = 0;
     let read = async {
         let mut lines = BufReader::new(output).lines();
         for handle in &handles {
@@ -156,13 +168,27 @@ async fn answers(
                     Some(error) => each(handle, Err(error))?,
                     None => each(handle, Ok(&line))?,
                 },
-                None => bail!("the program took too much time or memory, at {handle}"),
+                None => bail!(
+                    "the program took more than a minute of the processor, or a gigabyte of memory, at {handle}: \
+                     look for a loop in it that does not end, or select fewer messages"
+                ),
             }
+            answered += 1;
         }
         Ok(())
     };
-    within(global.timeout, async { tokio::try_join!(write, read) }).await?;
-    Ok(())
+    let answering = async { tokio::try_join!(write, read) };
+    // Said here, and not by who waits for brokers: none is asked.
+    let ended = tokio::time::timeout(global.timeout, answering).await;
+    match ended {
+        Ok(ended) => ended.map(drop),
+        Err(_) => bail!(
+            "the program took longer than {}, and had answered for {answered} of {} messages: look for a loop in it that does not \
+             end, or raise --timeout",
+            humantime::format_duration(global.timeout),
+            handles.len()
+        ),
+    }
 }
 
 /// Returns the command of a process with limits, where the system has them.

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, Write as _};
 
 use jaq_core::load::{self, Arena, File, Loader};
-use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
+use jaq_core::{Compiler, Ctx, Filter, Vars, data, unwrap_valr};
 use jaq_json::{Val, read};
 
 use crate::exit::Exit;
@@ -23,6 +23,11 @@ pub(crate) enum Mode {
 pub(super) const FAILED: char = '!';
 /// Before the kind of a problem with one entry, which is selected by nobody: the others go on.
 pub(super) const UNDECIDED: char = '?';
+
+const TWO_ANSWERS: &str = "it says more than one thing: `any(…)` or `all(…)` makes one of them";
+const TWO_MESSAGES: &str = "it gives more than one message: an edit gives one. `.` is the whole message, and `|` joins several changes, as `.body.a = 1 | .body.b = 2`";
+const NO_MESSAGE: &str =
+    "it gives no message: an edit gives one. `if … then … else . end` leaves a message as it is";
 
 /// Answers each line of the standard input, and ends with the first error.
 pub(crate) fn run(program: &str, mode: Mode) -> anyhow::Result<Exit> {
@@ -44,16 +49,7 @@ fn answer(
     lines: impl Iterator<Item = String>,
     mut say: impl FnMut(String) -> bool,
 ) -> Result<(), String> {
-    let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
-    let funs = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-    let (loader, arena) = (Loader::new(defs), Arena::default());
-    let modules = loader.load(&arena, File { code: program, path: () }).map_err(|errors| wrong(&errors))?;
-    let filter = Compiler::default().with_funs(funs).compile(modules).map_err(|errors| {
-        let unknown = errors.iter().flat_map(|(_, errors)| errors);
-        let unknown: Vec<_> =
-            unknown.map(|(name, kind)| format!("unknown {} `{name}`", kind.as_str())).collect();
-        unknown.join(", ")
-    })?;
+    let filter = compiled(program)?;
     for line in lines {
         let input = read::parse_single(line.as_bytes()).map_err(|error| error.to_string())?;
         let ctx = Ctx::<data::JustLut<Val>>::new(&filter.lut, Vars::new([]));
@@ -65,11 +61,11 @@ fn answer(
             },
             Mode::Edit => {
                 let edited = match results.next() {
-                    None => return Err("it says nothing: the edited message is missing".to_owned()),
+                    None => return Err(NO_MESSAGE.to_owned()),
                     Some(edited) => edited.map_err(|error| cut(&error.to_string()))?.to_string(),
                 };
                 if results.next().is_some() {
-                    return Err(MORE_THAN_ONE.to_owned());
+                    return Err(TWO_MESSAGES.to_owned());
                 }
                 edited
             }
@@ -80,8 +76,6 @@ fn answer(
     }
     Ok(())
 }
-
-const MORE_THAN_ONE: &str = "it says more than one thing: `any(…)` or `all(…)` makes one of them";
 
 /// Returns whether a program selects an entry: null and nothing do not, as in jq's own `select`.
 ///
@@ -97,7 +91,7 @@ fn selects(mut results: impl Iterator<Item = Result<Val, jaq_json::Error>>) -> R
         }
         Some(Err(error)) => return Err(kind_of(&error.to_string())),
     };
-    if results.next().is_some() { Err(MORE_THAN_ONE.to_owned()) } else { Ok(matches) }
+    if results.next().is_some() { Err(TWO_ANSWERS.to_owned()) } else { Ok(matches) }
 }
 
 /// What jq expects of a value, in its errors.
@@ -137,10 +131,31 @@ fn type_of(json: &str) -> &'static str {
     }
 }
 
+/// Reads a program, and runs nothing of it.
+///
+/// # Errors
+///
+/// What is wrong with the program, and where.
+pub(super) fn compiled(program: &str) -> Result<Filter<data::JustLut<Val>>, String> {
+    let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
+    let funs = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
+    let (loader, arena) = (Loader::new(defs), Arena::default());
+    let modules =
+        loader.load(&arena, File { code: program, path: () }).map_err(|errors| wrong(program, &errors))?;
+    Compiler::default().with_funs(funs).compile(modules).map_err(|errors| {
+        let unknown = errors.iter().flat_map(|(_, errors)| errors);
+        let unknown = unknown
+            .map(|(name, kind)| format!("unknown {} `{name}` at {}", kind.as_str(), position(program, name)));
+        unknown.collect::<Vec<_>>().join(", ")
+    })
+}
+
 /// Returns what is wrong with a program that cannot be read.
-fn wrong(errors: &load::Errors<&str, ()>) -> String {
-    let at =
-        |found: &str| if found.is_empty() { "at the end".to_owned() } else { format!("at `{}`", cut(found)) };
+fn wrong(program: &str, errors: &load::Errors<&str, ()>) -> String {
+    let at = |found: &str| match found {
+        "" => "at the end".to_owned(),
+        found => format!("at {}, before `{}`", position(program, found), cut(found)),
+    };
     let texts = errors.iter().flat_map(|(_, error)| match error {
         load::Error::Io(errors) => {
             errors.iter().map(|(path, error)| format!("{path}: {error}")).collect::<Vec<_>>()
@@ -155,6 +170,18 @@ fn wrong(errors: &load::Errors<&str, ()>) -> String {
             .collect(),
     });
     texts.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns where a part of the program begins: its line, if there are several, and its character, from 1.
+fn position(program: &str, part: &str) -> String {
+    let start = (part.as_ptr() as usize).wrapping_sub(program.as_ptr() as usize);
+    let before = program.get(..start).unwrap_or(program);
+    let (lines, column) =
+        (before.matches('\n').count(), before.chars().rev().take_while(|c| *c != '\n').count());
+    match program.contains('\n') {
+        true => format!("line {}, character {}", lines + 1, column + 1),
+        false => format!("character {}", column + 1),
+    }
 }
 
 fn cut(text: &str) -> String {
@@ -193,10 +220,11 @@ mod tests {
         let expected = r#"{"headers":{},"body":{"b":12345678901234567890123,"a":"x"}}"#;
         assert_eq!(edited(r#".body.a = "x""#).unwrap(), [expected]);
         for (program, expected) in
-            [("empty", "it says nothing"), (".,.", "more than one"), (".body.a.b = 1", "cannot")]
+            [("empty", "it gives no message"), (".,.", "more than one message"), (".body.a.b = 1", "cannot")]
         {
             let error = edited(program).expect_err(program);
             assert!(error.contains(expected), "{program}: {error}");
+            assert!(!error.contains("any("), "that is for --where: {error}");
         }
     }
 
@@ -231,6 +259,21 @@ mod tests {
             assert!(answer.starts_with(&format!("?{expected}")), "{program}: {answer}");
             assert!(!answer.contains("hunter2") && !answer.contains('7'), "{program}: {answer}");
         }
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_read_says_where() {
+        for (program, expected) in [
+            (".body ==", "at the end"),
+            (".body = = 1", "at character 9, before `=`"),
+            (".body = bdoy", "unknown filter `bdoy` at character 9"),
+            (r#".["größe"] = $x"#, "unknown variable `$x` at character 14"),
+            (".body = 1\n| ]", "at line 2, character 3"),
+        ] {
+            let error = compiled(program).err().expect(program);
+            assert!(error.contains(expected), "{program}: {error}");
+        }
+        assert!(compiled(".body.a = 1 | .headers.b |= 2").is_ok());
     }
 
     #[test]

@@ -1,0 +1,457 @@
+//! The journal of edits by a program: what each command was to do, and what became of each message, so that a command goes on where one died.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use redrive::ops::{ContentDigest, Operator};
+use redrive::{EntryHandle, Message, Shelf, Shelved};
+use serde::{Deserialize, Serialize};
+
+use super::ledger::cut_torn_line;
+
+/// A line.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Begin {
+        begin: Box<Begin>,
+    },
+    /// Of the last command on the shelf.
+    Reached {
+        reached: Reached,
+        shelf: String,
+    },
+    Entry {
+        handle: String,
+        state: State,
+        /// What is stored; older programs did not note it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy: Option<Copy>,
+        /// The handle of the edited message, if the broker tells it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        now: Option<String>,
+    },
+}
+
+/// What a command is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Begin {
+    pub(super) shelf: String,
+    /// The selection and the program.
+    pub(super) filter: String,
+    pub(super) by: Operator,
+    pub(super) originals: Option<PathBuf>,
+}
+
+/// How far a command came.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reached {
+    /// It is in the audit log.
+    Audited,
+    /// Nothing is left to edit, and the plan is made.
+    Planned,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    Begun,
+    Done,
+    NotStored,
+    /// It has left the shelf, and no edited copy was found.
+    Gone,
+}
+
+/// The edited message, as it is to be stored: to find it after a crash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Copy {
+    content: String,
+    /// Of the body and the id alone: a broker may add headers.
+    identity: String,
+}
+
+impl Copy {
+    pub(super) fn of(stored: &Message) -> Self {
+        Self { content: ContentDigest::of(stored).to_string(), identity: identity(stored) }
+    }
+}
+
+fn identity(message: &Message) -> String {
+    let alone = Message::new(message.body().clone());
+    let alone = message.id().map_or_else(|| alone.clone(), |id| alone.clone().with_id(id));
+    ContentDigest::of(&alone).to_string()
+}
+
+/// What the journal says of what was done before. Pure.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    commands: Vec<Command>,
+    /// What was begun and has no result.
+    open: HashMap<EntryHandle, Open>,
+}
+
+#[derive(Debug)]
+struct Command {
+    begin: Begin,
+    /// Each entry that was replaced, with its handle now.
+    done: Vec<Option<EntryHandle>>,
+    is_audited: bool,
+    is_planned: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    command: Option<usize>,
+    copy: Option<Copy>,
+}
+
+/// A command that died before it was noted in the audit log.
+#[derive(Debug)]
+pub(super) struct Unaudited {
+    pub(super) begin: Begin,
+    pub(super) done: u64,
+}
+
+/// What became of an entry that a process was editing when it died.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Became {
+    /// Its edited copy is there, and the entry is not.
+    Edited(EntryHandle),
+    /// It is as it was, and nothing else there looks like its edited copy.
+    NotStored,
+    /// Neither it nor its copy is there.
+    Gone,
+    /// It is there, and beside it what may be its copy.
+    Uncertain,
+}
+
+impl Past {
+    /// A process that dies may leave a part of a line at the end: nothing was done for it.
+    fn parse(text: &str) -> Result<Self> {
+        let mut past = Self::default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for (number, line) in (1..).zip(whole.lines()) {
+            past.add(serde_json::from_str(line)?).with_context(|| format!("line {number}"))?;
+        }
+        Ok(past)
+    }
+
+    fn add(&mut self, line: Line) -> Result<()> {
+        match line {
+            Line::Begin { begin } => self.commands.push(Command {
+                begin: *begin,
+                done: Vec::new(),
+                is_audited: false,
+                is_planned: false,
+            }),
+            Line::Reached { reached, shelf } => {
+                let command = self.commands.iter_mut().rfind(|command| command.begin.shelf == shelf);
+                let command = command.context("nothing was begun")?;
+                match reached {
+                    Reached::Audited => command.is_audited = true,
+                    Reached::Planned => command.is_planned = true,
+                }
+            }
+            Line::Entry { handle, state, copy, now } => {
+                let handle: EntryHandle = handle.parse()?;
+                match state {
+                    State::Begun => {
+                        let shelf = handle.shelf().to_string();
+                        let command = self.commands.iter().rposition(|command| command.begin.shelf == shelf);
+                        self.open.insert(handle, Open { command, copy });
+                    }
+                    State::Done => {
+                        let now = now.map(|now| now.parse()).transpose()?;
+                        let command = self.open.remove(&handle).and_then(|open| open.command);
+                        if let Some(command) = command.and_then(|command| self.commands.get_mut(command)) {
+                            command.done.push(now);
+                        }
+                    }
+                    State::NotStored | State::Gone => drop(self.open.remove(&handle)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the last command on this shelf, if it died before it was noted in the audit log.
+    pub(super) fn unaudited(&self, shelf: Shelf) -> Option<Unaudited> {
+        let last = self.commands.iter().rfind(|command| command.begin.shelf == shelf.to_string());
+        let died = last.filter(|command| !command.is_audited)?;
+        Some(Unaudited { begin: died.begin.clone(), done: died.done.len() as u64 })
+    }
+
+    /// Returns what the same command edited before it was finished, by the handles of now as far as the broker told them.
+    pub(super) fn unplanned(&self, shelf: Shelf, filter: &str) -> Vec<Option<EntryHandle>> {
+        let is_same =
+            |command: &&Command| command.begin.shelf == shelf.to_string() && command.begin.filter == filter;
+        let newest_first = self.commands.iter().rev().filter(is_same);
+        let unfinished: Vec<_> = newest_first.take_while(|command| !command.is_planned).collect();
+        unfinished.into_iter().rev().flat_map(|command| command.done.iter().cloned()).collect()
+    }
+
+    /// Decides what became of the entries of a shelf that have no result, by all that is on it now.
+    pub(super) fn became(&self, shelf: Shelf, entries: &[&Shelved]) -> Vec<(EntryHandle, Became)> {
+        let mut known: HashSet<_> =
+            self.commands.iter().flat_map(|command| command.done.iter().flatten().cloned()).collect();
+        let mut open: Vec<_> = self.open.iter().filter(|(entry, _)| entry.shelf() == shelf).collect();
+        open.sort_by_key(|(entry, _)| entry.to_string());
+        let mut became = Vec::new();
+        for (entry, Open { copy, .. }) in open {
+            let is_there = entries.iter().any(|there| there.handle == *entry);
+            let mut others =
+                entries.iter().filter(|other| other.handle != *entry && !known.contains(&other.handle));
+            let what = match copy {
+                // Noted by an older program.
+                None if is_there => Became::Uncertain,
+                None => Became::Gone,
+                Some(copy) if is_there => match others.any(|other| identity(&other.message) == copy.identity)
+                {
+                    true => Became::Uncertain,
+                    false => Became::NotStored,
+                },
+                Some(copy) => {
+                    let is_copy =
+                        |other: &&&Shelved| ContentDigest::of(&other.message).to_string() == copy.content;
+                    others.find(is_copy).map_or(Became::Gone, |copy| Became::Edited(copy.handle.clone()))
+                }
+            };
+            if let Became::Edited(now) = &what {
+                known.insert(now.clone());
+            }
+            became.push((entry.clone(), what));
+        }
+        became
+    }
+}
+
+/// The file: it is only appended to.
+pub(super) struct EditJournal {
+    path: PathBuf,
+    file: File,
+}
+
+impl EditJournal {
+    /// Reads a journal, and returns how long it is. One that does not exist is empty.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or parsed.
+    pub(super) fn read(path: &Path) -> Result<(Past, usize)> {
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let past = Past::parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok((past, text.len()))
+    }
+
+    /// Opens it for writing. The shelf must be locked.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let open = || -> Result<File> {
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            let file = options.open(path)?;
+            cut_torn_line(path, &file)?;
+            Ok(file)
+        };
+        let file = open().with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Notes a command. It is on the disk when this returns, as with all others.
+    pub(super) fn begin(&mut self, begin: Begin) -> Result<()> {
+        self.append(&Line::Begin { begin: Box::new(begin) })?;
+        self.sync()
+    }
+
+    /// Notes that a message is edited next, and what is stored.
+    pub(super) fn begun(&mut self, entry: &EntryHandle, copy: Copy) -> Result<()> {
+        self.entry(entry, State::Begun, Some(copy), None)?;
+        self.sync()
+    }
+
+    /// Notes that it is edited. It is on the disk with the next one: a power cut leaves one in doubt.
+    pub(super) fn done(&mut self, entry: &EntryHandle, now: Option<&EntryHandle>) -> Result<()> {
+        self.entry(entry, State::Done, None, now.map(ToString::to_string))
+    }
+
+    pub(super) fn not_stored(&mut self, entry: &EntryHandle) -> Result<()> {
+        self.entry(entry, State::NotStored, None, None)
+    }
+
+    pub(super) fn gone(&mut self, entry: &EntryHandle) -> Result<()> {
+        self.entry(entry, State::Gone, None, None)
+    }
+
+    pub(super) fn reached(&mut self, reached: Reached, shelf: Shelf) -> Result<()> {
+        self.append(&Line::Reached { reached, shelf: shelf.to_string() })?;
+        self.sync()
+    }
+
+    fn entry(
+        &mut self,
+        entry: &EntryHandle,
+        state: State,
+        copy: Option<Copy>,
+        now: Option<String>,
+    ) -> Result<()> {
+        self.append(&Line::Entry { handle: entry.to_string(), state, copy, now })
+    }
+
+    fn append(&mut self, line: &Line) -> Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        let written = self.file.write_all(text.as_bytes());
+        written.with_context(|| format!("cannot write {}: nothing more is edited", self.path.display()))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let synced = self.file.sync_data();
+        synced.with_context(|| format!("cannot write {}: nothing more is edited", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    const DEAD: Shelf = Shelf::DeadLetter;
+
+    fn handle(entry: &str) -> EntryHandle {
+        EntryHandle::new(DEAD, entry)
+    }
+
+    fn on_shelf(entry: &str, message: Message) -> Shelved {
+        Shelved::new(handle(entry), message)
+    }
+
+    /// A journal in a file of its own, and what it says.
+    struct Noted(tempfile::TempDir);
+
+    impl Noted {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.path().join("journal")
+        }
+
+        fn note(&self, note: impl FnOnce(&mut EditJournal) -> Result<()>) {
+            note(&mut EditJournal::open(&self.path()).unwrap()).unwrap();
+        }
+
+        fn begin(&self, filter: &str) {
+            let by = Operator::new("ada", "ops-1", SystemTime::now()).reason("a typing error");
+            let (shelf, filter) = (DEAD.to_string(), filter.to_owned());
+            self.note(|journal| journal.begin(Begin { shelf, filter, by, originals: None }));
+        }
+
+        fn edited(&self, entry: &str, now: &str) {
+            self.note(|journal| journal.begun(&handle(entry), Copy::of(&Message::new(now.to_owned()))));
+            self.note(|journal| journal.done(&handle(entry), Some(&handle(now))));
+        }
+
+        fn past(&self) -> Past {
+            EditJournal::read(&self.path()).unwrap().0
+        }
+
+        fn unplanned(&self, filter: &str) -> Vec<String> {
+            let unplanned = self.past().unplanned(DEAD, filter);
+            unplanned.into_iter().flatten().map(|handle| handle.entry().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn what_was_edited_before_a_kill_is_planned_and_audited_by_the_command_that_goes_on() {
+        let noted = Noted::new();
+        noted.begin("eur");
+        noted.edited("1", "1e");
+        noted.edited("2", "2e");
+        let died = noted.past().unaudited(DEAD).unwrap();
+        assert_eq!((died.done, died.begin.by.reason.as_deref()), (2, Some("a typing error")));
+        assert_eq!(died.begin.filter, "eur");
+        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+
+        noted.begin("other");
+        noted.edited("9", "9e");
+        noted.note(|journal| journal.reached(Reached::Audited, DEAD));
+        noted.note(|journal| journal.reached(Reached::Planned, DEAD));
+        noted.begin("eur");
+        noted.edited("3", "3e");
+        assert_eq!(noted.unplanned("eur"), ["1e", "2e", "3e"]);
+        assert_eq!(noted.past().unaudited(DEAD).unwrap().done, 1, "only the last one");
+        assert!(noted.past().unaudited(Shelf::Parking).is_none());
+        noted.note(|journal| journal.reached(Reached::Planned, DEAD));
+        assert!(noted.unplanned("eur").is_empty() && noted.unplanned("other").is_empty());
+        noted.begin("eur");
+        noted.edited("4", "4e");
+        assert_eq!(noted.unplanned("eur"), ["4e"], "what was planned is not planned again");
+    }
+
+    #[test]
+    fn what_a_dead_process_had_begun_is_decided_by_the_shelf() {
+        let noted = Noted::new();
+        noted.begin("eur");
+        let edited = |id: &str| Message::new("EUR").with_id(id);
+        for id in ["a", "b", "c", "d"] {
+            noted.note(|journal| journal.begun(&handle(id), Copy::of(&edited(id))));
+        }
+        let original = |id: &str| on_shelf(id, Message::new("eur").with_id(id));
+        let shelf = [
+            original("a"),
+            // The broker added something: it may be the copy all the same.
+            original("b"),
+            on_shelf("b-copy", edited("b").with_header("x-by-broker", 1_i64)),
+            on_shelf("c-copy", edited("c")),
+        ];
+        let became = noted.past().became(DEAD, &shelf.iter().collect::<Vec<_>>());
+        assert_eq!(
+            became,
+            [
+                (handle("a"), Became::NotStored),
+                (handle("b"), Became::Uncertain),
+                (handle("c"), Became::Edited(handle("c-copy"))),
+                (handle("d"), Became::Gone),
+            ]
+        );
+        noted.note(|journal| journal.not_stored(&handle("a")));
+        noted.note(|journal| journal.done(&handle("c"), Some(&handle("c-copy"))));
+        noted.note(|journal| journal.gone(&handle("d")));
+        let became = noted.past().became(DEAD, &shelf.iter().collect::<Vec<_>>());
+        assert_eq!(became, [(handle("b"), Became::Uncertain)]);
+        assert_eq!(noted.unplanned("eur"), ["c-copy"]);
+    }
+
+    #[test]
+    fn lines_of_older_programs_are_read_and_a_torn_line_is_nothing() {
+        let line = |entry: &str, state: &str| {
+            format!("{{\"handle\":\"dead-letter/{entry}\",\"state\":\"{state}\"}}\n")
+        };
+        let text = [
+            line("1", "begun"),
+            line("1", "done"),
+            line("2", "begun"),
+            line("3", "begun"),
+            line("3", "not-stored"),
+        ];
+        let past = Past::parse(&format!("{}{{\"handle\":\"dead-le", text.concat())).unwrap();
+        let there = on_shelf("2", Message::new(""));
+        assert_eq!(past.became(DEAD, &[&there]), [(handle("2"), Became::Uncertain)]);
+        assert!(past.unplanned(DEAD, "eur").is_empty());
+        assert!(Past::parse("{}\n").is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! Stores the edits that a program made, and goes on where a command before died.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use redrive::ops::{
+    AuditAction, AuditCounts, AuditRecord, Edit, ExportedEntry, Operator, ShelfLock, ShelfView,
+};
+use redrive::transport::{TransportErrorKind, edited};
+use redrive::{EntryHandle, Shelf, Shelved, Shelves};
+
+use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached};
+use super::{Desk, State};
+use crate::exit::asked_to_end;
+
+/// Who holds the lock of the shelf, for those who are refused.
+const HOLDER: &str = "redrive edit";
+
+/// What was edited on a shelf before.
+pub(crate) struct Before {
+    path: PathBuf,
+    past: Past,
+    /// Length of the journal.
+    len: usize,
+}
+
+impl Before {
+    /// Reads what was edited before. To be called before the shelf is read.
+    ///
+    /// # Errors
+    ///
+    /// If another run or edit works on the shelf now, or the journal cannot be read.
+    pub(crate) fn read(state: &State, broker: &str, queue: &str, shelf: Shelf) -> Result<Self> {
+        // What has no result gets none any more: nobody works on it.
+        drop(state.journals()?.lock(broker, queue, shelf, HOLDER)?);
+        let path = state.edited(broker, queue);
+        let (past, len) = EditJournal::read(&path)?;
+        Ok(Self { path, past, len })
+    }
+}
+
+/// Edits that a program made, without what a process that died may have stored.
+pub(crate) struct Edits {
+    before: Before,
+    shelf: Shelf,
+    /// The selection and the program: by it, a command knows that it is the same.
+    filter: String,
+    /// What became of what processes that died had begun.
+    became: Vec<(EntryHandle, Became)>,
+    pub(crate) edits: Vec<(Shelved, Edit)>,
+    /// Entries that are left out: their edited copies may be on the shelf beside them.
+    pub(crate) uncertain: Vec<EntryHandle>,
+}
+
+impl Edits {
+    /// Leaves out what a process that died may have edited.
+    pub(crate) fn new(before: Before, view: &ShelfView, filter: String, edits: Vec<(Shelved, Edit)>) -> Self {
+        let shelf = view.shelf();
+        let entries = view.entries();
+        let entries: Vec<_> = entries.iter().map(|entry| &entry.entry).collect();
+        let mut became = before.past.became(shelf, &entries);
+        if view.is_truncated() {
+            // What was not read may be a copy.
+            became.iter_mut().for_each(|(_, became)| *became = Became::Uncertain);
+        }
+        let in_doubt: HashSet<_> = became
+            .iter()
+            .filter(|(_, became)| *became == Became::Uncertain)
+            .map(|(entry, _)| entry)
+            .collect();
+        let (uncertain, edits): (Vec<_>, Vec<_>) =
+            edits.into_iter().partition(|(entry, _)| in_doubt.contains(&entry.handle));
+        let uncertain = uncertain.into_iter().map(|(entry, _)| entry.handle).collect();
+        Self { before, shelf, filter, became, edits, uncertain }
+    }
+
+    /// Returns the entries that left the shelf while a process was editing them, without a copy.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = &EntryHandle> {
+        self.became.iter().filter(|(_, became)| *became == Became::Gone).map(|(entry, _)| entry)
+    }
+
+    /// Returns true if a command before was not finished: its edits are in no plan, or not in the audit log.
+    pub(crate) fn has_rest(&self) -> bool {
+        let past = &self.before.past;
+        past.unaudited(self.shelf).is_some()
+            || !past.unplanned(self.shelf, &self.filter).is_empty()
+            || self.became.iter().any(|(_, became)| matches!(became, Became::Edited(_)))
+    }
+
+    /// Writes the originals to the disk, stores each edited message on the shelf in place of its entry, and notes that in the journal and
+    /// the audit log; also what a command that died did not note there. `progress` is told how many are edited.
+    ///
+    /// # Errors
+    ///
+    /// If the shelf is locked, or the originals or the journal cannot be written: nothing is changed. If the audit log cannot be written.
+    pub(crate) async fn store(
+        self,
+        state: &State,
+        desk: &Desk,
+        by: Operator,
+        progress: impl Fn(u64),
+    ) -> Result<StoredAll> {
+        let Self { before: Before { path, len, .. }, shelf, filter, became, edits, .. } = self;
+        let mut audit = state.audit()?;
+        let lock = state.journals()?.lock(&desk.broker, &desk.queue, shelf, HOLDER)?;
+        if EditJournal::read(&path)?.1 != len {
+            bail!(
+                "another command edited messages of this queue meanwhile: nothing was changed. Run the command again"
+            );
+        }
+        let mut journal = EditJournal::open(&path)?;
+        resolve(&mut journal, &became)?;
+        let (past, _) = EditJournal::read(&path)?;
+        if let Some(died) = past.unaudited(shelf) {
+            if died.done > 0 {
+                let record = record(desk, shelf, died.begin.by, &died.begin.filter, died.done);
+                audit.append(&record).context("nothing was changed: cannot write the audit log")?;
+            }
+            journal.reached(Reached::Audited, shelf)?;
+        }
+        let earlier = past.unplanned(shelf, &filter);
+        let mut stored = StoredAll {
+            originals: None,
+            done: 0,
+            earlier: earlier.len(),
+            handles: earlier.into_iter().flatten().collect(),
+            messages: Vec::new(),
+            failed: None,
+            shelf,
+            journal,
+            _lock: lock,
+        };
+        if edits.is_empty() && stored.earlier == 0 {
+            return Ok(stored);
+        }
+        let leased = match edits.is_empty() {
+            true => None,
+            false => desk.shelves.lease(shelf).await?,
+        };
+        if !edits.is_empty() {
+            let now = SystemTime::now();
+            let export = |(entry, _): &(Shelved, Edit)| ExportedEntry::new(&desk.queue, entry, now);
+            let originals: Vec<_> = edits.iter().map(export).collect();
+            stored.originals = Some(state.save_edited(originals.iter()).context("nothing was changed")?);
+        }
+        let originals = stored.originals.clone();
+        let begin = Begin { shelf: shelf.to_string(), filter: filter.clone(), by: by.clone(), originals };
+        stored.journal.begin(begin).context("nothing was changed")?;
+        let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);
+        stored.keep_all(shelves, edits, progress).await;
+        if let Some(leased) = &leased {
+            leased.lease.end().await;
+        }
+        if stored.done > 0 || stored.failed.is_some() {
+            let record = record(desk, shelf, by, &filter, stored.done);
+            audit.append(&record).with_context(|| {
+                format!("{} messages are edited, and that could not be noted in the audit log", stored.done)
+            })?;
+        }
+        stored.journal.reached(Reached::Audited, shelf)?;
+        Ok(stored)
+    }
+}
+
+/// Notes what became of what processes that died had begun.
+fn resolve(journal: &mut EditJournal, became: &[(EntryHandle, Became)]) -> Result<()> {
+    for (entry, became) in became {
+        match became {
+            Became::Edited(now) => journal.done(entry, Some(now))?,
+            Became::NotStored => journal.not_stored(entry)?,
+            Became::Gone => journal.gone(entry)?,
+            Became::Uncertain => {}
+        }
+    }
+    Ok(())
+}
+
+fn record(desk: &Desk, shelf: Shelf, by: Operator, filter: &str, done: u64) -> AuditRecord {
+    let now = SystemTime::now();
+    let record = AuditRecord::new(by.who, by.host, now, AuditAction::Edit, &desk.queue, shelf)
+        .filter(filter)
+        .counts(AuditCounts::done(done));
+    match &by.reason {
+        Some(reason) => record.reason(reason),
+        None => record,
+    }
+}
+
+/// What was done of many edits. The shelf is locked until it is dropped.
+pub(crate) struct StoredAll {
+    /// Where the originals are, if something was to be edited.
+    pub(crate) originals: Option<PathBuf>,
+    pub(crate) done: u64,
+    /// How many the same command had edited before it was interrupted.
+    pub(crate) earlier: usize,
+    /// The handles of all edited messages, also of the earlier ones, as far as the broker tells them.
+    pub(crate) handles: Vec<EntryHandle>,
+    /// The edited messages with those handles, without the earlier ones.
+    pub(crate) messages: Vec<Shelved>,
+    /// Why it ended early.
+    pub(crate) failed: Option<anyhow::Error>,
+    shelf: Shelf,
+    journal: EditJournal,
+    _lock: ShelfLock,
+}
+
+impl StoredAll {
+    /// Notes that the plan is made: the same command begins anew after this.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub(crate) fn planned(&mut self) -> Result<()> {
+        self.journal.reached(Reached::Planned, self.shelf)
+    }
+
+    async fn keep_all(&mut self, shelves: &dyn Shelves, edits: Vec<(Shelved, Edit)>, progress: impl Fn(u64)) {
+        let mut stop = std::pin::pin!(asked_to_end());
+        for (entry, edit) in edits {
+            let (kept, is_stopped) = {
+                let mut keeping = std::pin::pin!(self.keep(shelves, entry, edit));
+                tokio::select! {
+                    biased;
+                    kept = &mut keeping => (kept, false),
+                    _ = &mut stop => tokio::select! {
+                        kept = keeping => (kept, true),
+                        // What was begun is in the journal.
+                        _ = asked_to_end() => std::process::exit(130),
+                    },
+                }
+            };
+            self.failed = kept.err().or_else(|| is_stopped.then(|| anyhow!("interrupted")));
+            progress(self.done);
+            if self.failed.is_some() {
+                break;
+            }
+        }
+    }
+
+    async fn keep(&mut self, shelves: &dyn Shelves, mut entry: Shelved, edit: Edit) -> Result<()> {
+        let message = edited(&entry.message, edit.message().clone());
+        self.journal.begun(&entry.handle, Copy::of(&message))?;
+        let now = match shelves.replace(&entry.handle, edit.into_message()).await {
+            Ok(now) => now,
+            Err(error) => {
+                use TransportErrorKind::{Full, NotFound, TooLarge, Unsupported};
+                if matches!(error.kind(), Full | NotFound | TooLarge | Unsupported) {
+                    self.journal.not_stored(&entry.handle)?;
+                }
+                let text = format!("cannot keep the edit of {}", entry.handle);
+                return Err(anyhow::Error::from(error).context(text));
+            }
+        };
+        self.done += 1;
+        self.journal.done(&entry.handle, now.as_ref())?;
+        if let Some(now) = now {
+            self.handles.push(now.clone());
+            (entry.handle, entry.message) = (now, message);
+            self.messages.push(entry);
+        }
+        Ok(())
+    }
+}
