@@ -187,7 +187,7 @@ fn finish(
     count: usize,
     plan: Option<&str>,
 ) -> Result<Exit> {
-    let StoredAll { originals, done, earlier, failed, .. } = stored;
+    let StoredAll { originals, done, earlier, handles, failed, .. } = stored;
     let originals = originals.map(|path| path.display().to_string());
     if let Some(originals) = originals.as_ref().filter(|_| failed.is_none()) {
         eprintln!("the originals are in {originals}");
@@ -206,7 +206,9 @@ fn finish(
         }
         if let Some(plan) = plan {
             print(&format!("to send them back: redrive apply {plan}"));
-        } else if done > 0 && failed.is_none() {
+        } else if !handles.is_empty() && failed.is_none() {
+            print("none of them is on the shelf any more");
+        } else if (done > 0 || earlier > 0) && failed.is_none() {
             print(&format!(
                 "this broker does not tell which messages they are now. To send them back: redrive redrive {} --shelf {shelf} FILTER",
                 desk.queue

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::process::Child;
 
 use crate::common::{Cli, Output, Shop};
+use crate::terminal::Terminal;
 
 const ORDERS: u32 = 60;
 const PROGRAM: &str = r#".headers.checked = true | .body |= sub("order"; "0rder")"#;
@@ -19,7 +20,7 @@ pub(crate) async fn a_killed_edit_goes_on(shop: &Shop) {
     edit.kill().await.expect("killed");
     let killed_at = edited(&cli);
     assert!(cli.audit().is_empty(), "it died before");
-    goes_on(shop, &cli, killed_at).await;
+    goes_on(shop, &cli, killed_at, &[]).await;
 }
 
 /// The process is told to end, as a machine that shuts down does it: it ends after its message, and says how it goes on.
@@ -30,9 +31,9 @@ pub(crate) async fn an_edit_that_is_told_to_end_goes_on(shop: &Shop) {
     let told = std::process::Command::new("kill").args(["-TERM", &process]).status();
     assert!(told.expect("kill runs").success());
     let ended = output(edit).await;
-    says_how_it_goes_on(&cli, &ended);
+    let first = says_how_it_goes_on(&cli, &ended);
     assert!(ended.err.contains("interrupted"), "{}", ended.err);
-    goes_on(shop, &cli, 0).await;
+    goes_on(shop, &cli, 0, &first).await;
 }
 
 /// The broker is killed in the middle.
@@ -41,12 +42,23 @@ pub(crate) async fn an_edit_goes_on_when_its_broker_is_back(shop: &Shop) {
     let edit = begun(&cli, &shop.queue).await;
     shop.crash().await;
     let ended = output(edit).await;
-    says_how_it_goes_on(&cli, &ended);
+    let first = says_how_it_goes_on(&cli, &ended);
     assert!(!ended.err.contains("the name of the work queue"), "{}", ended.err);
     let unreachable = cli.run(&["browse", &shop.queue, "--timeout", "5s"]).await;
     assert!(!unreachable.err.contains("the name of the work queue"), "{}", unreachable.err);
     shop.restart().await;
-    goes_on(shop, &cli, 0).await;
+    goes_on(shop, &cli, 0, &first).await;
+}
+
+/// On a terminal, a person sees how far it is.
+pub(crate) async fn an_edit_shows_its_progress(shop: &Shop) {
+    let cli = failed(shop).await;
+    let arguments = ["edit", &shop.queue, "error~stock", "--jq", PROGRAM];
+    let mut terminal = Terminal::start(&cli, &arguments);
+    terminal.shows(&["and 40 more: --dry-run shows all of them", "type the number of messages, 60"]).await;
+    terminal.press("60\r").await;
+    terminal.shows(&["/60 ", "/s "]).await;
+    terminal.shows(&["60 of 60 edited", "to send them back: redrive apply"]).await;
 }
 
 async fn failed(shop: &Shop) -> Cli {
@@ -88,7 +100,15 @@ async fn output(edit: Child) -> Output {
     Output { code: ended.status.code().expect("no signal"), out: text(ended.stdout), err: text(ended.stderr) }
 }
 
-fn says_how_it_goes_on(cli: &Cli, ended: &Output) {
+/// The entries of a plan that was kept.
+fn planned(cli: &Cli, plan: &str) -> Vec<Value> {
+    let text = std::fs::read(cli.state().join("plans").join(format!("{plan}.json"))).expect("a plan");
+    let plan: Value = serde_json::from_slice(&text).expect("JSON");
+    plan["plan"]["entries"].as_array().expect("entries").clone()
+}
+
+/// Returns the entries of the plan of what was edited.
+fn says_how_it_goes_on(cli: &Cli, ended: &Output) -> Vec<Value> {
     let done = edited(cli);
     assert_eq!(ended.code, 1, "{}\n{}", ended.out, ended.err);
     for said in [
@@ -99,10 +119,13 @@ fn says_how_it_goes_on(cli: &Cli, ended: &Output) {
     }
     assert!(ended.out.contains("to send them back: redrive apply p"), "{}\n{}", ended.out, ended.err);
     assert_eq!(cli.audit()[0]["counts"]["done"], done);
+    let planned = planned(cli, ended.out.trim().rsplit(' ').next().expect("a plan"));
+    assert_eq!(planned.len(), done);
+    planned
 }
 
-/// The same command edits the rest, and makes a plan of all.
-async fn goes_on(shop: &Shop, cli: &Cli, killed_at: usize) {
+/// The same command edits the rest, and makes a plan of all, also of what was planned first.
+async fn goes_on(shop: &Shop, cli: &Cli, killed_at: usize, first: &[Value]) {
     let queue = &*shop.queue;
     let edit = ["--json", "edit", queue, "error~stock", "--jq", PROGRAM, "--yes", "--reason", "again"];
     let again = cli.run(&edit).await;
@@ -115,9 +138,9 @@ async fn goes_on(shop: &Shop, cli: &Cli, killed_at: usize) {
     assert_eq!(now + before, u64::from(ORDERS) - in_doubt, "{said}\n{}", again.err);
 
     let plan = said["plan"].as_str().expect("a plan");
-    let planned = std::fs::read(cli.state().join("plans").join(format!("{plan}.json"))).expect("a plan");
-    let planned: Value = serde_json::from_slice(&planned).expect("JSON");
-    assert_eq!(planned["plan"]["entries"].as_array().expect("entries").len() as u64, now + before);
+    let planned = planned(cli, plan);
+    assert_eq!(planned.len() as u64, now + before);
+    assert!(first.iter().all(|entry| planned.contains(entry)), "{first:?}\n{planned:?}");
     let audit = cli.audit();
     let counts = audit.iter().map(|record| record["counts"]["done"].as_u64().expect("a count"));
     assert_eq!(counts.sum::<u64>(), now + before, "{audit:?}");

@@ -59,6 +59,8 @@ macro_rules! on_rabbitmq_emulator {
             a_run_stops_when_the_same_failure_comes_back: stops,
             large_and_binary_bodies_are_shown_and_come_back: bodies,
             #[cfg(unix)]
+            an_edit_shows_its_progress: edits::an_edit_shows_its_progress,
+            #[cfg(unix)]
             an_edit_that_is_told_to_end_goes_on: edits::an_edit_that_is_told_to_end_goes_on,
             many_are_edited_by_a_program: many_are_edited,
             find_explain_and_redrive: the_task,

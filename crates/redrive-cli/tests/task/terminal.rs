@@ -13,14 +13,14 @@ const COLUMNS: u16 = 120;
 const IN_TIME: Duration = Duration::from_secs(60);
 
 /// `redrive` in a terminal of its own.
-struct Terminal {
+pub(super) struct Terminal {
     pty: pty_process::Pty,
     screen: vt100::Parser,
     process: Child,
 }
 
 impl Terminal {
-    fn start(cli: &Cli, arguments: &[&str]) -> Self {
+    pub(super) fn start(cli: &Cli, arguments: &[&str]) -> Self {
         let (pty, pts) = pty_process::open().expect("a terminal");
         pty.resize(pty_process::Size::new(ROWS, COLUMNS)).expect("its size");
         let mut command = pty_process::Command::new(env!("CARGO_BIN_EXE_redrive")).kill_on_drop(true);
@@ -36,7 +36,7 @@ impl Terminal {
     }
 
     /// Reads until the screen shows all of this.
-    async fn shows(&mut self, wanted: &[&str]) {
+    pub(super) async fn shows(&mut self, wanted: &[&str]) {
         let shown = async {
             while !wanted.iter().all(|text| self.screen.screen().contents().contains(text)) {
                 assert!(self.read().await, "it has ended");
@@ -46,7 +46,7 @@ impl Terminal {
         assert!(in_time, "{wanted:?} is missing on\n{}", self.screen.screen().contents());
     }
 
-    async fn press(&mut self, keys: &str) {
+    pub(super) async fn press(&mut self, keys: &str) {
         self.pty.write_all(keys.as_bytes()).await.expect("typed");
     }
 
