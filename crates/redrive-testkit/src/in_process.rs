@@ -9,8 +9,8 @@ use redrive_memory::{MemoryBroker, MemoryShelves, QueuedMessage};
 use tokio::time::{Instant, sleep};
 
 use crate::record::{AttemptRecord, End, PublishedMessage};
-use crate::recorder::Recorder;
-use crate::test_broker::{Clock, TestBroker};
+use crate::recorder::{Clock, Recorder};
+use crate::test_broker::TestBroker;
 
 /// The in-process broker of a [`TestConsumer`](crate::TestConsumer).
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use redrive_rabbitmq_emulator::{Emulator, MessageView};
 
 use crate::TestConsumer;
 use crate::record::{AttemptRecord, End, PublishedMessage};
-use crate::recorder::Recorder;
-use crate::test_broker::{Clock, TestBroker};
+use crate::recorder::{Clock, Recorder};
+use crate::test_broker::TestBroker;
 
 /// How long the consumer gets for what it is doing before the clock is looked at again.
 const WORK: Duration = Duration::from_millis(1);

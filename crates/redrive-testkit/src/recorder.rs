@@ -3,12 +3,15 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use redrive_core::{Delivery, Disposition, Event, Observer};
 use tokio::sync::Notify;
 
 use crate::record::AttemptRecord;
-use crate::test_broker::Clock;
+
+/// Tells the virtual time since the start of the first run.
+pub(crate) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Observes a consumer. Clones share the records.
 #[derive(Clone)]

@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redrive_core::{Message, Shelves};
 
 use crate::record::{AttemptRecord, End, PublishedMessage};
-use crate::recorder::Recorder;
-
-/// Tells the virtual time since the start of the first run.
-pub(crate) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+use crate::recorder::{Clock, Recorder};
 
 /// A broker whose time a test lets pass.
 pub trait TestBroker: Send + Sync {

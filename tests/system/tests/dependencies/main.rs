@@ -11,7 +11,8 @@ use serde_json::Value;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-core", &[]),
     ("redrive-macros", &[]),
-    ("redrive-testkit", &["redrive-core", "redrive-memory"]),
+    // For tests only; RabbitMQ and its emulator by a feature.
+    ("redrive-testkit", &["redrive-core", "redrive-memory", "redrive-rabbitmq", "redrive-rabbitmq-emulator"]),
     ("redrive-telemetry", &["redrive-core"]),
     ("redrive-transport", &["redrive-core"]),
     ("redrive-ops", &["redrive-core"]),
