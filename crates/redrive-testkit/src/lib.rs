@@ -29,8 +29,6 @@
 //! - [`TestRun`] tells what happened, and [asserts](TestRun::assert) it. A failed assertion prints the whole run.
 //! - [`Script`] lets attempts fail, panic or hang before the handler is called.
 //! - [`contract`] is for authors of a transport.
-// The documentation tests compile its code blocks; the page does not exist outside the repository.
-#![cfg_attr(all(doctest, feature = "rabbitmq"), doc = include_str!("../../../docs/testing.md"))]
 
 mod assert;
 mod in_process;

@@ -196,6 +196,8 @@ mod pages {
     mod publishing {}
     #[doc = include_str!("../../../docs/operating.md")]
     mod operating {}
+    #[doc = include_str!("../../../docs/testing.md")]
+    mod testing {}
     #[doc = include_str!("../../../docs/retry-plan.md")]
     mod retry_plan {}
     #[cfg(feature = "rabbitmq")]
