@@ -92,7 +92,8 @@ impl Harness for Rabbit {
                     Version::V4_3 => redrive_rabbitmq_emulator::Version::V4_3,
                 };
                 let emulator = Emulator::builder().version(version).start().await?;
-                (emulator.url(), Some(Arc::new(emulator)))
+                // Where lapin learns the frame size from the broker only, it clears 8 MiB for each connection.
+                (format!("{}?frame_max=131072", emulator.url()), Some(Arc::new(emulator)))
             }
         };
         let scene = Scene::new(&url, clause, self.queue_type).await;

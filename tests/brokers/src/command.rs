@@ -1,7 +1,8 @@
 //! Runs a program to its end; errors contain the command and its output.
 
 use anyhow::{Context as _, Result, bail};
-use std::process::{Command, Stdio};
+use std::io::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
 /// Pauses before further tries of an operation that needs the network.
@@ -39,8 +40,16 @@ pub fn patiently<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
 /// # Errors
 /// If it cannot be run, or does not succeed; with the last lines of its output.
 pub fn run(command: &mut Command) -> Result<String> {
+    run_with_input(command, "")
+}
+
+/// [`run`] for a command that reads this input: less than a pipe holds.
+pub(crate) fn run_with_input(command: &mut Command, input: &str) -> Result<String> {
     let shown = show(command);
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("could not run `{shown}`"))?;
+    let (read, mut write) = std::io::pipe()?;
+    write.write_all(input.as_bytes())?;
+    drop(write);
+    let output = command.stdin(read).output().with_context(|| format!("could not run `{shown}`"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -62,7 +62,9 @@ impl Scene {
             }
         };
         let (login, rest) = upstream.split_once('@').context("the broker's URL names no user")?;
-        let (host, vhost) = rest.split_once('/').context("the broker's URL names no virtual host")?;
+        let (host, rest) = rest.split_once('/').context("the broker's URL names no virtual host")?;
+        // Not every client knows what else the URL says.
+        let vhost = rest.split('?').next().unwrap_or_default();
         let address = tokio::net::lookup_host(host).await?.next().context("the broker has no address")?;
         let proxy = Proxy::start(address).await?;
         let url = format!("{login}@{}/{vhost}", proxy.addr());

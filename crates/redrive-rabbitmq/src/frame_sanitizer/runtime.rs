@@ -22,16 +22,20 @@ use crate::version::Version;
 
 type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
+/// The frame size that is asked for if the URL names none: RabbitMQ's default. The library reserves buffers of 64 frames for it. It clears
+/// them, byte by byte, if it learns the size from the broker only.
+const FRAME: u32 = 128 * 1024;
+
 /// Connects, and returns the broker's version from the greeting.
 pub(crate) async fn connect(
-    uri: AMQPUri,
+    mut uri: AMQPUri,
     tls: OwnedTLSConfig,
     properties: ConnectionProperties,
 ) -> lapin::Result<(Connection, Option<Version>)> {
     let tokio = Tokio::current();
     let runtime =
         Runtime::new(RuntimeParts::new(tokio.clone(), SanitizingReactor(tokio.clone(), Handle::current())));
-    let wanted = uri.query.frame_max.unwrap_or_default();
+    let wanted = *uri.query.frame_max.get_or_insert(FRAME);
     // Before the library starts: without a stream it would leave two tasks behind.
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
     // Dropped at the end of this function: if the caller gives up, the library must too.

@@ -190,6 +190,12 @@ impl Engine for Machine {
         command
     }
 
+    fn evaluate(&self) -> Option<Command> {
+        let mut command = self.command("erl_call");
+        command.args(["-sname", &self.name, "-r", "-fetch_stdout", "-no_result_term", "-e"]);
+        Some(command)
+    }
+
     fn output(&self) -> String {
         [self.data.join("epmd-output"), self.data.join("output"), self.data.join(STOP_OUTPUT)]
             .into_iter()

@@ -16,8 +16,8 @@ const GIANT: usize = 17 << 20;
 async fn headers_of_megabytes_stop_nobody(on: Combination) {
     let start = move || own_node_with(on.version, &[&format!("frame_max = {FRAME}")]);
     let node = tokio::task::spawn_blocking(start).await.unwrap();
-    let (queue, with_large_frames) = (on.unique("giant"), node.url());
-    let url = format!("{with_large_frames}?frame_max=131072");
+    let (queue, url) = (on.unique("giant"), node.url());
+    let with_large_frames = format!("amqp://guest:guest@{}/%2f", node.address());
     let operator = on.options(&queue).connect(&url).await.unwrap();
     operator.publish(Message::new("first").with_id("first")).await.unwrap();
     let mut headers = FieldTable::default();
