@@ -11,7 +11,7 @@ use crate::network::{Host, Network};
 use crate::ports::free_port;
 use crate::{Version, env};
 use anyhow::{Context as _, Result, ensure};
-use shortcut::{REFUSED, STILL_STARTS, shortcut};
+use shortcut::{STILL_STARTS, shortcut};
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -254,7 +254,8 @@ impl Node {
         loop {
             match self.ctl_once(arguments) {
                 // A node accepts connections a moment before its start ends.
-                Err(error) if error.to_string().contains(STILL_STARTS) && begun.elapsed() < STARTS_FOR => {}
+                Err(error) if format!("{error:#}").contains(STILL_STARTS) && begun.elapsed() < STARTS_FOR => {
+                }
                 ended => return ended,
             }
         }
@@ -268,8 +269,7 @@ impl Node {
             return run(command.args(arguments));
         };
         let printed = run_with_input(&mut command, &expression)?;
-        ensure!(!printed.contains(REFUSED), "`{}`: {printed}", arguments.join(" "));
-        Ok(printed)
+        shortcut::outcome(&printed).with_context(|| format!("`{}` failed", arguments.join(" ")))
     }
 
     /// A node that is ready to start, with its ports and its data folder.

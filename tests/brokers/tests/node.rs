@@ -82,6 +82,12 @@ fn a_node_does_not_outlive_a_killed_test(version: Version) {
 
 fn extra_configuration_is_used_and_a_restart_holds_up_no_runtime(version: Version) {
     let node = own_node_with(version, &["consumer_timeout = 5000"]);
+    // Without rabbitmqctl, and read by it.
+    node.ctl(&["set_policy", "ours", "^a\\.\"b", r#"{"max-length": 7}"#, "--apply-to", "queues"]).unwrap();
+    let policies = node.ctl(&["list_policies"]).unwrap();
+    assert!(policies.contains("ours\t^a\\.\"b\tqueues"), "{policies}");
+    let refused = node.ctl(&["set_policy", "wrong", ".*", "{}", "--apply-to", "queues"]).unwrap_err();
+    assert!(format!("{refused:#}").contains("set_policy"), "{refused:#}");
     let timeout = node.ctl(&["eval", "application:get_env(rabbit, consumer_timeout)."]).unwrap();
     assert_eq!(timeout.trim(), "{ok,5000}");
 

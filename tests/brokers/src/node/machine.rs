@@ -192,7 +192,7 @@ impl Engine for Machine {
 
     fn evaluate(&self) -> Option<Command> {
         let mut command = self.command("erl_call");
-        command.args(["-sname", &self.name, "-r", "-fetch_stdout", "-no_result_term", "-e"]);
+        command.args(["-sname", &self.name, "-r", "-fetch_stdout", "-e"]);
         Some(command)
     }
 
