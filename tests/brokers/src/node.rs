@@ -245,7 +245,7 @@ impl Node {
     }
 
     /// Does what `rabbitmqctl` with these arguments does, and gives back what it prints. Takes one to two seconds, or milliseconds for the
-    /// commands that [have a shortcut](shortcut::shortcut).
+    /// commands that have a shortcut (`shortcut.rs`).
     ///
     /// # Errors
     /// When it fails; with what it said.
