@@ -20,7 +20,7 @@ mod deaths;
 mod delay;
 mod error;
 mod facts;
-mod frame_sanitizer;
+mod frames;
 #[cfg(feature = "management")]
 mod management;
 mod options;

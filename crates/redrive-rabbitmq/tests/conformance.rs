@@ -25,7 +25,17 @@ struct Rabbit {
     version: Version,
     queue_type: QueueType,
     delay: Kind,
-    shared: bool,
+    way: Way,
+}
+
+/// How its transports are connected.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Plain,
+    /// On connections that others could share.
+    Shared,
+    /// With deliveries that go through the client library.
+    ThroughLapin,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -56,8 +66,7 @@ const NEW_QUEUE_WAIT: Duration = Duration::from_millis(300);
 struct Queue {
     scene: Scene,
     delay: Kind,
-    /// Whether its transports are on connections that others could share.
-    shared: bool,
+    way: Way,
     exchange: String,
     neighbours: Mutex<Vec<String>>,
     producer: RabbitMq,
@@ -97,7 +106,7 @@ impl Harness for Rabbit {
             }
         };
         let scene = Scene::new(&url, clause, self.queue_type).await;
-        Queue::new(scene, self.delay, self.shared, None, emulator).await
+        Queue::new(scene, self.delay, self.way, None, emulator).await
     }
 
     fn missing_queue(&self) -> Option<&'static str> {
@@ -126,7 +135,7 @@ impl Queue {
     async fn new(
         scene: Scene,
         delay: Kind,
-        shared: bool,
+        way: Way,
         exchange: Option<String>,
         emulator: Option<Arc<Emulator>>,
     ) -> Result<Self, BoxError> {
@@ -137,7 +146,7 @@ impl Queue {
             .exchange_declare(exchange.as_str().into(), ExchangeKind::Fanout, durable, FieldTable::default())
             .await?;
         let producer = connected(options(&scene, delay, &exchange), &scene.url).await?;
-        Ok(Self { scene, delay, shared, exchange, neighbours: Mutex::default(), producer, emulator })
+        Ok(Self { scene, delay, way, exchange, neighbours: Mutex::default(), producer, emulator })
     }
 
     fn dead_letters(&self) -> String {
@@ -206,10 +215,10 @@ impl Bench for Queue {
         let proxy = Proxy::start(address(&self.scene.url)).await?;
         let url = self.scene.url.replace(&address(&self.scene.url).to_string(), &proxy.addr().to_string());
         let options = options(&self.scene, self.delay, &self.exchange);
-        let transport = if self.shared {
-            connected_over_shared(options, &url).await?
-        } else {
-            connected(options, &url).await?
+        let transport = match self.way {
+            Way::Plain => connected(options, &url).await?,
+            Way::Shared => connected_over_shared(options, &url).await?,
+            Way::ThroughLapin => connected(options.deliveries_through_lapin(), &url).await?,
         };
         Ok(Proxied { transport, proxy })
     }
@@ -295,7 +304,7 @@ impl Bench for Queue {
         let scene = Scene::new(&self.scene.url, "neighbour", self.scene.queue_type).await;
         self.neighbours.lock().unwrap().push(scene.queue.clone());
         Ok(Some(
-            Self::new(scene, self.delay, self.shared, Some(self.exchange.clone()), self.emulator.clone())
+            Self::new(scene, self.delay, self.way, Some(self.exchange.clone()), self.emulator.clone())
                 .await?,
         ))
     }
@@ -366,18 +375,18 @@ fn address(url: &str) -> SocketAddr {
 
 macro_rules! modes {
     ($on:ident $version:ident $queue_type:ident: $($name:ident $delay:ident),*) => {
-        $(modes!(@one $name $on $version $queue_type $delay false);)*
+        $(modes!(@one $name $on $version $queue_type $delay Plain);)*
     };
-    (shared $on:ident $version:ident $queue_type:ident: $name:ident $delay:ident) => {
-        modes!(@one $name $on $version $queue_type $delay true);
+    (as $way:ident $on:ident $version:ident $queue_type:ident: $name:ident $delay:ident) => {
+        modes!(@one $name $on $version $queue_type $delay $way);
     };
-    (@one $name:ident $on:ident $version:ident $queue_type:ident $delay:ident $shared:literal) => {
+    (@one $name:ident $on:ident $version:ident $queue_type:ident $delay:ident $way:ident) => {
         conformance!($name, Rabbit {
             on: On::$on,
             version: Version::$version,
             queue_type: QueueType::$queue_type,
             delay: Kind::$delay,
-            shared: $shared,
+            way: Way::$way,
         });
     };
 }
@@ -407,7 +416,7 @@ mod emulator {
     mod as_3_10 {
         use super::super::*;
         modes!(Emulator V3_10 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
-        modes!(shared Emulator V3_10 Classic: classic_on_shared_connections Ladder);
+        modes!(as Shared Emulator V3_10 Classic: classic_on_shared_connections Ladder);
         modes!(Emulator V3_10 Quorum: quorum Ladder, quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 
@@ -415,7 +424,9 @@ mod emulator {
         use super::super::*;
         modes!(Emulator V4_3 Classic: classic Ladder, classic_single_queue SingleQueue, classic_staged Staged);
         modes!(Emulator V4_3 Quorum: quorum Ladder, quorum_native Native);
-        modes!(shared Emulator V4_3 Quorum: quorum_on_shared_connections Ladder);
+        modes!(as Shared Emulator V4_3 Quorum: quorum_on_shared_connections Ladder);
+        modes!(as ThroughLapin Emulator V4_3 Classic: classic_through_lapin Ladder);
+        modes!(as ThroughLapin Emulator V4_3 Quorum: quorum_through_lapin Ladder);
         modes!(Emulator V4_3 Quorum: quorum_single_queue SingleQueue, quorum_staged Staged);
     }
 }

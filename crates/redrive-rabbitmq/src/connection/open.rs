@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::timeouts::{poll_while, within_limit};
 use crate::error;
+use crate::frames::{Deliveries, Opened};
 use crate::version::Version;
 
 /// A connection of one epoch: what belongs to an earlier epoch is stale.
@@ -21,6 +22,8 @@ pub(crate) struct Connection {
     pub(crate) epoch: u64,
     /// The broker's version, if the broker sends it.
     pub(crate) version: Option<Version>,
+    /// The deliveries that do not go through the client library.
+    pub(crate) deliveries: Deliveries,
     /// Number of channels opened on it.
     opened: AtomicU32,
     /// Number of channel numbers that cannot be used again.
@@ -30,11 +33,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(lapin: lapin::Connection, epoch: u64, version: Option<Version>) -> Self {
+    pub(super) fn new(Opened { connection, version, deliveries }: Opened, epoch: u64) -> Self {
         Self {
-            lapin,
+            lapin: connection,
             epoch,
             version,
+            deliveries,
             opened: AtomicU32::new(0),
             unusable: AtomicU32::new(0),
             settles_until: Mutex::new(None),

@@ -20,7 +20,7 @@ use super::open::Connection;
 use super::options::ConnectionOptions;
 use super::renewal::keep_fresh;
 use crate::error;
-use crate::frame_sanitizer;
+use crate::frames::{self, Opened};
 
 /// Time limit for an orderly close; after that the connection is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -172,8 +172,9 @@ impl Connector {
             .with_connection_name(self.name.as_str().into())
             .with_client_property("product".into(), "redrive".into())
             .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into());
-        let opening = frame_sanitizer::connect(address.uri().clone(), self.tls.clone(), properties);
-        let (lapin, version) = opening.await.map_err(connecting)?;
+        let opening = frames::connect(address.uri().clone(), self.tls.clone(), properties);
+        let opened = opening.await.map_err(connecting)?;
+        let Opened { version, .. } = opened;
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed) + 1;
         info!(
             connection = %self.name, broker = %shown, epoch, tls = address.is_encrypted(),
@@ -181,9 +182,9 @@ impl Connector {
         );
         *self.user.write().unwrap_or_else(PoisonError::into_inner) = user.into();
         let refused = Arc::new(Notify::new());
-        self.watch(&lapin, Arc::clone(&refused));
+        self.watch(&opened.connection, Arc::clone(&refused));
         self.recoveries.send_modify(|times| *times += 1);
-        let connection = Arc::new(Connection::new(lapin, epoch, version));
+        let connection = Arc::new(Connection::new(opened, epoch));
         if let (Some(provider), Some(credentials)) = (&self.credentials, credentials) {
             let fresh = keep_fresh(
                 Arc::downgrade(&connection),

@@ -1,6 +1,7 @@
-//! Converts messages of lapin to messages of redrive and back, without loss.
+//! Converts messages of lapin to messages of redrive and back, and those that were taken off the stream; without loss.
 
 mod frame_size;
+mod taken;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use redrive_core::{
 use redrive_transport::text::take_text;
 
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
+pub(crate) use taken::taken;
 
-use crate::frame_sanitizer::left_out_mark;
+use crate::frames::left_out_mark;
 
 /// Headers for properties of other brokers that AMQP 0-9-1 does not have.
 const TO: &str = "redrive-to";

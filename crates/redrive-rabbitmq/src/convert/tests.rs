@@ -55,7 +55,21 @@ prop_compose! {
     }
 }
 
+/// As the client library writes it.
+fn content_header(properties: &BasicProperties, body: usize) -> Vec<u8> {
+    let written = lapin::protocol::basic::gen_properties(properties)(Vec::new().into()).unwrap();
+    let size = u64::try_from(body).unwrap().to_be_bytes();
+    [&[0, 60, 0, 0][..], &size, &written.into_inner().0].concat()
+}
+
 proptest! {
+    #[test]
+    fn what_is_no_content_header_is_a_message_that_was_not_read_whole(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let (message, left_out) = taken(&bytes.clone().into(), Bytes::from_static(b"body"));
+        prop_assert_eq!(&message.body()[..], b"body");
+        prop_assert!(left_out.is_some() || bytes.starts_with(&[0, 60]));
+    }
+
     #[test]
     fn what_goes_out_comes_back(
         properties in all_properties(),
@@ -65,6 +79,9 @@ proptest! {
         let user = properties.user_id.clone().unwrap_or_default();
         let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
         let wire = super::properties(&for_publishing(sent.clone(), &user), false).unwrap();
+        // Through the library, and past it.
+        let header = Bytes::from(content_header(&wire, body.len()));
+        prop_assert_eq!(taken(&header, body.clone().into()), (sent.clone(), None));
         prop_assert_eq!(message(&wire, body), sent);
     }
 

@@ -6,10 +6,12 @@ use std::time::SystemTime;
 use redrive_core::{Delivery, Message, Origin};
 use redrive_transport::Arrival;
 
+use super::subscription::Read;
 use crate::broker_delivery_count;
 use crate::convert;
 use crate::deaths;
 use crate::delay::DelayStrategy;
+use crate::frames::Taken;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -51,13 +53,32 @@ impl<'a> Arrivals<'a> {
         Self { channel, strategy, attempts_from_deaths: shared.options.attempts_from_deaths, origin }
     }
 
-    pub(super) fn convert(&mut self, delivery: lapin::message::Delivery) -> Arrived {
-        let (exchange, routing_key) = (delivery.exchange.as_str(), delivery.routing_key.as_str());
+    pub(super) fn convert(&mut self, read: Read) -> Arrived {
+        match read {
+            Read::Taken(Taken { tag, redelivered, source, header, body }) => {
+                let (message, left_out) = convert::taken(&header, body);
+                self.arrived(tag, redelivered, (&source.exchange, &source.routing_key), message, left_out)
+            }
+            Read::ByTheLibrary(delivery) => {
+                let left_out = convert::left_out(&delivery.properties);
+                let message = convert::message(&delivery.properties, delivery.data);
+                let source = (delivery.exchange.as_str(), delivery.routing_key.as_str());
+                self.arrived(delivery.delivery_tag, delivery.redelivered, source, message, left_out)
+            }
+        }
+    }
+
+    fn arrived(
+        &mut self,
+        tag: u64,
+        redelivered: bool,
+        (exchange, routing_key): (&str, &str),
+        mut message: Message,
+        left_out: Option<String>,
+    ) -> Arrived {
         if self.origin.exchange() != exchange || self.origin.routing_key() != routing_key {
             self.origin = origin(self.origin.queue(), exchange, routing_key);
         }
-        let left_out = convert::left_out(&delivery.properties);
-        let mut message = convert::message(&delivery.properties, delivery.data);
         self.strategy.arrived(&mut message);
         // Read here already, so that lost and handled deliveries are recognized by the same headers.
         if self.attempts_from_deaths {
@@ -67,8 +88,8 @@ impl<'a> Arrivals<'a> {
             message,
             left_out,
             origin: self.origin.clone(),
-            redelivered: delivery.redelivered,
-            receipt: Receipt::new(delivery.delivery_tag, Arc::clone(self.channel)),
+            redelivered,
+            receipt: Receipt::new(tag, Arc::clone(self.channel)),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt};
 use redrive_core::{Delivery, TransportError, TransportErrorKind};
 use redrive_transport::{Backoff, Source, Wishes};
 use tokio::time::timeout;
@@ -12,7 +11,7 @@ use tracing::{error, warn};
 use super::arrivals::{Arrivals, Arrived};
 use super::idle::IdleWatch;
 use super::prefetch::Sizing;
-use super::subscription::{CANCEL_TIMEOUT, Subscription};
+use super::subscription::{CANCEL_TIMEOUT, Over, Read, Subscription};
 use crate::connection::LONGEST_BACKOFF;
 use crate::shared::Shared;
 use crate::topology;
@@ -153,28 +152,20 @@ impl Intake<'_> {
         let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_EVERY, CHECK_EVERY);
         let channel = Arc::clone(&subscription.channel);
         let mut arrivals = Arrivals::on(self.shared, &channel);
-        let mut arrived = Vec::new();
+        let (mut read, mut arrived) = (Vec::new(), Vec::new());
         let (mut delivered, mut last_tag) = (0, 0);
         self.idle.begin();
         let may_grow = self.may_grow(limit);
         loop {
             tokio::select! {
-                next = subscription.consumer.next() => {
-                    // Passes on all available deliveries: the consumer is woken once for them.
-                    let mut next = Some(next);
-                    while let Some(Some(Ok(delivery))) = next {
-                        last_tag = delivery.delivery_tag;
-                        arrived.push(arrivals.convert(delivery));
-                        let more = arrived.len() < PASSED_ON_TOGETHER;
-                        next = if more { subscription.consumer.next().now_or_never() } else { None };
-                    }
-                    delivered += arrived.len();
+                // Passes on all available deliveries: the consumer is woken once for them.
+                next = subscription.next(PASSED_ON_TOGETHER, &mut read) => {
+                    delivered += read.len();
+                    last_tag = read.last().map_or(last_tag, Read::tag);
+                    arrived.extend(read.drain(..).map(|read| arrivals.convert(read)));
                     source.push(arrived.drain(..));
-                    match next {
-                        Some(Some(Err(error))) => return Some(Ended::Cut(error.to_string())),
-                        // The queue was deleted, or the broker took back deliveries that were held too long.
-                        Some(None) => return Some(Ended::Cut("RabbitMQ ended the subscription".to_owned())),
-                        Some(Some(Ok(_))) | None => {}
+                    if let Err(Over(why)) = next {
+                        return Some(Ended::Cut(why));
                     }
                 },
                 // The stream should end with the channel; if it does not, nothing would ever come again.
@@ -232,9 +223,9 @@ impl Intake<'_> {
         }
         let channel = Arc::clone(&subscription.channel);
         let mut arrivals = Arrivals::on(self.shared, &channel);
-        while let Some(delivery) = subscription.next_after_cancel().await {
-            source.push([arrivals.convert(delivery)]);
-        }
+        let mut read = Vec::new();
+        subscription.rest_after_cancel(&mut read).await;
+        source.push(read.into_iter().map(|read| arrivals.convert(read)));
         None
     }
 
@@ -263,11 +254,11 @@ impl Intake<'_> {
         // If only the subscription ended, the channel lives as long as the slowest handler, and its end would count all deliveries
         // as failed.
         let _ = timeout(CANCEL_TIMEOUT, channel.give_back_all()).await;
-        // Deliveries that the client library still holds come again too.
+        // Deliveries that were not passed on come again too.
         let mut arrivals = Arrivals::on(self.shared, &channel);
-        while let Some(Some(Ok(delivery))) = subscription.consumer.next().now_or_never() {
-            source.push([arrivals.convert(delivery)]);
-        }
+        let mut read = Vec::new();
+        subscription.rest(&mut read);
+        source.push(read.into_iter().map(|read| arrivals.convert(read)));
         self.unreceived.extend(source.take_unreceived());
         why
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use lapin::Consumer;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
+use crate::frames::{DeliveryQueue, Taken};
 use crate::options::Options;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -29,8 +30,29 @@ const CONSUMER_TAG: &str = "redrive";
 /// A subscription and its channel.
 pub(super) struct Subscription {
     pub(super) channel: Arc<DeliveryChannel>,
-    pub(super) consumer: Consumer,
+    /// Its deliveries, unless they go through the client library.
+    taken: Option<DeliveryQueue>,
+    /// Ends with the subscription.
+    consumer: Consumer,
 }
+
+/// A delivery, as it was read.
+pub(super) enum Read {
+    Taken(Taken),
+    ByTheLibrary(lapin::message::Delivery),
+}
+
+impl Read {
+    pub(super) fn tag(&self) -> u64 {
+        match self {
+            Self::Taken(taken) => taken.tag,
+            Self::ByTheLibrary(delivery) => delivery.delivery_tag,
+        }
+    }
+}
+
+/// A subscription has ended; why.
+pub(super) struct Over(pub(super) String);
 
 /// Why a subscription failed.
 enum Refused {
@@ -101,6 +123,9 @@ impl Subscription {
         let limited = with_timeout(&channel, limiting).await;
         limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
         let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
+        // Before the first delivery can come.
+        let takes = !shared.options.deliveries_through_lapin;
+        let taken = takes.then(|| connection.deliveries.take(channel.id()));
         let arguments = arguments(&shared.options, connection.version);
         let consuming =
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
@@ -112,7 +137,7 @@ impl Subscription {
         info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
         let (within, interruptions) = (shared.options.ack_within, shared.deliveries.interruptions());
         let channel = DeliveryChannel::new(channel, Arc::clone(connection), prefetch, within, interruptions);
-        Ok(Self { channel, consumer })
+        Ok(Self { channel, taken, consumer })
     }
 
     /// Ends a subscription that nobody wants any more, and gives its deliveries back.
@@ -134,16 +159,46 @@ impl Subscription {
         }
     }
 
-    /// Returns the next delivery after [`cancel`](Self::cancel); `None` if all have arrived.
-    pub(super) async fn next_after_cancel(&mut self) -> Option<lapin::message::Delivery> {
-        // The stream ends with the reply to the cancellation. The timeout is for a connection that is lost meanwhile.
-        match timeout(CANCEL_TIMEOUT, self.consumer.next()).await {
-            Ok(Some(Ok(delivery))) => Some(delivery),
-            _ => {
-                debug!(epoch = self.channel.epoch(), "takes no more deliveries");
-                None
-            }
+    /// Waits until something has arrived, and adds up to `most` deliveries to `read`; an error if the subscription has ended, with
+    /// all that had arrived before. Cancel safe.
+    pub(super) async fn next(&mut self, most: usize, read: &mut Vec<Read>) -> Result<(), Over> {
+        let mut next = match &self.taken {
+            None => self.consumer.next().await,
+            Some(taken) => tokio::select! {
+                biased;
+                () = taken.arrived() => {
+                    read.extend(taken.take(most).map(Read::Taken));
+                    return Ok(());
+                }
+                ended = self.consumer.next() => ended,
+            },
+        };
+        while let Some(Ok(delivery)) = next {
+            read.push(Read::ByTheLibrary(delivery));
+            let more = if read.len() < most { self.consumer.next().now_or_never() } else { None };
+            let Some(more) = more else { return Ok(()) };
+            next = more;
         }
+        // What was sent before the end was read before it.
+        read.extend(self.taken.iter().flat_map(|taken| taken.take(usize::MAX)).map(Read::Taken));
+        Err(Over(match next {
+            Some(Err(error)) => error.to_string(),
+            // The queue was deleted, or the broker took back deliveries that were held too long.
+            _ => "RabbitMQ ended the subscription".to_owned(),
+        }))
+    }
+
+    /// Adds the deliveries that have arrived already, and may be lost.
+    pub(super) fn rest(&mut self, read: &mut Vec<Read>) {
+        // Ends at once: the library's stream and the queue are there.
+        let _ = self.next(usize::MAX, read).now_or_never();
+    }
+
+    /// Adds the last deliveries after [`cancel`](Self::cancel): the library's stream ends with the reply to it. The time limit is for a
+    /// connection that is lost meanwhile.
+    pub(super) async fn rest_after_cancel(&mut self, read: &mut Vec<Read>) {
+        while let Ok(Ok(())) = timeout(CANCEL_TIMEOUT, self.next(usize::MAX, read)).await {}
+        debug!(epoch = self.channel.epoch(), "takes no more deliveries");
     }
 }
 

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("redrive-transport", &["redrive-core"]),
     ("redrive-ops", &["redrive-core"]),
     ("redrive-memory", &["redrive-core", "redrive-transport"]),
-    ("redrive-rabbitmq", &["redrive-core", "redrive-transport"]),
+    ("redrive-rabbitmq", &["redrive-amqp091", "redrive-core", "redrive-transport"]),
     ("redrive-servicebus", &["redrive-core", "redrive-transport"]),
     // Stands alone: people take it without redrive.
     ("redrive-servicebus-emulator", &[]),

@@ -1,17 +1,14 @@
-//! A stream that passes on only complete, readable frames.
+//! Splits the stream into frames, takes deliveries, and makes the rest readable. No I/O.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use futures::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Handle;
-
+use super::deliveries::Deliveries;
 use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
-use super::waiter::GivenUp;
+use super::taker::Taker;
 use crate::version::{self, Version};
 
 /// Size of type, channel and size before the payload; an end mark follows the payload.
@@ -23,91 +20,16 @@ const SIZE: usize = 4;
 const READ: usize = 64 * 1024;
 /// A buffer that grew beyond this for one long header is replaced.
 const LARGE: usize = 16 * READ;
+/// The library takes a connection for dead that brings it nothing. While deliveries come it gets a heartbeat in this interval: the
+/// shortest heartbeat is one second, and it waits for four halves of it.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+const HEARTBEAT_FRAME: &[u8] = &[HEARTBEAT, 0, 0, 0, 0, 0, 0, 0xce];
 
 /// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
 
-/// The decrypted stream of one connection. It ends when nobody waits for the connection any more: otherwise the library would wait,
-/// with a thread and a task, as long as the socket is open.
-pub(crate) struct SanitizedStream<S> {
-    /// Present until it is dropped.
-    inner: Option<S>,
-    /// The runtime of the socket.
-    runtime: Handle,
-    reader: FrameReader,
-    given_up: GivenUp,
-}
-
-impl<S> SanitizedStream<S> {
-    /// Creates the stream. `wanted` is the frame size that the library asks for; 0: the broker's.
-    pub(super) fn new(inner: S, runtime: Handle, wanted: u32, greeting: Greeting, given_up: GivenUp) -> Self {
-        Self { inner: Some(inner), runtime, reader: FrameReader::new(wanted, greeting), given_up }
-    }
-}
-
-impl<S: Unpin> SanitizedStream<S> {
-    fn inner(&mut self) -> io::Result<Pin<&mut S>> {
-        pinned(&mut self.inner)
-    }
-}
-
-fn pinned<S: Unpin>(inner: &mut Option<S>) -> io::Result<Pin<&mut S>> {
-    inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
-}
-
-/// Drops the socket in its own runtime. The library drops the stream on its own thread; `async-compat` would start another runtime
-/// there, with a thread and three files, and panic at the end of every connection if the process has no file left.
-impl<S> Drop for SanitizedStream<S> {
-    fn drop(&mut self) {
-        let _in_its_runtime = self.runtime.enter();
-        self.inner = None;
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for SanitizedStream<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if out.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        while this.reader.readable().is_empty() {
-            let read = match pinned(&mut this.inner)?.poll_read(cx, this.reader.room()) {
-                Poll::Pending if this.given_up.poll(cx) => 0,
-                read => ready!(read)?,
-            };
-            if read == 0 {
-                return Poll::Ready(Ok(0));
-            }
-            this.reader.take_in(read);
-        }
-        Poll::Ready(Ok(this.reader.hand_on(out)))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for SanitizedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.inner()?.poll_write(cx, data)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.inner()?.poll_write_vectored(cx, data)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner()?.poll_flush(cx)
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.inner()?.poll_close(cx)
-    }
-}
-
-/// Splits the stream into frames. No I/O.
-struct FrameReader {
+/// Splits the stream into frames.
+pub(super) struct FrameReader {
     buffer: Vec<u8>,
     /// `buffer[start..ready]` can be passed on, `buffer[ready..end]` is not checked yet.
     start: usize,
@@ -115,6 +37,13 @@ struct FrameReader {
     end: usize,
     /// Number of following bytes that need no check.
     unseen: usize,
+    /// The rest of a body frame that is taken.
+    body: Option<BodyFrame>,
+    taker: Taker,
+    /// A heartbeat, or the rest of it, that is passed on next.
+    heartbeat: &'static [u8],
+    /// When something was passed on last.
+    passed_on: Option<Instant>,
     greeting: Greeting,
     /// The frame size that the library asks for; 0: the broker's.
     wanted: u32,
@@ -122,25 +51,49 @@ struct FrameReader {
     longest: Option<usize>,
 }
 
+struct BodyFrame {
+    channel: u16,
+    /// Number of bytes of the frame that are still to come, with its end mark.
+    left: usize,
+}
+
 impl FrameReader {
-    fn new(wanted: u32, greeting: Greeting) -> Self {
-        let buffer = vec![0; READ];
-        Self { buffer, start: 0, ready: 0, end: 0, unseen: 0, greeting, wanted, longest: None }
+    /// `wanted` is the frame size that the library asks for; 0: the broker's.
+    pub(super) fn new(wanted: u32, greeting: Greeting, deliveries: Deliveries) -> Self {
+        Self {
+            buffer: vec![0; READ],
+            start: 0,
+            ready: 0,
+            end: 0,
+            unseen: 0,
+            body: None,
+            taker: Taker::new(deliveries),
+            heartbeat: &[],
+            passed_on: None,
+            greeting,
+            wanted,
+            longest: None,
+        }
     }
 
-    fn readable(&self) -> &[u8] {
-        &self.buffer[self.start..self.ready]
+    /// Returns what can be passed on now.
+    pub(super) fn readable(&self) -> &[u8] {
+        if self.heartbeat.is_empty() { &self.buffer[self.start..self.ready] } else { self.heartbeat }
     }
 
-    fn hand_on(&mut self, out: &mut [u8]) -> usize {
+    pub(super) fn hand_on(&mut self, out: &mut [u8]) -> usize {
         let length = self.readable().len().min(out.len());
         out[..length].copy_from_slice(&self.readable()[..length]);
-        self.start += length;
+        if self.heartbeat.is_empty() {
+            self.start += length;
+        } else {
+            self.heartbeat = &self.heartbeat[length..];
+        }
         length
     }
 
     /// Returns room to read into, which is never empty.
-    fn room(&mut self) -> &mut [u8] {
+    pub(super) fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
             // Usually nothing, or the beginning of one frame.
             self.buffer.copy_within(self.start..self.end, 0);
@@ -156,9 +109,29 @@ impl FrameReader {
         &mut self.buffer[self.end..]
     }
 
-    /// Checks the bytes that were read into the room.
-    fn take_in(&mut self, read: usize) {
+    /// Adds the bytes that were read into the room.
+    pub(super) fn take_in(&mut self, read: usize) {
         self.end += read;
+    }
+
+    /// Checks the bytes that are there, takes deliveries, and wakes their consumers.
+    pub(super) fn go_on(&mut self, now: Instant) {
+        let taken = self.check();
+        self.taker.wake();
+        let silent = now.saturating_duration_since(*self.passed_on.get_or_insert(now));
+        if self.start < self.ready {
+            self.passed_on = Some(now);
+        } else if taken && self.heartbeat.is_empty() && silent >= SIGN_OF_LIFE {
+            self.passed_on = Some(now);
+            // Between two frames: nothing came behind what was taken.
+            self.heartbeat = HEARTBEAT_FRAME;
+        }
+    }
+
+    /// Checks what is there, as far as it goes: what is taken can only be removed once all before it was passed on. Returns true if
+    /// something was taken.
+    fn check(&mut self) -> bool {
+        let mut taken = false;
         while self.ready < self.end {
             let waiting = self.end - self.ready;
             if self.unseen > 0 {
@@ -166,32 +139,84 @@ impl FrameReader {
                 (self.ready, self.unseen) = (self.ready + passed, self.unseen - passed);
                 continue;
             }
-            let Some(&[frame_type, _, _, size @ ..]) =
+            if let Some(body) = self.body.take() {
+                self.take_body(body, waiting);
+                taken = true;
+                continue;
+            }
+            let Some(&[frame_type, high, low, size @ ..]) =
                 self.buffer[self.ready..self.end].first_chunk::<HEAD>()
             else {
-                return;
+                break;
             };
+            let channel = u16::from_be_bytes([high, low]);
             let size = u32::from_be_bytes(size) as usize;
+            let all_passed_on = self.start == self.ready;
             match frame_type {
                 // A large size costs memory only as its bytes arrive.
                 METHOD | HEADER => {
                     let whole = HEAD + size + END;
                     if waiting < whole {
-                        return;
+                        break;
                     }
                     let payload = self.ready + HEAD..self.ready + HEAD + size;
+                    if !all_passed_on && self.taker.takes(frame_type, channel, &self.buffer[payload.clone()])
+                    {
+                        break;
+                    }
                     self.look_at(frame_type, payload);
                     let whole = self.shorten(frame_type, whole).unwrap_or(whole);
-                    self.ready += whole;
+                    if self.take(frame_type, channel, whole) {
+                        taken = true;
+                    } else {
+                        self.ready += whole;
+                    }
+                }
+                BODY if self.taker.takes(BODY, channel, &[]) => {
+                    if !all_passed_on {
+                        break;
+                    }
+                    self.skip(HEAD);
+                    self.body = Some(BodyFrame { channel, left: size + END });
                 }
                 BODY | HEARTBEAT => self.unseen = HEAD + size + END,
                 // Another protocol or version: nothing more is checked.
                 _ => self.unseen = usize::MAX,
             }
         }
+        taken
     }
 
-    fn look_at(&mut self, frame_type: u8, payload: std::ops::Range<usize>) {
+    /// Takes the next frame if it belongs to a delivery.
+    fn take(&mut self, frame_type: u8, channel: u16, whole: usize) -> bool {
+        let payload = &self.buffer[self.ready + HEAD..self.ready + whole - END];
+        let taken = match frame_type {
+            METHOD => self.taker.method(channel, payload),
+            _ => self.taker.header(channel, payload),
+        };
+        if taken {
+            self.skip(whole);
+        }
+        taken
+    }
+
+    /// Takes as much of a body frame as is there.
+    fn take_body(&mut self, BodyFrame { channel, left }: BodyFrame, waiting: usize) {
+        let length = left.min(waiting);
+        let left = left - length;
+        let of_the_body = if left == 0 { length - END } else { length };
+        self.taker.body(channel, &self.buffer[self.ready..self.ready + of_the_body]);
+        self.skip(length);
+        self.body = (left > 0).then_some(BodyFrame { channel, left });
+    }
+
+    /// Removes the next bytes; all before them were passed on.
+    fn skip(&mut self, length: usize) {
+        self.ready += length;
+        self.start = self.ready;
+    }
+
+    fn look_at(&mut self, frame_type: u8, payload: Range<usize>) {
         let payload = &mut self.buffer[payload];
         if frame_type == METHOD && self.greeting.get().is_none() {
             // The first frame is the greeting.
@@ -247,6 +272,7 @@ fn agreed(wanted: u32, proposed: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::deliveries::DeliveryQueue;
     use proptest::prelude::*;
 
     fn frame(frame_type: u8, payload: &[u8]) -> Vec<u8> {
@@ -263,7 +289,10 @@ mod tests {
 
     /// Returns the output for a stream that arrives in pieces of these sizes.
     fn through(stream: &[u8], pieces: &[usize]) -> Vec<u8> {
-        let mut reader = FrameReader::new(0, Greeting::default());
+        passed_on(&mut FrameReader::new(0, Greeting::default(), Deliveries::default()), stream, pieces)
+    }
+
+    fn passed_on(reader: &mut FrameReader, stream: &[u8], pieces: &[usize]) -> Vec<u8> {
         let (mut rest, mut out) = (stream, Vec::new());
         let mut piece = [0; 100];
         for size in pieces.iter().cycle() {
@@ -271,15 +300,34 @@ mod tests {
             reader.room()[..read].copy_from_slice(&rest[..read]);
             rest = &rest[read..];
             reader.take_in(read);
+            reader.go_on(Instant::now());
             while !reader.readable().is_empty() {
                 let length = reader.hand_on(&mut piece);
                 out.extend(&piece[..length]);
+                reader.go_on(Instant::now());
             }
             if rest.is_empty() {
                 return out;
             }
         }
         out
+    }
+
+    /// Frames of a message, its body in frames of this length.
+    fn delivery(channel: u16, tag: u64, body: &[u8], each: usize) -> Vec<Vec<u8>> {
+        let method =
+            [&[0, 60, 0, 60, 1, b'c'][..], &tag.to_be_bytes(), &[1, 1, b'e', 2, b'r', b'k']].concat();
+        let size = u64::try_from(body.len()).unwrap().to_be_bytes();
+        let header = [&[0, 60, 0, 0][..], &size, &[0, 0]].concat();
+        let parts = body.chunks(each).map(|part| frame(BODY, part));
+        let mut frames: Vec<_> =
+            [frame(METHOD, &method), frame(HEADER, &header)].into_iter().chain(parts).collect();
+        frames.iter_mut().for_each(|frame| frame[1..3].copy_from_slice(&channel.to_be_bytes()));
+        frames
+    }
+
+    fn taken_by(consumer: &DeliveryQueue) -> Vec<(u64, usize)> {
+        consumer.take(usize::MAX).map(|taken| (taken.tag, taken.body.len())).collect()
     }
 
     proptest! {
@@ -294,6 +342,41 @@ mod tests {
             prop_assert_eq!(through(&stream(b"Gr\xfc\xdfe"), &pieces), stream(b"Gr??e"));
         }
 
+        /// Two channels are taken, one is not, and their frames come in any order.
+        #[test]
+        fn deliveries_are_taken_and_all_else_is_passed_on(
+            messages in proptest::collection::vec((1..4_u16, 0..3000_usize, 1..2000_usize), 1..12),
+            mut order in proptest::collection::vec(0..3_usize, 60),
+            pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8),
+        ) {
+            let deliveries = Deliveries::default();
+            let consumers = [deliveries.take(1), deliveries.take(2)];
+            let mut channels = [const { std::collections::VecDeque::new() }; 3];
+            let mut expected = [const { Vec::new() }; 3];
+            for (tag, (channel, body, each)) in (1..).zip(messages) {
+                let at = usize::from(channel - 1);
+                channels[at].extend(delivery(channel, tag, &vec![0xce; body], each));
+                expected[at].push((tag, body));
+            }
+            let (mut stream, mut library) = (Vec::new(), Vec::new());
+            order.extend([0, 1, 2]);
+            for at in order.into_iter().cycle() {
+                if channels.iter().all(std::collections::VecDeque::is_empty) {
+                    break;
+                }
+                // What is not taken comes between the frames of what is.
+                let Some(frame) = channels[at].pop_front() else { continue };
+                stream.extend(&frame);
+                if at == 2 {
+                    library.extend(&frame);
+                }
+            }
+            let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
+            prop_assert_eq!(passed_on(&mut reader, &stream, &pieces), library);
+            prop_assert_eq!(taken_by(&consumers[0]), std::mem::take(&mut expected[0]));
+            prop_assert_eq!(taken_by(&consumers[1]), std::mem::take(&mut expected[1]));
+        }
+
         #[test]
         fn what_is_no_amqp_is_handed_on_as_it_is(
             text in proptest::collection::vec(9..=255_u8, 1..1000), pieces in proptest::collection::vec(1..300_usize, 1..8),
@@ -301,6 +384,48 @@ mod tests {
             prop_assume!(text.len() >= HEAD);
             prop_assert_eq!(through(&text, &pieces), text);
         }
+    }
+
+    /// The library would take a connection for dead on which only deliveries come.
+    #[test]
+    fn the_library_hears_that_the_connection_lives() {
+        let deliveries = Deliveries::default();
+        let consumer = deliveries.take(1);
+        let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
+        let began = Instant::now();
+        let mut comes = |after: Duration| {
+            let stream = delivery(1, 1, b"body", 4).concat();
+            reader.room()[..stream.len()].copy_from_slice(&stream);
+            reader.take_in(stream.len());
+            reader.go_on(began + after);
+            let mut out = [0; 5];
+            let mut heard = Vec::new();
+            while !reader.readable().is_empty() {
+                let length = reader.hand_on(&mut out);
+                heard.extend(&out[..length]);
+                reader.go_on(began + after);
+            }
+            heard
+        };
+        assert_eq!(comes(Duration::ZERO), b"");
+        assert_eq!(comes(SIGN_OF_LIFE / 2), b"");
+        assert_eq!(comes(SIGN_OF_LIFE), HEARTBEAT_FRAME);
+        assert_eq!(comes(SIGN_OF_LIFE), b"");
+        assert_eq!(comes(2 * SIGN_OF_LIFE), HEARTBEAT_FRAME);
+        assert_eq!(taken_by(&consumer).len(), 5);
+    }
+
+    #[test]
+    fn a_channel_that_ended_is_taken_no_more() {
+        let deliveries = Deliveries::default();
+        let consumer = deliveries.take(1);
+        let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
+        let whole = delivery(1, 1, b"body", 4).concat();
+        let close = frame(METHOD, &[0, 20, 0, 40, 1, 148, 0, 0, 0, 0, 0]);
+        // In the middle of a second one, which never gets its body.
+        let stream = [&whole[..], &delivery(1, 2, b"body", 4)[..2].concat(), &close, &whole].concat();
+        assert_eq!(passed_on(&mut reader, &stream, &[7]), [&close[..], &whole].concat());
+        assert_eq!(taken_by(&consumer), [(1, 4)]);
     }
 
     /// Creates the broker's proposal.
@@ -338,12 +463,13 @@ mod tests {
 
     #[test]
     fn no_header_is_too_long_to_be_shortened_and_none_keeps_its_memory() {
-        let mut reader = FrameReader::new(0, Greeting::default());
+        let mut reader = FrameReader::new(0, Greeting::default(), Deliveries::default());
         let stream = [tune(10_000), with_header(20 << 20), header(b"next")].concat();
         let mut out = Vec::new();
         for piece in stream.chunks(READ / 2) {
             reader.room()[..piece.len()].copy_from_slice(piece);
             reader.take_in(piece.len());
+            reader.go_on(Instant::now());
             out.extend(reader.readable());
             reader.start = reader.ready;
         }

@@ -16,7 +16,9 @@ use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
 use tokio::runtime::Handle;
 
-use super::stream::{Greeting, SanitizedStream};
+use super::deliveries::Deliveries;
+use super::reader::{FrameReader, Greeting};
+use super::stream::SanitizedStream;
 use super::waiter::{GivenUp, Waiter};
 use crate::version::Version;
 
@@ -26,12 +28,21 @@ type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 /// them, byte by byte, if it learns the size from the broker only.
 const FRAME: u32 = 128 * 1024;
 
-/// Connects, and returns the broker's version from the greeting.
+/// An open connection.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    /// The broker's version, from the greeting.
+    pub(crate) version: Option<Version>,
+    /// The deliveries that are taken off its stream.
+    pub(crate) deliveries: Deliveries,
+}
+
+/// Connects.
 pub(crate) async fn connect(
     mut uri: AMQPUri,
     tls: OwnedTLSConfig,
     properties: ConnectionProperties,
-) -> lapin::Result<(Connection, Option<Version>)> {
+) -> lapin::Result<Opened> {
     let tokio = Tokio::current();
     let runtime =
         Runtime::new(RuntimeParts::new(tokio.clone(), SanitizingReactor(tokio.clone(), Handle::current())));
@@ -40,14 +51,9 @@ pub(crate) async fn connect(
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
     // Dropped at the end of this function: if the caller gives up, the library must too.
     let (waiter, given_up) = Waiter::new();
-    let greeting = Greeting::default();
-    let opened = Mutex::new(Some(SanitizedStream::new(
-        socket,
-        Handle::current(),
-        wanted,
-        Greeting::clone(&greeting),
-        given_up,
-    )));
+    let (greeting, deliveries) = (Greeting::default(), Deliveries::default());
+    let reader = FrameReader::new(wanted, Greeting::clone(&greeting), deliveries.clone());
+    let opened = Mutex::new(Some(SanitizedStream::new(socket, Handle::current(), reader, given_up)));
     let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The library asks only once, because it is not configured to reconnect by itself.
@@ -55,7 +61,7 @@ pub(crate) async fn connect(
     };
     let connection = Connection::connector(uri, runtime, open, properties).await?;
     waiter.end();
-    Ok((connection, greeting.get().copied().flatten()))
+    Ok(Opened { connection, version: greeting.get().copied().flatten(), deliveries })
 }
 
 /// Tokio's reactor with another kind of stream.
@@ -90,7 +96,8 @@ impl Reactor for SanitizingReactor {
         let runtime = self.1.clone();
         async move {
             let socket = AsyncTcpStream::Plain(connecting.await?);
-            Ok(SanitizedStream::new(socket, runtime, 0, Greeting::default(), GivenUp::default()))
+            let reader = FrameReader::new(0, Greeting::default(), Deliveries::default());
+            Ok(SanitizedStream::new(socket, runtime, reader, GivenUp::default()))
         }
     }
 }

@@ -1,0 +1,153 @@
+//! The deliveries that are taken off the stream, channel by channel.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redrive_core::Bytes;
+use tokio::sync::Notify;
+
+/// A delivery as it was received.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) tag: u64,
+    pub(crate) redelivered: bool,
+    pub(crate) source: Arc<Source>,
+    /// The payload of the content header.
+    pub(crate) header: Bytes,
+    pub(crate) body: Bytes,
+}
+
+/// Where a message was published to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+}
+
+/// The channels of one connection whose deliveries are taken. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deliveries(Arc<Mutex<HashMap<u16, Arc<Queue>>>>);
+
+impl Deliveries {
+    /// Takes the deliveries of this channel from now on, until the channel ends.
+    pub(crate) fn take(&self, channel: u16) -> DeliveryQueue {
+        let queue = Arc::<Queue>::default();
+        self.channels().insert(channel, Arc::clone(&queue));
+        DeliveryQueue(queue)
+    }
+
+    pub(super) fn of(&self, channel: u16) -> Option<Arc<Queue>> {
+        self.channels().get(&channel).cloned()
+    }
+
+    /// The number may belong to another channel from now on.
+    pub(super) fn channel_ended(&self, channel: u16) {
+        self.channels().remove(&channel);
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<u16, Arc<Queue>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Deliveries between the stream and their consumer: at most as many as the prefetch.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    deliveries: VecDeque<Taken>,
+    /// That of the last delivery: usually also that of the next.
+    source: Arc<Source>,
+}
+
+impl Queue {
+    /// Returns the source of these names; the same one while they stay the same.
+    pub(super) fn source(&self, exchange: &str, routing_key: &str) -> Arc<Source> {
+        let mut waiting = self.waiting();
+        if waiting.source.exchange != exchange || waiting.source.routing_key != routing_key {
+            waiting.source =
+                Arc::new(Source { exchange: exchange.to_owned(), routing_key: routing_key.to_owned() });
+        }
+        Arc::clone(&waiting.source)
+    }
+
+    /// Adds a delivery, without waking the consumer.
+    pub(super) fn push(&self, delivery: Taken) {
+        self.waiting().deliveries.push_back(delivery);
+    }
+
+    pub(super) fn wake(&self) {
+        self.arrived.notify_one();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The consumer's end of a queue.
+#[derive(Debug)]
+pub(crate) struct DeliveryQueue(Arc<Queue>);
+
+impl DeliveryQueue {
+    /// Waits until a delivery is there. Cancel safe.
+    pub(crate) async fn arrived(&self) {
+        while self.0.waiting().deliveries.is_empty() {
+            self.0.arrived.notified().await;
+        }
+    }
+
+    /// Takes up to `most` deliveries that are there.
+    pub(crate) fn take(&self, most: usize) -> impl Iterator<Item = Taken> {
+        let mut waiting = self.0.waiting();
+        let all = &mut waiting.deliveries;
+        let taken = if all.len() <= most { std::mem::take(all) } else { all.drain(..most).collect() };
+        taken.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(queue: &Queue, tag: u64) -> Taken {
+        let source = queue.source("orders", "paid");
+        Taken { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
+    }
+
+    #[tokio::test]
+    async fn a_consumer_is_woken_once_for_all_that_is_there() {
+        let deliveries = Deliveries::default();
+        let consumer = deliveries.take(7);
+        let queue = deliveries.of(7).expect("registered");
+        (1..=3).for_each(|tag| queue.push(delivery(&queue, tag)));
+        queue.wake();
+        consumer.arrived().await;
+        let tags = |most| consumer.take(most).map(|taken| taken.tag).collect::<Vec<_>>();
+        assert_eq!((tags(2), tags(2)), (vec![1, 2], vec![3]));
+        assert!(futures::FutureExt::now_or_never(consumer.arrived()).is_none());
+    }
+
+    #[test]
+    fn names_that_repeat_are_shared() {
+        let queue = Queue::default();
+        let (first, second) = (delivery(&queue, 1), delivery(&queue, 2));
+        assert!(Arc::ptr_eq(&first.source, &second.source));
+        assert_eq!(
+            *queue.source("", "orders"),
+            Source { exchange: String::new(), routing_key: "orders".into() }
+        );
+    }
+
+    #[test]
+    fn a_number_of_a_channel_is_used_again() {
+        let deliveries = Deliveries::default();
+        let _consumer = deliveries.take(1);
+        deliveries.channel_ended(1);
+        assert!(deliveries.of(1).is_none());
+    }
+}
