@@ -85,7 +85,7 @@ async fn one_that_is_closed_leaves_the_others_alone(scene: Scene) {
 /// The broker closes a channel over each of these questions. With few numbers for channels each number comes up again, many
 /// times over.
 async fn what_a_channel_was_closed_for_is_not_told_of_the_next(scene: Scene) {
-    let few = format!("{}?channel_max=12", scene.url);
+    let few = format!("{}?channel_max=12", scene.url.split('?').next().unwrap_or_default());
     let transport = scene.options().connect(&few).await.expect("connected");
     let needs = needs(&[100], 10);
     let transport = Started::open(transport, &needs).await.expect("started");
