@@ -358,7 +358,7 @@ mod tests {
                 channels[at].extend(delivery(channel, tag, &vec![0xce; body], each));
                 expected[at].push((tag, body));
             }
-            let (mut stream, mut library) = (Vec::new(), Vec::new());
+            let (mut stream, mut library) = (Vec::<u8>::new(), Vec::<u8>::new());
             order.extend([0, 1, 2]);
             for at in order.into_iter().cycle() {
                 if channels.iter().all(std::collections::VecDeque::is_empty) {
@@ -399,7 +399,7 @@ mod tests {
             reader.take_in(stream.len());
             reader.go_on(began + after);
             let mut out = [0; 5];
-            let mut heard = Vec::new();
+            let mut heard = Vec::<u8>::new();
             while !reader.readable().is_empty() {
                 let length = reader.hand_on(&mut out);
                 heard.extend(&out[..length]);

@@ -39,7 +39,7 @@ pub(super) struct Subscription {
 /// A delivery, as it was read.
 pub(super) enum Read {
     Taken(Taken),
-    ByTheLibrary(lapin::message::Delivery),
+    ByTheLibrary(Box<lapin::message::Delivery>),
 }
 
 impl Read {
@@ -174,7 +174,7 @@ impl Subscription {
             },
         };
         while let Some(Ok(delivery)) = next {
-            read.push(Read::ByTheLibrary(delivery));
+            read.push(Read::ByTheLibrary(Box::new(delivery)));
             let more = if read.len() < most { self.consumer.next().now_or_never() } else { None };
             let Some(more) = more else { return Ok(()) };
             next = more;
