@@ -33,9 +33,6 @@ pub enum DecodeError {
     /// The header belongs to a class without content.
     #[error("class {0} has no content")]
     NoContent(u16),
-    /// Property flags beyond those of the class `basic`.
-    #[error("the property flags {0:#06x} are not those of the class basic")]
-    PropertyFlags(u16),
     /// No such type of field.
     #[error("{0:#04x} is no type of field")]
     UnknownFieldType(u8),

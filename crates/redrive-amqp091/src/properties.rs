@@ -36,9 +36,6 @@ pub struct Properties {
     pub cluster_id: Option<ShortStr>,
 }
 
-/// Property flags that say that more flags follow, or that have no property.
-const UNKNOWN_FLAGS: u16 = 0b11;
-
 impl Properties {
     /// Decodes the part of a header frame after the length of the body.
     ///
@@ -46,10 +43,8 @@ impl Properties {
     /// If these are no properties.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut from = Reader::new(bytes);
+        // The last two bits have no property. RabbitMQ ignores them, and 3.x hands them out as they were published.
         let flags = from.u16()?;
-        if flags & UNKNOWN_FLAGS != 0 {
-            return Err(DecodeError::PropertyFlags(flags));
-        }
         let mut flag = 1 << 15;
         let from = &mut from;
         let properties = Self {

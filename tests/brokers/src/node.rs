@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 /// Time limit of a start. It takes 3 to 10 s on an idle machine, longer on a busy one; this only distinguishes a hang.
 const START: Duration = Duration::from_secs(600);
 
+/// Pause before a node that starts is asked again.
+const STARTS_AGAIN: Duration = Duration::from_millis(200);
 /// How long a node may go on starting after it accepts connections.
 const STARTS_FOR: Duration = Duration::from_secs(60);
 
@@ -255,6 +257,7 @@ impl Node {
             match self.ctl_once(arguments) {
                 // A node accepts connections a moment before its start ends.
                 Err(error) if format!("{error:#}").contains(STILL_STARTS) && begun.elapsed() < STARTS_FOR => {
+                    std::thread::sleep(STARTS_AGAIN);
                 }
                 ended => return ended,
             }

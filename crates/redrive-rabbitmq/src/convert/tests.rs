@@ -80,8 +80,11 @@ proptest! {
         let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
         let wire = super::properties(&for_publishing(sent.clone(), &user), false).unwrap();
         // Through the library, and past it.
-        let header = Bytes::from(content_header(&wire, body.len()));
-        prop_assert_eq!(taken(&header, body.clone().into()), (sent.clone(), None));
+        let mut header = content_header(&wire, body.len());
+        prop_assert_eq!(taken(&header.clone().into(), body.clone().into()), (sent.clone(), None));
+        // RabbitMQ up to 3.12 passes on property flags that mean nothing.
+        header[13] |= 0b11;
+        prop_assert_eq!(taken(&header.into(), body.clone().into()), (sent.clone(), None));
         prop_assert_eq!(message(&wire, body), sent);
     }
 

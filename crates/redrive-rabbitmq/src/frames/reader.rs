@@ -1,5 +1,6 @@
 //! Splits the stream into frames, takes deliveries, and makes the rest readable. No I/O.
 
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::version::{self, Version};
 /// Size of type, channel and size before the payload; an end mark follows the payload.
 const HEAD: usize = 7;
 const END: usize = 1;
+const END_MARK: u8 = 0xce;
 /// Length of the size field, the last part of the head.
 const SIZE: usize = 4;
 /// Minimum size of a read.
@@ -23,7 +25,7 @@ const LARGE: usize = 16 * READ;
 /// The library takes a connection for dead that brings it nothing. While deliveries come it gets a heartbeat in this interval: the
 /// shortest heartbeat is one second, and it waits for four halves of it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-const HEARTBEAT_FRAME: &[u8] = &[HEARTBEAT, 0, 0, 0, 0, 0, 0, 0xce];
+const HEARTBEAT_FRAME: &[u8] = &[HEARTBEAT, 0, 0, 0, 0, 0, 0, END_MARK];
 
 /// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
@@ -115,9 +117,13 @@ impl FrameReader {
     }
 
     /// Checks the bytes that are there, takes deliveries, and wakes their consumers.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    ///
+    /// # Errors
+    /// If the body of a delivery that is taken is no body: the stream cannot be read further.
+    pub(super) fn go_on(&mut self, now: Instant) -> io::Result<()> {
         let taken = self.check();
         self.taker.wake();
+        let taken = taken?;
         let silent = now.saturating_duration_since(*self.passed_on.get_or_insert(now));
         if self.start < self.ready {
             self.passed_on = Some(now);
@@ -126,11 +132,12 @@ impl FrameReader {
             // Between two frames: nothing came behind what was taken.
             self.heartbeat = HEARTBEAT_FRAME;
         }
+        Ok(())
     }
 
     /// Checks what is there, as far as it goes: what is taken can only be removed once all before it was passed on. Returns true if
     /// something was taken.
-    fn check(&mut self) -> bool {
+    fn check(&mut self) -> io::Result<bool> {
         let mut taken = false;
         while self.ready < self.end {
             let waiting = self.end - self.ready;
@@ -140,7 +147,7 @@ impl FrameReader {
                 continue;
             }
             if let Some(body) = self.body.take() {
-                self.take_body(body, waiting);
+                self.take_body(body, waiting)?;
                 taken = true;
                 continue;
             }
@@ -176,6 +183,10 @@ impl FrameReader {
                     if !all_passed_on {
                         break;
                     }
+                    let is_too_long = self.longest.is_some_and(|longest| HEAD + size + END > longest);
+                    if is_too_long || !self.taker.body_fits(channel, size) {
+                        return Err(malformed("a body frame that is too long"));
+                    }
                     self.skip(HEAD);
                     self.body = Some(BodyFrame { channel, left: size + END });
                 }
@@ -184,11 +195,14 @@ impl FrameReader {
                 _ => self.unseen = usize::MAX,
             }
         }
-        taken
+        Ok(taken)
     }
 
-    /// Takes the next frame if it belongs to a delivery.
+    /// Takes the next frame if it belongs to a delivery. What does not end as a frame is for the library to refuse.
     fn take(&mut self, frame_type: u8, channel: u16, whole: usize) -> bool {
+        if self.buffer[self.ready + whole - END] != END_MARK {
+            return false;
+        }
         let payload = &self.buffer[self.ready + HEAD..self.ready + whole - END];
         let taken = match frame_type {
             METHOD => self.taker.method(channel, payload),
@@ -201,17 +215,25 @@ impl FrameReader {
     }
 
     /// Takes as much of a body frame as is there.
-    fn take_body(&mut self, BodyFrame { channel, left }: BodyFrame, waiting: usize) {
+    fn take_body(&mut self, BodyFrame { channel, left }: BodyFrame, waiting: usize) -> io::Result<()> {
         let length = left.min(waiting);
         let left = left - length;
         let of_the_body = if left == 0 { length - END } else { length };
         self.taker.body(channel, &self.buffer[self.ready..self.ready + of_the_body]);
         self.skip(length);
-        self.body = (left > 0).then_some(BodyFrame { channel, left });
+        if left > 0 {
+            self.body = Some(BodyFrame { channel, left });
+        } else if self.buffer[self.ready - END] == END_MARK {
+            self.taker.body_frame_ended(channel);
+        } else {
+            return Err(malformed("a body frame that does not end as one"));
+        }
+        Ok(())
     }
 
     /// Removes the next bytes; all before them were passed on.
     fn skip(&mut self, length: usize) {
+        debug_assert_eq!(self.start, self.ready, "the library lacks what came before");
         self.ready += length;
         self.start = self.ready;
     }
@@ -258,6 +280,10 @@ impl FrameReader {
     }
 }
 
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("RabbitMQ sent {what}"))
+}
+
 /// Computes the maximum frame size as the library does.
 fn agreed(wanted: u32, proposed: u32) -> usize {
     const SMALLEST: u32 = 4096;
@@ -300,11 +326,11 @@ mod tests {
             reader.room()[..read].copy_from_slice(&rest[..read]);
             rest = &rest[read..];
             reader.take_in(read);
-            reader.go_on(Instant::now());
+            reader.go_on(Instant::now()).unwrap();
             while !reader.readable().is_empty() {
                 let length = reader.hand_on(&mut piece);
                 out.extend(&piece[..length]);
-                reader.go_on(Instant::now());
+                reader.go_on(Instant::now()).unwrap();
             }
             if rest.is_empty() {
                 return out;
@@ -397,13 +423,13 @@ mod tests {
             let stream = delivery(1, 1, b"body", 4).concat();
             reader.room()[..stream.len()].copy_from_slice(&stream);
             reader.take_in(stream.len());
-            reader.go_on(began + after);
+            reader.go_on(began + after).unwrap();
             let mut out = [0; 5];
             let mut heard = Vec::<u8>::new();
             while !reader.readable().is_empty() {
                 let length = reader.hand_on(&mut out);
                 heard.extend(&out[..length]);
-                reader.go_on(began + after);
+                reader.go_on(began + after).unwrap();
             }
             heard
         };
@@ -413,6 +439,30 @@ mod tests {
         assert_eq!(comes(SIGN_OF_LIFE), b"");
         assert_eq!(comes(2 * SIGN_OF_LIFE), HEARTBEAT_FRAME);
         assert_eq!(taken_by(&consumer).len(), 5);
+    }
+
+    /// In one piece or byte by byte.
+    #[test]
+    fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
+        let whole = || delivery(1, 1, b"body", 4).concat();
+        let longer = delivery(1, 1, b"body and more", 100).concat();
+        let longer = [&whole()[..whole().len() - 12], &longer[longer.len() - 21..]].concat();
+        let mut open = whole();
+        *open.last_mut().unwrap() = 0;
+        for stream in [longer, open] {
+            for piece in [1, stream.len()] {
+                let deliveries = Deliveries::default();
+                let consumer = deliveries.take(1);
+                let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
+                let read = stream.chunks(piece).try_for_each(|piece| {
+                    reader.room()[..piece.len()].copy_from_slice(piece);
+                    reader.take_in(piece.len());
+                    reader.go_on(Instant::now())
+                });
+                assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+                assert_eq!(taken_by(&consumer), []);
+            }
+        }
     }
 
     #[test]
@@ -469,7 +519,7 @@ mod tests {
         for piece in stream.chunks(READ / 2) {
             reader.room()[..piece.len()].copy_from_slice(piece);
             reader.take_in(piece.len());
-            reader.go_on(Instant::now());
+            reader.go_on(Instant::now()).unwrap();
             out.extend(reader.readable());
             reader.start = reader.ready;
         }

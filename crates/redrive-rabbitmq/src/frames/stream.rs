@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use futures::io::{AsyncRead, AsyncWrite};
@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use super::reader::FrameReader;
 use super::waiter::GivenUp;
 
-/// After this many reads in a row that bring the library nothing, it has a turn: it writes only between two reads.
+/// After this many reads in a row the library has a turn: it writes only when there is nothing to read for the moment.
 const READS_IN_A_ROW: usize = 8;
 
 /// The decrypted stream of one connection. It ends when nobody waits for the connection any more: otherwise the library would wait,
@@ -22,12 +22,14 @@ pub(crate) struct SanitizedStream<S> {
     /// The runtime of the socket.
     runtime: Handle,
     reader: FrameReader,
+    /// Number of reads in a row.
+    reads: usize,
     given_up: GivenUp,
 }
 
 impl<S> SanitizedStream<S> {
     pub(super) fn new(inner: S, runtime: Handle, reader: FrameReader, given_up: GivenUp) -> Self {
-        Self { inner: Some(inner), runtime, reader, given_up }
+        Self { inner: Some(inner), runtime, reader, reads: 0, given_up }
     }
 }
 
@@ -56,22 +58,30 @@ impl<S: AsyncRead + Unpin> AsyncRead for SanitizedStream<S> {
         if out.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        for _ in 0..READS_IN_A_ROW {
-            this.reader.go_on(Instant::now());
+        loop {
+            this.reader.go_on(Instant::now())?;
             if !this.reader.readable().is_empty() {
                 return Poll::Ready(Ok(this.reader.hand_on(out)));
             }
+            if this.reads == READS_IN_A_ROW {
+                this.reads = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let read = match pinned(&mut this.inner)?.poll_read(cx, this.reader.room()) {
                 Poll::Pending if this.given_up.poll(cx) => 0,
-                read => ready!(read)?,
+                Poll::Pending => {
+                    this.reads = 0;
+                    return Poll::Pending;
+                }
+                Poll::Ready(read) => read?,
             };
             if read == 0 {
                 return Poll::Ready(Ok(0));
             }
+            this.reads += 1;
             this.reader.take_in(read);
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 }
 

@@ -108,13 +108,29 @@ impl Taker {
         true
     }
 
+    /// Returns true if as many bytes are missing as a body frame of this size brings, or more.
+    pub(super) fn body_fits(&self, channel: u16, size: usize) -> bool {
+        let content = self.at(channel).and_then(|at| self.incomplete[at].content.as_ref());
+        content.is_some_and(|content| size as u64 <= content.missing)
+    }
+
     /// Takes a part of a body frame.
     pub(super) fn body(&mut self, channel: u16, part: &[u8]) {
-        let Some(at) = self.incomplete.iter().position(|one| one.channel == channel) else { return };
+        let Some(at) = self.at(channel) else { return };
         let Some(content) = &mut self.incomplete[at].content else { return };
         content.bytes.extend_from_slice(part);
         content.missing = content.missing.saturating_sub(part.len() as u64);
-        self.complete(at);
+    }
+
+    /// The end mark of a body frame has arrived.
+    pub(super) fn body_frame_ended(&mut self, channel: u16) {
+        if let Some(at) = self.at(channel) {
+            self.complete(at);
+        }
+    }
+
+    fn at(&self, channel: u16) -> Option<usize> {
+        self.incomplete.iter().position(|one| one.channel == channel)
     }
 
     /// Passes the delivery on if nothing is missing.

@@ -225,7 +225,7 @@ impl Intake<'_> {
         let mut arrivals = Arrivals::on(self.shared, &channel);
         let mut read = Vec::new();
         subscription.rest_after_cancel(&mut read).await;
-        source.push(read.into_iter().map(|read| arrivals.convert(read)));
+        source.push(read.into_iter().map(|read| arrivals.convert(read)).collect::<Vec<_>>());
         None
     }
 
@@ -258,7 +258,7 @@ impl Intake<'_> {
         let mut arrivals = Arrivals::on(self.shared, &channel);
         let mut read = Vec::new();
         subscription.rest(&mut read);
-        source.push(read.into_iter().map(|read| arrivals.convert(read)));
+        source.push(read.into_iter().map(|read| arrivals.convert(read)).collect::<Vec<_>>());
         self.unreceived.extend(source.take_unreceived());
         why
     }

@@ -190,8 +190,10 @@ impl Subscription {
 
     /// Adds the deliveries that have arrived already, and may be lost.
     pub(super) fn rest(&mut self, read: &mut Vec<Read>) {
-        // Ends at once: the library's stream and the queue are there.
-        let _ = self.next(usize::MAX, read).now_or_never();
+        read.extend(self.taken.iter().flat_map(|taken| taken.take(usize::MAX)).map(Read::Taken));
+        while let Some(Some(Ok(delivery))) = self.consumer.next().now_or_never() {
+            read.push(Read::ByTheLibrary(Box::new(delivery)));
+        }
     }
 
     /// Adds the last deliveries after [`cancel`](Self::cancel): the library's stream ends with the reply to it. The time limit is for a

@@ -43,7 +43,7 @@ pub(super) fn outcome(printed: &str) -> Result<String> {
 }
 
 /// What is printed last, before the value of the expression.
-const DONE: &str = "done";
+const DONE: &str = "\n(that was all)";
 /// What is printed while the node starts, in the words of `rabbitmqctl`.
 pub(super) const STILL_STARTS: &str = "requires the 'rabbit' app to be running";
 /// Who sets it.
@@ -52,7 +52,7 @@ const US: &str = "<<\"redrive\">>";
 /// The line break ends the expression.
 fn when_running(expression: &str) -> String {
     format!(
-        "try true = rabbit:is_running() orelse throw(\"{STILL_STARTS}\"), {expression}, io:format(\"{DONE}\") \
+        "try true = rabbit:is_running() orelse throw(\"{STILL_STARTS}\"), {expression}, io:format(\"~n(that was all)\") \
          catch _:Thrown -> io:format(\"~p\", [Thrown]) end.\n"
     )
 }
