@@ -39,7 +39,7 @@ impl Options {
     }
 
     /// Lets the client library (lapin) read the deliveries, as it does everything else. By default redrive takes them off the stream of the
-    /// connection itself, which saves half of what a message costs. This is an escape, in case that should ever go wrong.
+    /// connection itself, which costs less. This is an escape, in case that should ever go wrong.
     pub fn deliveries_through_lapin(mut self) -> Self {
         self.deliveries_through_lapin = true;
         self
