@@ -124,9 +124,15 @@ mod tests {
         let deliveries = Deliveries::default();
         let consumer = deliveries.take(7);
         let queue = deliveries.of(7).expect("registered");
+        let mut arrived = std::pin::pin!(consumer.arrived());
+        assert!(futures::FutureExt::now_or_never(&mut arrived).is_none());
         (1..=3).for_each(|tag| queue.push(delivery(&queue, tag)));
+        assert!(
+            futures::FutureExt::now_or_never(&mut arrived).is_none(),
+            "not before all of a read is there"
+        );
         queue.wake();
-        consumer.arrived().await;
+        assert!(futures::FutureExt::now_or_never(&mut arrived).is_some());
         let tags = |most| consumer.take(most).map(|taken| taken.tag).collect::<Vec<_>>();
         assert_eq!((tags(2), tags(2)), (vec![1, 2], vec![3]));
         assert!(futures::FutureExt::now_or_never(consumer.arrived()).is_none());
