@@ -47,20 +47,48 @@ impl fmt::Display for UsageError {
 
 impl Error for UsageError {}
 
-/// Waits until the process is asked to end: by Ctrl-C, or by SIGTERM, which does not end the first process of a container by itself.
-pub(crate) async fn asked_to_end() -> anyhow::Result<()> {
-    const CANNOT: &str = "cannot wait for Ctrl-C";
+/// The signals that ask the process to end: Ctrl-C, and SIGTERM, which does not end the first process of a container by itself.
+/// From its creation on, they do not end the process by themselves.
+pub(crate) struct EndSignals {
+    interrupt: Interrupts,
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate()).context(CANNOT)?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted.context(CANNOT),
-            _ = terminate.recv() => Ok(()),
-        }
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+pub(crate) type Interrupts = tokio::signal::unix::Signal;
+#[cfg(windows)]
+pub(crate) type Interrupts = tokio::signal::windows::CtrlC;
+
+impl EndSignals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: interrupts()?,
+            #[cfg(unix)]
+            terminate: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+                .context("cannot wait for SIGTERM")?,
+        })
     }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await.context(CANNOT)
+
+    /// Waits for the next signal. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        #[cfg(windows)]
+        self.interrupt.recv().await;
+    }
+}
+
+/// Ctrl-C alone: each is heard from this call on.
+pub(crate) fn interrupts() -> anyhow::Result<Interrupts> {
+    #[cfg(unix)]
+    let interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt());
+    #[cfg(windows)]
+    let interrupts = tokio::signal::windows::ctrl_c();
+    interrupts.context("cannot wait for Ctrl-C")
 }
 
 /// Creates a [`UsageError`].

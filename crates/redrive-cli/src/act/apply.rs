@@ -10,7 +10,7 @@ use redrive::ops::{Activity, FinishedRun, PauseReason, RunProgress, RunReport, S
 use super::{ask, plan};
 use crate::args::{Apply, Global, Pace};
 use crate::desk::{Begun, Desk, SavedPlan, State, begin, connect, operator};
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, interrupts, usage};
 use crate::output::{print, print_json, printable};
 
 const TICK: Duration = Duration::from_millis(200);
@@ -57,6 +57,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     let control = begun.control();
     let id = begun.id().to_owned();
     let bar = bar(control.progress().report.entries)?;
+    let mut interrupts = interrupts()?;
     let watching = async {
         let (mut interrupted, mut told, mut held) = (false, false, 0);
         let mut tick = tokio::time::interval(TICK);
@@ -84,8 +85,7 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
                         told = false;
                     }
                 }
-                stop = tokio::signal::ctrl_c() => {
-                    stop?;
+                _ = interrupts.recv() => {
                     if interrupted {
                         // The journal says what is done.
                         bar.finish_and_clear();

@@ -13,7 +13,7 @@ use redrive::{EntryHandle, Shelf, Shelved, Shelves};
 
 use super::edit_journal::{Became, Begin, Copy, EditJournal, Past, Reached};
 use super::{Desk, State};
-use crate::exit::asked_to_end;
+use crate::exit::EndSignals;
 
 /// Who holds the lock of the shelf, for those who are refused.
 const HOLDER: &str = "redrive edit";
@@ -146,10 +146,11 @@ impl Edits {
             stored.originals = Some(state.save_edited(originals.iter()).context("nothing was changed")?);
         }
         let originals = stored.originals.clone();
+        let end = EndSignals::listen()?;
         let begin = Begin { shelf: shelf.to_string(), filter: filter.clone(), by: by.clone(), originals };
         stored.journal.begin(begin).context("nothing was changed")?;
         let shelves = leased.as_ref().map_or(&*desk.shelves, |leased| &*leased.shelves);
-        stored.keep_all(shelves, edits, progress).await;
+        stored.keep_all(shelves, edits, progress, end).await;
         if let Some(leased) = &leased {
             leased.lease.end().await;
         }
@@ -216,18 +217,23 @@ impl StoredAll {
         self.journal.reached(Reached::Planned, self.shelf)
     }
 
-    async fn keep_all(&mut self, shelves: &dyn Shelves, edits: Vec<(Shelved, Edit)>, progress: impl Fn(u64)) {
-        let mut stop = std::pin::pin!(asked_to_end());
+    async fn keep_all(
+        &mut self,
+        shelves: &dyn Shelves,
+        edits: Vec<(Shelved, Edit)>,
+        progress: impl Fn(u64),
+        mut end: EndSignals,
+    ) {
         for (entry, edit) in edits {
             let (kept, is_stopped) = {
                 let mut keeping = std::pin::pin!(self.keep(shelves, entry, edit));
                 tokio::select! {
                     biased;
                     kept = &mut keeping => (kept, false),
-                    _ = &mut stop => tokio::select! {
+                    () = end.next() => tokio::select! {
                         kept = keeping => (kept, true),
                         // What was begun is in the journal.
-                        _ = asked_to_end() => std::process::exit(130),
+                        () = end.next() => std::process::exit(130),
                     },
                 }
             };

@@ -11,7 +11,7 @@ use redrive::ops::{CONTENT_TYPE as OPEN_METRICS, ShelfExporter};
 
 use crate::args::{Exporter, Global};
 use crate::desk::{State, connect_all};
-use crate::exit::{Exit, asked_to_end};
+use crate::exit::{EndSignals, Exit};
 
 pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
     let context = global.broker()?;
@@ -32,11 +32,12 @@ pub(crate) async fn run(global: &Global, command: Exporter) -> Result<Exit> {
         let metrics = Arc::clone(&metrics);
         async move { ([(CONTENT_TYPE, OPEN_METRICS)], metrics.render()) }
     };
+    let mut end_signals = EndSignals::listen()?;
     crate::output::print(&format!("http://{}/metrics", listener.local_addr()?));
     let app = Router::new().route("/metrics", get(page));
     let serving = axum_server::from_tcp(listener)?.serve(app.into_make_service());
     tokio::select! {
         served = serving => served.map(|()| Exit::Ok).context("the page of metrics ended"),
-        stop = asked_to_end() => stop.map(|()| Exit::Ok),
+        () = end_signals.next() => Ok(Exit::Ok),
     }
 }

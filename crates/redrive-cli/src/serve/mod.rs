@@ -45,7 +45,7 @@ use self::layout::{Answer, go_on, login};
 use self::web::Web;
 use crate::args::Serve;
 use crate::desk::connect_all;
-use crate::exit::{Exit, asked_to_end};
+use crate::exit::{EndSignals, Exit};
 use crate::settings::Global;
 
 /// A message is at most so large in a form: RabbitMQ takes 16 MiB by default, and a browser escapes some of it.
@@ -73,6 +73,7 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     let url = format!("{}/login?token={token}", exposure.url);
     let web = Arc::new(Web::new(global.clone(), context, desks, auth, exposure)?);
     let app = app(&web);
+    let mut end_signals = EndSignals::listen()?;
     eprintln!("The page of redrive, for one login:");
     crate::output::print(&url);
     eprintln!("Ctrl-C ends it");
@@ -90,8 +91,7 @@ pub(crate) async fn run(global: &Global, command: Serve) -> Result<Exit> {
     };
     tokio::select! {
         served = serving => served.map(|()| Exit::Ok),
-        stop = asked_to_end() => {
-            stop?;
+        () = end_signals.next() => {
             end(&web).await;
             Ok(Exit::Ok)
         }

@@ -35,7 +35,7 @@ use self::state::Page;
 use self::work::{Report, Worker};
 use crate::args::{Global, Queues};
 use crate::desk::named_queues;
-use crate::exit::{Exit, asked_to_end, usage};
+use crate::exit::{EndSignals, Exit, usage};
 
 /// How often ages and the progress of a run are drawn again.
 const TICK: Duration = Duration::from_millis(250);
@@ -55,9 +55,11 @@ pub(crate) async fn run(global: &Global, command: Queues) -> Result<Exit> {
     let page = Page::new(context.label(), &queues, refusal);
     let (reports, inbox) = mpsc::unbounded_channel();
     let worker = Worker::new(global, context, queues, reports);
+    // In the page's mode of the terminal, Ctrl-C is a key.
+    let end = EndSignals::listen()?;
     // From here on the terminal is the page's; a panic restores it too.
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-    let shown = show(&mut terminal, page, worker, inbox).await;
+    let shown = show(&mut terminal, page, worker, inbox, end).await;
     ratatui::restore();
     if let Some(run) = shown? {
         eprintln!("ended in the middle of a step: `redrive runs resume {run}` goes on");
@@ -72,12 +74,11 @@ async fn show(
     mut page: Page,
     mut worker: Worker,
     mut inbox: UnboundedReceiver<Report>,
+    mut end: EndSignals,
 ) -> Result<Option<String>> {
     let (events, mut typed) = mpsc::unbounded_channel();
     // Ends with its channel. A thread of its own: the runtime would wait for a blocking task.
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || read_events(&events))?;
-    // In this mode of the terminal, Ctrl-C is a key.
-    let mut asked_to_end = std::pin::pin!(asked_to_end());
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
@@ -90,10 +91,7 @@ async fn show(
                 Event::Key(key) => page.on_key(key, SystemTime::now()),
                 _ => None,
             },
-            ended = &mut asked_to_end => {
-                ended?;
-                Some(Ask::Quit)
-            }
+            () = end.next() => Some(Ask::Quit),
             Some(report) = inbox.recv() => match report {
                 Report::Answer(answer) => page.on_answer(answer, SystemTime::now()),
                 Report::Control(control) => {
