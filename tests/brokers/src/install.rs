@@ -48,6 +48,17 @@ impl Installation {
         if let Place::Chroot(_) = self.place { chroot::DATA.into() } else { data.to_owned() }
     }
 
+    /// The `rabbitmqadmin` of this installation, which may read `data`, and that folder as the program sees it. [`None`] with Docker,
+    /// whose image lacks it.
+    pub fn rabbitmqadmin(&self, data: &Path) -> Option<(Command, PathBuf)> {
+        match self.place {
+            Place::Machine | Place::Chroot(_) => {
+                Some((self.command(data, "rabbitmqadmin"), self.inside(data)))
+            }
+            Place::Docker => None,
+        }
+    }
+
     /// A command that runs `program` of this installation with the node's folder `data`.
     pub(crate) fn command(&self, data: &Path, program: &str) -> Command {
         match &self.place {

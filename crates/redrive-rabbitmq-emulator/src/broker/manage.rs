@@ -8,6 +8,7 @@ use bytes::Bytes;
 use redrive_amqp091::{Properties, RawTable, ShortStr};
 use serde_json::{Map, Value as Json, json};
 
+use super::connection::Connection;
 use super::definitions::name;
 use super::dispatch::properties_of;
 use super::json::{to_json, to_table};
@@ -83,6 +84,20 @@ impl Broker {
         vhosts.into_iter().map(|(id, _)| *id).collect()
     }
 
+    /// Its only node. What an emulator does not have is 0: `rabbitmqadmin` refuses an answer without it.
+    pub(crate) fn node_json(&self) -> Json {
+        let (memory, disk) = match self.alarm.as_deref() {
+            None => (false, false),
+            Some(reason) => (!reason.contains("disk"), reason.contains("disk")),
+        };
+        json!({
+            "name": "rabbit@emulator", "type": "disc", "running": true, "being_drained": false,
+            "mem_alarm": memory, "disk_free_alarm": disk, "mem_limit": 0, "disk_free_limit": 0,
+            "uptime": 0, "run_queue": 0, "processors": 1, "os_pid": "1", "fd_total": 0,
+            "sockets_total": 0, "proc_total": 0, "rates_mode": "none", "enabled_plugins": [], "applications": [],
+        })
+    }
+
     pub(crate) fn overview_json(&self) -> Json {
         let counts: Vec<_> = self.queues.keys().map(|id| self.counts(*id)).collect();
         let ready: usize = counts.iter().map(|counts| counts.ready).sum();
@@ -108,10 +123,10 @@ impl Broker {
     pub(crate) fn connections_json(&self) -> Vec<Json> {
         let connections = self.connection_ids().into_iter().filter_map(|id| {
             let connection = self.connections.get(&id)?;
-            let vhost = self.vhosts.get(&connection.vhost).map(|vhost| vhost.name.to_string());
+            let (peer_host, peer_port) = host_and_port(&connection.peer);
             Some(json!({
-                "name": connection_name(&connection.peer, id), "user": connection.user.as_ref().map(|user| &user.name),
-                "vhost": vhost, "channels": connection.channels.len(), "connected_at": connection.connected.millis(),
+                "name": connection_name(&connection.peer, id), "peer_host": peer_host, "peer_port": peer_port,
+                "user": user_of(connection), "vhost": self.vhost_name(connection), "channels": connection.channels.len(), "connected_at": connection.connected.millis(),
                 "client_properties": to_json(&connection.client_properties),
                 "state": if connection.blocked { "blocked" } else { "running" },
                 "frame_max": connection.frame_max, "channel_max": connection.channel_max, "timeout": connection.heartbeat,
@@ -121,14 +136,21 @@ impl Broker {
         connections.collect()
     }
 
+    fn vhost_name(&self, connection: &Connection) -> Option<String> {
+        self.vhosts.get(&connection.vhost).map(|vhost| vhost.name.to_string())
+    }
+
     pub(crate) fn channels_json(&self) -> Vec<Json> {
         let mut channels = Vec::new();
         for id in self.connection_ids() {
             let Some(connection) = self.connections.get(&id) else { continue };
             let name = connection_name(&connection.peer, id);
+            let (user, vhost) = (user_of(connection), self.vhost_name(connection));
+            let (peer_host, peer_port) = host_and_port(&connection.peer);
             channels.extend(connection.channels.iter().map(|(number, channel)| {
                 json!({
-                    "name": format!("{name} ({number})"), "number": number, "connection_details": {"name": name},
+                    "name": format!("{name} ({number})"), "number": number, "user": user, "vhost": vhost,
+                    "connection_details": {"name": name, "peer_host": peer_host, "peer_port": peer_port},
                     "consumer_count": channel.consumers.len(), "messages_unacknowledged": channel.unacked.len(),
                     "prefetch_count": channel.prefetch, "global_prefetch_count": channel.prefetch_global,
                     "confirm": channel.mode == super::connection::Mode::Confirm,
@@ -146,13 +168,22 @@ impl Broker {
         let consumers = consumers.into_iter().filter_map(|(id, consumer)| {
             let queue = self.queues.get(&consumer.queue)?;
             let of = self.vhosts.get(&queue.vhost)?;
+            let connection = self.connections.get(&consumer.at.connection)?;
+            let name = connection_name(&connection.peer, consumer.at.connection);
+            let (peer_host, peer_port) = host_and_port(&connection.peer);
+            let default = self.options.consumer_timeout.map(|timeout| timeout.as_millis() as u64);
             vhost.is_none_or(|vhost| vhost == queue.vhost).then(|| {
                 json!({
                     "consumer_tag": consumer.tag.to_string(), "ack_required": !consumer.no_ack,
                     "exclusive": consumer.exclusive, "prefetch_count": consumer.prefetch,
                     "arguments": to_json(&consumer.arguments), "active": !queue.consumers.is_blocked(*id),
                     "queue": {"name": queue.name.to_string(), "vhost": of.name.to_string()},
-                    "channel_details": {"number": consumer.at.channel, "node": "rabbit@emulator"},
+                    "consumer_timeout": consumer.timeout.or(queue.settings.consumer_timeout).or(default),
+                    "channel_details": {
+                        "name": format!("{name} ({})", consumer.at.channel), "number": consumer.at.channel,
+                        "connection_name": name, "user": user_of(connection), "node": "rabbit@emulator",
+                        "peer_host": peer_host, "peer_port": peer_port,
+                    },
                 })
             })
         });
@@ -359,6 +390,18 @@ impl Broker {
 
 fn connection_name(peer: &str, id: super::ConnectionId) -> String {
     format!("{peer} -> emulator ({})", id.0)
+}
+
+fn user_of(connection: &Connection) -> Option<&str> {
+    connection.user.as_ref().map(|user| &*user.name)
+}
+
+/// A connection in the same process has no port.
+fn host_and_port(peer: &str) -> (String, u16) {
+    match peer.parse::<std::net::SocketAddr>() {
+        Ok(address) => (address.ip().to_string(), address.port()),
+        Err(_) => (peer.to_owned(), 0),
+    }
 }
 
 fn message_json(

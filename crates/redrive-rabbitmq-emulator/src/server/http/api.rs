@@ -51,9 +51,7 @@ impl Api<'_> {
                 Ok(Reply::json(json!({"name": self.user, "tags": tags, "is_internal_user": true})))
             }
             ("GET", ["cluster-name"]) => Ok(Reply::json(json!({"name": "rabbit@emulator"}))),
-            ("GET", ["nodes"]) => {
-                Ok(Reply::list(vec![json!({"name": "rabbit@emulator", "type": "disc", "running": true})]))
-            }
+            ("GET", ["nodes"]) => Ok(Reply::list(vec![self.broker.node_json()])),
             ("GET", ["extensions"]) => Ok(Reply::list(vec![])),
             ("GET", ["aliveness-test", _] | ["health", "checks", ..] | ["healthchecks", ..]) => {
                 Ok(Reply::json(json!({"status": "ok"})))
