@@ -16,12 +16,13 @@ const WAITING: [(&str, usize); 3] = [("conformance", 32), ("broker/main", 6), ("
 const COMPILES: &str = "compile-fail";
 /// Starts the longest programs first: otherwise the end of the run would wait for them alone. The others follow in any order. The
 /// output shows the time of each program.
-const LONGEST_FIRST: [&str; 11] = [
+const LONGEST_FIRST: [&str; 12] = [
     "redrive-rabbitmq tests/broker/main.rs",
     "redrive-rabbitmq tests/conformance.rs",
     "system tests/rabbitmq/main.rs",
     "system tests/chaos.rs",
     "system tests/cluster.rs",
+    "rabbitmq-differential tests/differential.rs",
     "brokers tests/node.rs",
     "system tests/fail_points.rs",
     "redrive-cli tests/task/main.rs",
