@@ -10,7 +10,8 @@ pub const HEARTBEAT: [u8; 8] = [8, 0, 0, 0, 0, 0, 0, FRAME_END];
 pub const FRAME_OVERHEAD: usize = HEADER + 1;
 
 const HEADER: usize = 7;
-const FRAME_END: u8 = 0xCE;
+/// The last byte of a frame.
+pub const FRAME_END: u8 = 0xCE;
 
 /// A received frame whose payload is not decoded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +86,13 @@ impl Frame {
     }
 }
 
+/// Appends what comes before a payload of `size` bytes: for payloads that are written from where they are. [`FRAME_END`] follows them.
+pub fn write_frame_head(kind: FrameKind, channel: u16, size: u32, out: &mut BytesMut) {
+    out.put_u8(kind.number());
+    out.put_u16(channel);
+    out.put_u32(size);
+}
+
 /// Appends a frame with this payload.
 pub fn write_frame(kind: FrameKind, channel: u16, payload: &[u8], out: &mut BytesMut) {
     out.reserve(payload.len() + FRAME_OVERHEAD);
@@ -99,9 +107,7 @@ pub(crate) fn with_frame(
     write: impl FnOnce(&mut BytesMut),
 ) {
     let at = out.len();
-    out.put_u8(kind.number());
-    out.put_u16(channel);
-    out.put_u32(0);
+    write_frame_head(kind, channel, 0, out);
     write(out);
     let size = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
     out[at + 3..at + HEADER].copy_from_slice(&size.to_be_bytes());

@@ -23,7 +23,9 @@ mod tests;
 
 pub use content::{ContentHeader, write_content, write_header_frame};
 pub use error::DecodeError;
-pub use frame::{FRAME_OVERHEAD, Frame, FrameKind, HEARTBEAT, PROTOCOL_HEADER, write_frame};
+pub use frame::{
+    FRAME_END, FRAME_OVERHEAD, Frame, FrameKind, HEARTBEAT, PROTOCOL_HEADER, write_frame, write_frame_head,
+};
 pub use method::{
     Access, Basic, Channel, Confirm, Connection, Exchange, Method, Queue, Tx, access, basic, channel,
     confirm, connection, exchange, queue, tx,

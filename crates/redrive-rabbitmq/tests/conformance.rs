@@ -218,7 +218,7 @@ impl Bench for Queue {
         let transport = match self.way {
             Way::Plain => connected(options, &url).await?,
             Way::Shared => connected_over_shared(options, &url).await?,
-            Way::ThroughLapin => connected(options.deliveries_through_lapin(), &url).await?,
+            Way::ThroughLapin => connected(options.messages_through_lapin(), &url).await?,
         };
         Ok(Proxied { transport, proxy })
     }

@@ -13,6 +13,7 @@ use super::open::Connection;
 use super::reconnecting::ReconnectingConnection;
 use super::timeouts::{LONGEST_BACKOFF, unless_blocked, with_timeout};
 use crate::error;
+use crate::frames::CopyChannel;
 
 /// A bounded number of channels in confirm mode, on one connection.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct ChannelPool {
 #[derive(Debug)]
 pub(crate) struct PooledChannel {
     pub(crate) channel: Channel,
+    /// `None` if its messages go through the client library.
+    pub(crate) own: Option<CopyChannel>,
     epoch: u64,
     opened: Instant,
 }
@@ -145,7 +148,8 @@ impl ChannelPool {
         with_timeout(&channel, channel.confirm_select(ConfirmSelectOptions::default()))
             .await
             .map_err(|error| error::publishing("a channel to publish on", error))?;
-        Ok(PooledChannel { channel, epoch: connection.epoch, opened: Instant::now() })
+        let own = connection.take_confirms(&channel);
+        Ok(PooledChannel { channel, own, epoch: connection.epoch, opened: Instant::now() })
     }
 
     fn renewal(&self) -> MutexGuard<'_, Renewal> {

@@ -29,7 +29,7 @@ pub(crate) use access::{ConnectionAccess, Ownership};
 #[cfg(test)]
 pub(crate) use address::Address;
 pub(crate) use address::url_from_env;
-pub(crate) use channel_pool::{ChannelPool, blocked_by_the_broker};
+pub(crate) use channel_pool::{ChannelPool, PooledChannel, blocked_by_the_broker};
 pub use connections::Connections;
 pub use credentials::{Credentials, CredentialsProvider};
 pub(crate) use open::Connection;

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::timeouts::{poll_while, within_limit};
 use crate::error;
-use crate::frames::{Deliveries, Opened};
+use crate::frames::{CopyChannel, DeliveryQueue, Opened, OwnChannels};
 use crate::version::Version;
 
 /// A connection of one epoch: what belongs to an earlier epoch is stale.
@@ -22,8 +22,8 @@ pub(crate) struct Connection {
     pub(crate) epoch: u64,
     /// The broker's version, if the broker sends it.
     pub(crate) version: Option<Version>,
-    /// The deliveries that do not go through the client library.
-    pub(crate) deliveries: Deliveries,
+    /// Its channels that do not go through the client library; `None` if all do.
+    own_channels: Option<OwnChannels>,
     /// Number of channels opened on it.
     opened: AtomicU32,
     /// Number of channel numbers that cannot be used again.
@@ -33,16 +33,27 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(Opened { connection, version, deliveries }: Opened, epoch: u64) -> Self {
+    pub(super) fn new(opened: Opened, epoch: u64, through_lapin: bool) -> Self {
+        let Opened { connection, version, channels } = opened;
         Self {
             lapin: connection,
             epoch,
             version,
-            deliveries,
+            own_channels: (!through_lapin).then_some(channels),
             opened: AtomicU32::new(0),
             unusable: AtomicU32::new(0),
             settles_until: Mutex::new(None),
         }
+    }
+
+    /// Takes the deliveries of this channel from now on, unless they go through the client library.
+    pub(crate) fn take_deliveries(&self, channel: &Channel) -> Option<DeliveryQueue> {
+        self.own_channels.as_ref().map(|channels| channels.take_deliveries(channel.id()))
+    }
+
+    /// Takes the confirms of this channel from now on, unless they go through the client library. Nobody else may publish on it.
+    pub(crate) fn take_confirms(&self, channel: &Channel) -> Option<CopyChannel> {
+        self.own_channels.as_ref().map(|channels| channels.take_confirms(channel.id()))
     }
 
     /// Records the end of a channel whose last settlements reach the queue within this time.

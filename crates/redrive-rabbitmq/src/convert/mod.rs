@@ -1,7 +1,8 @@
-//! Converts messages of lapin to messages of redrive and back, and those that were taken off the stream; without loss.
+//! Converts messages of lapin to messages of redrive and back, and those that are read from frames or written as frames; without loss.
 
 mod frame_size;
 mod taken;
+mod written;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use redrive_transport::text::take_text;
 
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
 pub(crate) use taken::taken;
+pub(crate) use written::write_properties;
 
 use crate::frames::left_out_mark;
 
@@ -183,11 +185,13 @@ pub(crate) fn value_to(value: &Value) -> Result<AMQPValue, TransportError> {
             AMQPValue::FieldArray(FieldArray::from(items))
         }
         Value::Table(table) => AMQPValue::FieldTable(table_from(table)?),
-        other => {
-            let message = format!("RabbitMQ cannot carry the header value {other:?}");
-            return Err(TransportError::new(TransportErrorKind::Unsupported, message));
-        }
+        other => return Err(not_carried(other)),
     })
+}
+
+fn not_carried(value: &Value) -> TransportError {
+    let message = format!("RabbitMQ cannot carry the header value {value:?}");
+    TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
 /// Converts a text of at most 255 bytes.

@@ -78,7 +78,14 @@ proptest! {
     ) {
         let user = properties.user_id.clone().unwrap_or_default();
         let sent = Message::from_parts(body.clone().into(), headers.into_iter().collect(), properties);
-        let wire = super::properties(&for_publishing(sent.clone(), &user), false).unwrap();
+        let prepared = for_publishing(sent.clone(), &user);
+        for persistent in [false, true] {
+            let mut written = bytes::BytesMut::new();
+            write_properties(&prepared, persistent, &mut written).unwrap();
+            let library = content_header(&super::properties(&prepared, persistent).unwrap(), 0);
+            prop_assert_eq!(&written[..], &library[12..]);
+        }
+        let wire = super::properties(&prepared, false).unwrap();
         // Through the library, and past it.
         let mut header = content_header(&wire, body.len());
         prop_assert_eq!(taken(&header.clone().into(), body.clone().into()), (sent.clone(), None));
@@ -134,10 +141,16 @@ fn a_foreign_user_id_becomes_a_header_and_the_first_one_stays() {
 
 #[test]
 fn a_text_that_does_not_fit_is_an_error_and_no_panic() {
-    let message = Message::new("x").with_id("i".repeat(256));
-    assert_eq!(super::properties(&message, true).unwrap_err().kind(), TransportErrorKind::TooLarge);
-    let message = Message::new("x").with_header("h".repeat(256), 1_i64);
-    assert_eq!(super::properties(&message, true).unwrap_err().kind(), TransportErrorKind::TooLarge);
+    let long_id = Message::new("x").with_id("i".repeat(256));
+    let long_name = Message::new("x").with_header("h".repeat(256), 1_i64);
+    for message in [long_id, long_name] {
+        let mut out = bytes::BytesMut::new();
+        for error in
+            [super::properties(&message, true).err(), write_properties(&message, true, &mut out).err()]
+        {
+            assert_eq!(error.map(|error| error.kind()), Some(TransportErrorKind::TooLarge));
+        }
+    }
 }
 
 #[test]

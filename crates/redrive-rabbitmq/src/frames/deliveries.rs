@@ -1,6 +1,6 @@
-//! The deliveries that are taken off the stream, channel by channel.
+//! The deliveries that are taken off the stream, between it and their consumer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive_core::Bytes;
@@ -22,32 +22,6 @@ pub(crate) struct Taken {
 pub(crate) struct Source {
     pub(crate) exchange: String,
     pub(crate) routing_key: String,
-}
-
-/// The channels of one connection whose deliveries are taken. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Deliveries(Arc<Mutex<HashMap<u16, Arc<Queue>>>>);
-
-impl Deliveries {
-    /// Takes the deliveries of this channel from now on, until the channel ends.
-    pub(crate) fn take(&self, channel: u16) -> DeliveryQueue {
-        let queue = Arc::<Queue>::default();
-        self.channels().insert(channel, Arc::clone(&queue));
-        DeliveryQueue(queue)
-    }
-
-    pub(super) fn of(&self, channel: u16) -> Option<Arc<Queue>> {
-        self.channels().get(&channel).cloned()
-    }
-
-    /// The number may belong to another channel from now on.
-    pub(super) fn channel_ended(&self, channel: u16) {
-        self.channels().remove(&channel);
-    }
-
-    fn channels(&self) -> MutexGuard<'_, HashMap<u16, Arc<Queue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Deliveries between the stream and their consumer: at most as many as the prefetch.
@@ -94,6 +68,10 @@ impl Queue {
 pub(crate) struct DeliveryQueue(Arc<Queue>);
 
 impl DeliveryQueue {
+    pub(super) fn new(queue: Arc<Queue>) -> Self {
+        Self(queue)
+    }
+
     /// Waits until a delivery is there. Cancel safe.
     pub(crate) async fn arrived(&self) {
         while self.0.waiting().deliveries.is_empty() {
@@ -121,9 +99,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_consumer_is_woken_once_for_all_that_is_there() {
-        let deliveries = Deliveries::default();
-        let consumer = deliveries.take(7);
-        let queue = deliveries.of(7).expect("registered");
+        let queue = Arc::<Queue>::default();
+        let consumer = DeliveryQueue::new(Arc::clone(&queue));
         let mut arrived = std::pin::pin!(consumer.arrived());
         assert!(futures::FutureExt::now_or_never(&mut arrived).is_none());
         (1..=3).for_each(|tag| queue.push(delivery(&queue, tag)));
@@ -147,13 +124,5 @@ mod tests {
             *queue.source("", "orders"),
             Source { exchange: String::new(), routing_key: "orders".into() }
         );
-    }
-
-    #[test]
-    fn a_number_of_a_channel_is_used_again() {
-        let deliveries = Deliveries::default();
-        let _consumer = deliveries.take(1);
-        deliveries.channel_ended(1);
-        assert!(deliveries.of(1).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! Reads what RabbitMQ sends before the client library does.
+//! The frames of a connection, before the client library reads them and after it has written its own.
 //!
-//! Deliveries of consumers are taken off the stream here, and never reach the library: reading, queueing and passing them on was two
-//! thirds of what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, errors.
+//! Deliveries of consumers, copies and their confirms never reach the library: reading, queueing and passing them on was two thirds of
+//! what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, settlements, errors.
 //!
 //! The rest is sanitized for the library. It ends the connection if a message id, a property or a header name is not UTF-8, and
 //! overflows the stack on headers that are nested very deeply. RabbitMQ accepts such messages from publishers in other languages, and
@@ -13,27 +13,35 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`deliveries`] | the deliveries of each channel, between the stream and their consumer |
-//! | [`taker`] | puts the frames of a delivery together |
+//! | [`channels`] | the channels whose deliveries and copies do not go through the library |
+//! | [`deliveries`] | deliveries between the stream and their consumer |
+//! | [`confirms`] | copies that wait for the broker's answer |
+//! | [`taker`] | takes confirms, and puts the frames of deliveries and returned messages together |
 //! | [`frame`] | makes a frame readable |
 //! | [`shorten`] | shortens a content header that is too long |
-//! | [`reader`] | splits the stream into frames |
-//! | [`stream`] | the stream as the library reads it |
-//! | [`runtime`] | passes the stream to the library |
-//! | [`waiter`] | ends the stream when nobody waits for its connection any more |
+//! | [`reader`] | splits what is read into frames |
+//! | [`writer`] | puts the library's frames and redrive's own behind each other |
+//! | [`pump`] | the task that has the socket |
+//! | [`library`] | the stream as the library sees it |
+//! | [`runtime`] | opens a connection, and passes it to the library |
 
+mod channels;
+mod confirms;
 mod deliveries;
 mod frame;
+mod library;
+mod pump;
 mod reader;
 mod runtime;
 mod shorten;
-mod stream;
 mod taker;
-mod waiter;
+mod writer;
 
 use std::sync::LazyLock;
 
-pub(crate) use deliveries::{Deliveries, DeliveryQueue, Taken};
+pub(crate) use channels::OwnChannels;
+pub(crate) use confirms::{Answer, CopyChannel, Written};
+pub(crate) use deliveries::{DeliveryQueue, Taken};
 pub(crate) use runtime::{Opened, connect};
 
 /// Returns the name of the header that replaces left-out ones. It differs in each process, so that no publisher can write it.

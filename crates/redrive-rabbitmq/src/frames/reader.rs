@@ -1,11 +1,11 @@
-//! Splits the stream into frames, takes deliveries, and makes the rest readable. No I/O.
+//! Splits the stream into frames, takes those of redrive's own channels, and makes the rest readable. No I/O.
 
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::deliveries::Deliveries;
+use super::channels::OwnChannels;
 use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
@@ -61,7 +61,7 @@ struct BodyFrame {
 
 impl FrameReader {
     /// `wanted` is the frame size that the library asks for; 0: the broker's.
-    pub(super) fn new(wanted: u32, greeting: Greeting, deliveries: Deliveries) -> Self {
+    pub(super) fn new(wanted: u32, greeting: Greeting, channels: OwnChannels) -> Self {
         Self {
             buffer: vec![0; READ],
             start: 0,
@@ -69,7 +69,7 @@ impl FrameReader {
             end: 0,
             unseen: 0,
             body: None,
-            taker: Taker::new(deliveries),
+            taker: Taker::new(channels),
             heartbeat: &[],
             passed_on: None,
             greeting,
@@ -83,15 +83,13 @@ impl FrameReader {
         if self.heartbeat.is_empty() { &self.buffer[self.start..self.ready] } else { self.heartbeat }
     }
 
-    pub(super) fn hand_on(&mut self, out: &mut [u8]) -> usize {
-        let length = self.readable().len().min(out.len());
-        out[..length].copy_from_slice(&self.readable()[..length]);
+    /// So much of it was passed on.
+    pub(super) fn handed_on(&mut self, length: usize) {
         if self.heartbeat.is_empty() {
             self.start += length;
         } else {
             self.heartbeat = &self.heartbeat[length..];
         }
-        length
     }
 
     /// Returns room to read into, which is never empty.
@@ -116,10 +114,10 @@ impl FrameReader {
         self.end += read;
     }
 
-    /// Checks the bytes that are there, takes deliveries, and wakes their consumers.
+    /// Checks the bytes that are there, takes what is redrive's own, and wakes who waits for it.
     ///
     /// # Errors
-    /// If the body of a delivery that is taken is no body: the stream cannot be read further.
+    /// If the body of a message that is taken is no body: the stream cannot be read further.
     pub(super) fn go_on(&mut self, now: Instant) -> io::Result<()> {
         let taken = self.check();
         self.taker.wake();
@@ -198,7 +196,7 @@ impl FrameReader {
         Ok(taken)
     }
 
-    /// Takes the next frame if it belongs to a delivery. What does not end as a frame is for the library to refuse.
+    /// Takes the next frame if it is redrive's own. What does not end as a frame is for the library to refuse.
     fn take(&mut self, frame_type: u8, channel: u16, whole: usize) -> bool {
         if self.buffer[self.ready + whole - END] != END_MARK {
             return false;

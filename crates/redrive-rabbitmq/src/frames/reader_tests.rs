@@ -1,6 +1,7 @@
 use super::*;
 use crate::frames::deliveries::DeliveryQueue;
 use proptest::prelude::*;
+use redrive_core::Bytes;
 
 fn frame(frame_type: u8, payload: &[u8]) -> Vec<u8> {
     let size = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -16,12 +17,11 @@ fn header(message_id: &[u8]) -> Vec<u8> {
 
 /// Returns the output for a stream that arrives in pieces of these sizes.
 fn through(stream: &[u8], pieces: &[usize]) -> Vec<u8> {
-    passed_on(&mut FrameReader::new(0, Greeting::default(), Deliveries::default()), stream, pieces)
+    passed_on(&mut FrameReader::new(0, Greeting::default(), OwnChannels::default()), stream, pieces)
 }
 
 fn passed_on(reader: &mut FrameReader, stream: &[u8], pieces: &[usize]) -> Vec<u8> {
     let (mut rest, mut out) = (stream, Vec::new());
-    let mut piece = [0; 100];
     for size in pieces.iter().cycle() {
         let read = rest.len().min(*size).min(reader.room().len());
         reader.room()[..read].copy_from_slice(&rest[..read]);
@@ -29,8 +29,9 @@ fn passed_on(reader: &mut FrameReader, stream: &[u8], pieces: &[usize]) -> Vec<u
         reader.take_in(read);
         reader.go_on(Instant::now()).unwrap();
         while !reader.readable().is_empty() {
-            let length = reader.hand_on(&mut piece);
-            out.extend(&piece[..length]);
+            let length = reader.readable().len().min(100);
+            out.extend(&reader.readable()[..length]);
+            reader.handed_on(length);
             reader.go_on(Instant::now()).unwrap();
         }
         if rest.is_empty() {
@@ -75,8 +76,8 @@ proptest! {
         mut order in proptest::collection::vec(0..3_usize, 60),
         pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8),
     ) {
-        let deliveries = Deliveries::default();
-        let consumers = [deliveries.take(1), deliveries.take(2)];
+        let deliveries = OwnChannels::default();
+        let consumers = [deliveries.take_deliveries(1), deliveries.take_deliveries(2)];
         let mut channels = [const { std::collections::VecDeque::new() }; 3];
         let mut expected = [const { Vec::new() }; 3];
         for (tag, (channel, body, each)) in (1..).zip(messages) {
@@ -115,8 +116,8 @@ proptest! {
 /// The library would take a connection for dead on which only deliveries come.
 #[test]
 fn the_library_hears_that_the_connection_lives() {
-    let deliveries = Deliveries::default();
-    let consumer = deliveries.take(1);
+    let deliveries = OwnChannels::default();
+    let consumer = deliveries.take_deliveries(1);
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let began = Instant::now();
     let mut comes = |after: Duration| {
@@ -124,11 +125,11 @@ fn the_library_hears_that_the_connection_lives() {
         reader.room()[..stream.len()].copy_from_slice(&stream);
         reader.take_in(stream.len());
         reader.go_on(began + after).unwrap();
-        let mut out = [0; 5];
         let mut heard = Vec::<u8>::new();
         while !reader.readable().is_empty() {
-            let length = reader.hand_on(&mut out);
-            heard.extend(&out[..length]);
+            let length = reader.readable().len().min(5);
+            heard.extend(&reader.readable()[..length]);
+            reader.handed_on(length);
             reader.go_on(began + after).unwrap();
         }
         heard
@@ -151,8 +152,8 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
     *open.last_mut().unwrap() = 0;
     for stream in [longer, open] {
         for piece in [1, stream.len()] {
-            let deliveries = Deliveries::default();
-            let consumer = deliveries.take(1);
+            let deliveries = OwnChannels::default();
+            let consumer = deliveries.take_deliveries(1);
             let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
             let read = stream.chunks(piece).try_for_each(|piece| {
                 reader.room()[..piece.len()].copy_from_slice(piece);
@@ -167,8 +168,8 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
 
 #[test]
 fn a_channel_that_ended_is_taken_no_more() {
-    let deliveries = Deliveries::default();
-    let consumer = deliveries.take(1);
+    let deliveries = OwnChannels::default();
+    let consumer = deliveries.take_deliveries(1);
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let whole = delivery(1, 1, b"body", 4).concat();
     let close = frame(METHOD, &[0, 20, 0, 40, 1, 148, 0, 0, 0, 0, 0]);
@@ -176,6 +177,53 @@ fn a_channel_that_ended_is_taken_no_more() {
     let stream = [&whole[..], &delivery(1, 2, b"body", 4)[..2].concat(), &close, &whole].concat();
     assert_eq!(passed_on(&mut reader, &stream, &[7]), [&close[..], &whole].concat());
     assert_eq!(taken_by(&consumer), [(1, 4)]);
+}
+
+/// The frames of a message that comes back, with this id.
+fn comes_back(channel: u16, id: &[u8]) -> Vec<u8> {
+    let method = frame(METHOD, b"\0\x3c\0\x32\x01\x38\x08NO_ROUTE\0\x06orders");
+    let mut frames = [method, header(id)];
+    frames.iter_mut().for_each(|frame| frame[1..3].copy_from_slice(&channel.to_be_bytes()));
+    frames.concat()
+}
+
+fn confirm(channel: u16, method: u8, tag: u64, bits: u8) -> Vec<u8> {
+    let mut confirm = frame(METHOD, &[&[0, 60, 0, method][..], &tag.to_be_bytes(), &[bits]].concat());
+    confirm[1..3].copy_from_slice(&channel.to_be_bytes());
+    confirm
+}
+
+#[test]
+fn confirms_are_taken_and_what_comes_back_is_known() {
+    const ACK: u8 = 80;
+    const NACK: u8 = 120;
+    let written = |id: &[u8]| crate::frames::Written {
+        header: Bytes::copy_from_slice(&header(id)[HEAD..header(id).len() - END]),
+        body: Bytes::new(),
+    };
+    for pieces in [&[100_000][..], &[1], &[7, 50]] {
+        let channels = OwnChannels::default();
+        let copies = channels.take_confirms(2);
+        let ids: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+        let answers = copies.publish(ids.map(written).to_vec(), std::collections::VecDeque::new());
+        let stream = [
+            // Of a channel of the library.
+            confirm(1, ACK, 1, 0),
+            comes_back(1, b"a"),
+            comes_back(2, b"b"),
+            confirm(2, NACK, 1, 0),
+            confirm(2, ACK, 3, 1),
+            frame(HEARTBEAT, b""),
+            confirm(2, ACK, 4, 0),
+        ];
+        let library = [&*stream[0], &stream[1], &stream[5]].concat();
+        let mut reader = FrameReader::new(0, Greeting::default(), channels);
+        assert_eq!(passed_on(&mut reader, &stream.concat(), pieces), library);
+        let answers = futures::FutureExt::now_or_never(answers).expect("all are there").expect("no error");
+        let returned = crate::frames::Answer::Returned("NO_ROUTE".to_owned());
+        use crate::frames::Answer::{Refused, Stored};
+        assert_eq!(answers, [Refused, returned, Stored, Stored]);
+    }
 }
 
 /// Creates the broker's proposal.
@@ -211,7 +259,7 @@ fn a_header_that_is_too_long_for_the_library_is_shortened_and_all_else_stays() {
 
 #[test]
 fn no_header_is_too_long_to_be_shortened_and_none_keeps_its_memory() {
-    let mut reader = FrameReader::new(0, Greeting::default(), Deliveries::default());
+    let mut reader = FrameReader::new(0, Greeting::default(), OwnChannels::default());
     let stream = [tune(10_000), with_header(20 << 20), header(b"next")].concat();
     let mut out = Vec::new();
     for piece in stream.chunks(READ / 2) {

@@ -1,4 +1,4 @@
-//! Passes the sanitized stream to the client library, which asks its runtime for streams.
+//! Opens a connection, and passes it to the client library, which asks its runtime for streams.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -14,15 +14,13 @@ use futures::io::{AsyncRead, AsyncWrite};
 use lapin::tcp::{AMQPUriTcpExt, AsyncTcpStream, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
-use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
-use super::deliveries::Deliveries;
+use super::channels::OwnChannels;
+use super::library::{Failure, LibraryStream};
+use super::pump::Pump;
 use super::reader::{FrameReader, Greeting};
-use super::stream::SanitizedStream;
-use super::waiter::{GivenUp, Waiter};
 use crate::version::Version;
-
-type Socket = AsyncTcpStream<<Tokio as Reactor>::TcpStream>;
 
 /// The frame size that is asked for if the URL names none: RabbitMQ's default. The library reserves buffers of 64 frames for it. It clears
 /// them, byte by byte, if it learns the size from the broker only.
@@ -33,8 +31,8 @@ pub(crate) struct Opened {
     pub(crate) connection: Connection,
     /// The broker's version, from the greeting.
     pub(crate) version: Option<Version>,
-    /// The deliveries that are taken off its stream.
-    pub(crate) deliveries: Deliveries,
+    /// Its channels that do not go through the client library.
+    pub(crate) channels: OwnChannels,
 }
 
 /// Connects.
@@ -44,35 +42,41 @@ pub(crate) async fn connect(
     properties: ConnectionProperties,
 ) -> lapin::Result<Opened> {
     let tokio = Tokio::current();
-    let runtime =
-        Runtime::new(RuntimeParts::new(tokio.clone(), SanitizingReactor(tokio.clone(), Handle::current())));
+    let runtime = Runtime::new(RuntimeParts::new(tokio.clone(), PipeReactor(tokio.clone())));
     let wanted = *uri.query.frame_max.get_or_insert(FRAME);
     // Before the library starts: without a stream it would leave two tasks behind.
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
-    // Dropped at the end of this function: if the caller gives up, the library must too.
-    let (waiter, given_up) = Waiter::new();
-    let (greeting, deliveries) = (Greeting::default(), Deliveries::default());
-    let reader = FrameReader::new(wanted, Greeting::clone(&greeting), deliveries.clone());
-    let opened = Mutex::new(Some(SanitizedStream::new(socket, Handle::current(), reader, given_up)));
+    let (greeting, channels, failure) = (Greeting::default(), OwnChannels::default(), Failure::default());
+    let reader = FrameReader::new(wanted, Greeting::clone(&greeting), channels.clone());
+    let (library, other_end) = LibraryStream::new(failure.clone());
+    // Dropped at the end of this function: if the caller gives up, the socket must not stay open as long as the broker keeps it.
+    let (opened, opens) = oneshot::channel::<()>();
+    let unwanted = async {
+        if opens.await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::spawn(Pump::new(socket, other_end, reader, channels.clone()).run(failure, unwanted));
+    let library = Mutex::new(Some(library));
     let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
-        let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let library = library.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The library asks only once, because it is not configured to reconnect by itself.
-        Ok(AsyncTcpStream::Plain(opened.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
+        Ok(AsyncTcpStream::Plain(library.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
     };
     let connection = Connection::connector(uri, runtime, open, properties).await?;
-    waiter.end();
-    Ok(Opened { connection, version: greeting.get().copied().flatten(), deliveries })
+    let _ = opened.send(());
+    Ok(Opened { connection, version: greeting.get().copied().flatten(), channels })
 }
 
 /// Tokio's reactor with another kind of stream.
 #[derive(Clone)]
-struct SanitizingReactor(Tokio, Handle);
+struct PipeReactor(Tokio);
 
-impl Reactor for SanitizingReactor {
-    type TcpStream = SanitizedStream<Socket>;
+/// The library never asks for a stream: it is given one.
+impl Reactor for PipeReactor {
+    type TcpStream = LibraryStream;
     type Sleep = <Tokio as Reactor>::Sleep;
 
-    /// The library never calls this: its streams are asynchronous from the beginning.
     fn register<H: Read + Write + Send + 'static>(
         &self,
         _socket: H,
@@ -90,21 +94,15 @@ impl Reactor for SanitizingReactor {
 
     fn tcp_connect_addr(
         &self,
-        addr: SocketAddr,
+        _addr: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
-        let connecting = self.0.tcp_connect_addr(addr);
-        let runtime = self.1.clone();
-        async move {
-            let socket = AsyncTcpStream::Plain(connecting.await?);
-            let reader = FrameReader::new(0, Greeting::default(), Deliveries::default());
-            Ok(SanitizedStream::new(socket, runtime, reader, GivenUp::default()))
-        }
+        std::future::ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
-impl fmt::Debug for SanitizingReactor {
+impl fmt::Debug for PipeReactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SanitizingReactor")
+        f.write_str("PipeReactor")
     }
 }
 

@@ -1,37 +1,49 @@
-//! Puts the frames of deliveries together: a method, a content header, and the body in any number of frames. No I/O.
+//! Takes what belongs to redrive's own channels: confirms, and the frames of deliveries and of returned messages, which it puts together: a
+//! method, a content header, and the body in any number of frames. No I/O.
 
 use std::sync::Arc;
 
 use redrive_core::Bytes;
 
-use super::deliveries::{Deliveries, Queue, Source, Taken};
+use super::channels::OwnChannels;
+use super::confirms::{Confirms, Ended};
+use super::deliveries::{Queue, Source, Taken};
 use super::frame::{BODY, HEADER, METHOD};
 
-const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
-const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
+const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+pub(super) const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
+pub(super) const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
+const BASIC_RETURN: [u8; 4] = [0, 60, 0, 50];
 const BASIC_DELIVER: [u8; 4] = [0, 60, 0, 60];
+const BASIC_ACK: [u8; 4] = [0, 60, 0, 80];
+const BASIC_NACK: [u8; 4] = [0, 60, 0, 120];
 /// Memory for a body is reserved up to this size at once: beyond, as it arrives.
 const RESERVED: u64 = 1 << 20;
 
-/// Takes the frames of deliveries whose channel has a queue.
+/// Takes the frames of redrive's own channels.
 #[derive(Debug)]
 pub(super) struct Taker {
-    deliveries: Deliveries,
-    /// Deliveries whose frames still arrive, at most one for each channel: rarely more than one.
+    channels: OwnChannels,
+    /// Messages whose frames still arrive, at most one for each channel: rarely more than one.
     incomplete: Vec<Incomplete>,
     /// Queues that have new deliveries.
     filled: Vec<Arc<Queue>>,
+    /// Channels that have new confirms.
+    confirmed: Vec<Arc<Confirms>>,
 }
 
 #[derive(Debug)]
 struct Incomplete {
     channel: u16,
-    tag: u64,
-    redelivered: bool,
-    source: Arc<Source>,
-    queue: Arc<Queue>,
+    kind: Kind,
     /// After the content header.
     content: Option<Content>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Delivery { tag: u64, redelivered: bool, source: Arc<Source>, queue: Arc<Queue> },
+    Return { text: String, confirms: Arc<Confirms> },
 }
 
 /// Header and body behind each other: one piece of memory for a delivery.
@@ -44,36 +56,58 @@ struct Content {
 }
 
 impl Taker {
-    pub(super) fn new(deliveries: Deliveries) -> Self {
-        Self { deliveries, incomplete: Vec::new(), filled: Vec::new() }
+    pub(super) fn new(channels: OwnChannels) -> Self {
+        Self { channels, incomplete: Vec::new(), filled: Vec::new(), confirmed: Vec::new() }
     }
 
     /// Returns true if it would take a frame with this payload.
     pub(super) fn takes(&self, frame_type: u8, channel: u16, payload: &[u8]) -> bool {
         let mut incomplete = self.incomplete.iter().filter(|one| one.channel == channel);
-        match frame_type {
-            METHOD => payload.starts_with(&BASIC_DELIVER) && self.deliveries.of(channel).is_some(),
-            HEADER => incomplete.any(|one| one.content.is_none()),
-            BODY => incomplete.any(|one| one.content.is_some()),
+        match (frame_type, payload.first_chunk()) {
+            (METHOD, Some(&BASIC_DELIVER)) => self.channels.deliveries_of(channel).is_some(),
+            (METHOD, Some(&(BASIC_ACK | BASIC_NACK | BASIC_RETURN))) => {
+                self.channels.confirms_of(channel).is_some()
+            }
+            (HEADER, _) => incomplete.any(|one| one.content.is_none()),
+            (BODY, _) => incomplete.any(|one| one.content.is_some()),
             _ => false,
         }
     }
 
-    /// Returns true if it takes this method: it begins a delivery.
+    /// Returns true if it takes this method: a confirm, or the beginning of a message.
     pub(super) fn method(&mut self, channel: u16, payload: &[u8]) -> bool {
-        match payload.first_chunk() {
-            Some(&BASIC_DELIVER) => self.deliver(channel, &payload[4..]).is_some(),
-            Some(&(CHANNEL_CLOSE | CHANNEL_CLOSE_OK)) => {
-                self.deliveries.channel_ended(channel);
-                self.incomplete.retain(|delivery| delivery.channel != channel);
-                false
+        let Some((method, arguments)) = payload.split_first_chunk() else { return false };
+        let taken = match *method {
+            BASIC_DELIVER => self.deliver(channel, arguments),
+            BASIC_ACK => self.confirm(channel, arguments, true),
+            BASIC_NACK => self.confirm(channel, arguments, false),
+            BASIC_RETURN => self.comes_back(channel, arguments),
+            CHANNEL_CLOSE => {
+                self.channels.broker_ends(channel, Ended(reason(arguments)));
+                self.forget(channel);
+                None
             }
-            _ => false,
-        }
+            CHANNEL_CLOSE_OK => {
+                self.channels.broker_has_ended(channel);
+                self.forget(channel);
+                None
+            }
+            CONNECTION_CLOSE => {
+                self.channels.connection_ended(&Ended(reason(arguments)));
+                None
+            }
+            _ => None,
+        };
+        taken.is_some()
+    }
+
+    /// Nothing more comes on the channel.
+    fn forget(&mut self, channel: u16) {
+        self.incomplete.retain(|message| message.channel != channel);
     }
 
     fn deliver(&mut self, channel: u16, arguments: &[u8]) -> Option<()> {
-        let queue = self.deliveries.of(channel)?;
+        let queue = self.channels.deliveries_of(channel)?;
         let mut rest = arguments;
         let _consumer_tag = short_text(&mut rest)?;
         let (tag, after) = rest.split_first_chunk()?;
@@ -81,15 +115,31 @@ impl Taker {
         let exchange = std::str::from_utf8(short_text(&mut rest)?).ok()?;
         let routing_key = std::str::from_utf8(short_text(&mut rest)?).ok()?;
         let source = queue.source(exchange, routing_key);
-        self.incomplete.push(Incomplete {
-            channel,
-            tag: u64::from_be_bytes(*tag),
-            redelivered: *redelivered != 0,
-            source,
-            queue,
-            content: None,
-        });
+        let (tag, redelivered) = (u64::from_be_bytes(*tag), *redelivered != 0);
+        self.begin(channel, Kind::Delivery { tag, redelivered, source, queue });
         Some(())
+    }
+
+    fn confirm(&mut self, channel: u16, arguments: &[u8], stored: bool) -> Option<()> {
+        const MULTIPLE: u8 = 1;
+        let confirms = self.channels.confirms_of(channel)?;
+        let (tag, rest) = arguments.split_first_chunk()?;
+        confirms.confirm(u64::from_be_bytes(*tag), rest.first()? & MULTIPLE != 0, stored);
+        if !self.confirmed.iter().any(|confirmed| Arc::ptr_eq(confirmed, &confirms)) {
+            self.confirmed.push(confirms);
+        }
+        Some(())
+    }
+
+    fn comes_back(&mut self, channel: u16, arguments: &[u8]) -> Option<()> {
+        let confirms = self.channels.confirms_of(channel)?;
+        let (_code, text) = reason(arguments)?;
+        self.begin(channel, Kind::Return { text, confirms });
+        Some(())
+    }
+
+    fn begin(&mut self, channel: u16, kind: Kind) {
+        self.incomplete.push(Incomplete { channel, kind, content: None });
     }
 
     /// Returns true if it takes this content header.
@@ -139,20 +189,36 @@ impl Taker {
         if !is_complete {
             return;
         }
-        let Incomplete { tag, redelivered, source, queue, content, .. } = self.incomplete.swap_remove(at);
+        let Incomplete { kind, content, .. } = self.incomplete.swap_remove(at);
         let Some(content) = content else { return };
-        let mut body = Bytes::from(content.bytes);
-        let header = body.split_to(content.header);
-        queue.push(Taken { tag, redelivered, source, header, body });
-        if !self.filled.iter().any(|filled| Arc::ptr_eq(filled, &queue)) {
-            self.filled.push(queue);
+        match kind {
+            Kind::Delivery { tag, redelivered, source, queue } => {
+                let mut body = Bytes::from(content.bytes);
+                let header = body.split_to(content.header);
+                queue.push(Taken { tag, redelivered, source, header, body });
+                if !self.filled.iter().any(|filled| Arc::ptr_eq(filled, &queue)) {
+                    self.filled.push(queue);
+                }
+            }
+            // Its confirm follows.
+            Kind::Return { text, confirms } => {
+                let (header, body) = content.bytes.split_at(content.header);
+                confirms.came_back(header, body, &text);
+            }
         }
     }
 
-    /// Wakes the consumers that have new deliveries.
+    /// Wakes the consumers that have new deliveries, and the callers whose messages are confirmed.
     pub(super) fn wake(&mut self) {
         self.filled.drain(..).for_each(|queue| queue.wake());
+        self.confirmed.drain(..).for_each(|confirms| confirms.wake());
     }
+}
+
+/// Returns the code and the text that follows it.
+fn reason(arguments: &[u8]) -> Option<(u16, String)> {
+    let (code, mut rest) = arguments.split_first_chunk()?;
+    Some((u16::from_be_bytes(*code), String::from_utf8_lossy(short_text(&mut rest)?).into_owned()))
 }
 
 fn short_text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {

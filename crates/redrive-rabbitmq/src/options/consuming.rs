@@ -38,13 +38,6 @@ impl Options {
         self
     }
 
-    /// Lets the client library (lapin) read the deliveries, as it does everything else. By default redrive takes them off the stream of the
-    /// connection itself, which costs less. This is an escape, in case that should ever go wrong.
-    pub fn deliveries_through_lapin(mut self) -> Self {
-        self.deliveries_through_lapin = true;
-        self
-    }
-
     /// Sets how often waiting messages are counted while no delivery comes and none is in flight. Default: 30 s; zero: never. If
     /// messages wait twice in a row and none comes, the consumer subscribes again: RabbitMQ 3.10 can forget a consumer whose
     /// quorum queue is deleted and declared again. A consumer that rightly gets nothing (because of its priority, or because

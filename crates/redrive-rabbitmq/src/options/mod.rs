@@ -64,7 +64,6 @@ pub struct Options {
     pub(crate) prefetch_up_to: Option<u16>,
     pub(crate) consumer_priority: Option<i32>,
     pub(crate) idle_check: Duration,
-    pub(crate) deliveries_through_lapin: bool,
     pub(crate) consumer_timeout: Option<Duration>,
     pub(crate) accepts_low_delivery_limit: bool,
     #[cfg(feature = "management")]
@@ -95,7 +94,6 @@ impl Options {
             prefetch_up_to: None,
             consumer_priority: None,
             idle_check: DEFAULT_IDLE_CHECK,
-            deliveries_through_lapin: false,
             consumer_timeout: None,
             accepts_low_delivery_limit: false,
             #[cfg(feature = "management")]

@@ -1,6 +1,6 @@
-//! One batch of published messages, and the broker's answers.
+//! One batch of published messages, and the broker's answers: on redrive's own frames, or through the client library.
 //!
-//! With several unconfirmed messages the client library may report a returned one with the confirm of another. But the broker
+//! Through the library: with several unconfirmed messages the client library may report a returned one with the confirm of another. But the broker
 //! returns a message before it confirms it, and the library passes every returned message on with some confirm. So once ALL
 //! confirms of a batch are in, with nothing else on the channel, all returned messages are known, and the others are stored.
 
@@ -12,25 +12,71 @@ use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation};
-use redrive_core::Message;
 use redrive_core::fail_point::{FailPoint, fail_point};
+use redrive_core::{Message, TransportError};
 
-use crate::connection::while_open;
+use super::frames::Frames;
+use crate::connection::{PooledChannel, while_open};
+use crate::convert;
+use crate::frames::{Answer, CopyChannel};
 use crate::topology::Route;
 
-/// The broker's answer for one message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Stored,
-    /// No queue received it.
-    Returned(String),
-    /// The broker could not store it: most often the queue is full.
-    Refused,
+/// Messages of one route that are ready to be published on a channel.
+pub(super) enum Batch<'a> {
+    Own(&'a CopyChannel, Frames),
+    ThroughLapin(&'a Channel, Vec<BasicProperties>),
 }
 
-/// Publishes messages of one route on a channel without other unconfirmed messages, and waits for all answers, in the same order.
-/// After an error the channel has ended, and the result of its messages is not known.
-pub(super) async fn publish<'a>(
+impl<'a> Batch<'a> {
+    /// `frame_max`: in bytes; 0: any size.
+    pub(super) fn new(channel: &'a PooledChannel, route: &Route, frame_max: u32) -> Self {
+        match &channel.own {
+            Some(own) => Self::Own(own, Frames::new(own.number(), route, frame_max)),
+            None => Self::ThroughLapin(&channel.channel, Vec::new()),
+        }
+    }
+
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// If AMQP 0-9-1 cannot carry it: then it is not added.
+    pub(super) fn add(&mut self, message: &Message, persistent: bool) -> Result<(), TransportError> {
+        match self {
+            Self::Own(_, frames) => frames.add(message, persistent),
+            Self::ThroughLapin(_, all) => {
+                all.push(convert::properties(message, persistent)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Publishes them and waits for all answers, in the same order. The channel has no other unconfirmed messages. After an error it has
+    /// ended, and the result of its messages is not known.
+    pub(super) async fn publish(
+        self,
+        route: &Route,
+        messages: impl Iterator<Item = &Message>,
+    ) -> lapin::Result<Vec<Answer>> {
+        let answers = match self {
+            Self::Own(channel, frames) => {
+                let (written, pieces) = frames.finish();
+                let copies = written.len();
+                let answers = channel.publish(written, pieces);
+                (0..copies).for_each(|_| fail_point(FailPoint::CopyHandedOver));
+                answers.await?
+            }
+            Self::ThroughLapin(channel, properties) => {
+                through_lapin(channel, route, messages.zip(properties)).await?
+            }
+        };
+        for _ in answers.iter().filter(|answer| **answer == Answer::Stored) {
+            fail_point(FailPoint::CopyConfirmed);
+        }
+        Ok(answers)
+    }
+}
+
+async fn through_lapin<'a>(
     channel: &Channel,
     route: &Route,
     copies: impl Iterator<Item = (&'a Message, BasicProperties)>,
@@ -47,13 +93,9 @@ pub(super) async fn publish<'a>(
         acked.push(matches!(confirmation, Confirmation::Ack(_)));
         returned.extend(confirmation.take_message());
     }
-    let answers = answers(&acked, &returned, |returned, copy| {
+    Ok(answers(&acked, &returned, |returned, copy| {
         messages.get(copy).is_none_or(|message| may_be(returned, message))
-    });
-    for _ in answers.iter().filter(|answer| **answer == Answer::Stored) {
-        fail_point(FailPoint::CopyConfirmed);
-    }
-    Ok(answers)
+    }))
 }
 
 /// Publishes one message, and waits for its confirm.

@@ -6,8 +6,10 @@
 //! | [`store`] | stores a message in a queue, which it declares if it is missing |
 //! | [`pool`] | publishes messages in batches |
 //! | [`batch`] | publishes one batch, and reads the answers |
+//! | [`frames`] | writes a batch as frames |
 
 mod batch;
+mod frames;
 mod pool;
 mod publisher;
 mod store;

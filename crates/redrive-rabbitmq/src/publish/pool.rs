@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lapin::BasicProperties;
 use redrive_core::{Message, TransportError, TransportErrorKind};
 use redrive_transport::{BatchLimits, Lanes};
 use tokio::sync::oneshot;
 
-use super::batch::{self, Answer};
+use super::batch::Batch;
 use crate::connection::{ChannelPool, ReconnectingConnection, blocked_by_the_broker, within_unblocked};
 use crate::convert;
 use crate::error;
+use crate::frames::Answer;
 use crate::topology::Route;
 
 /// A batch has one route, so that no message waits or fails because of another queue. A route has at most two batches in progress:
@@ -162,15 +162,15 @@ impl Shared {
                 return Ok(());
             }
         };
-        let (jobs, properties) = fitting(jobs, connection.frame_max());
+        let mut batch = Batch::new(&channel, route, connection.frame_max());
+        let jobs = fitting(jobs, connection.frame_max(), &mut batch);
         if jobs.is_empty() {
             self.channels.put_back(channel);
             return Ok(());
         }
-        let messages = jobs.iter().map(|job| &job.message).zip(properties);
         // If an alarm begins during a batch, the broker stores the batch after the alarm: giving it up would store it twice.
         // If this ends early, the channel is dropped: with a pending confirm it cannot be used again.
-        let publishing = batch::publish(&channel.channel, route, messages);
+        let publishing = batch.publish(route, jobs.iter().map(|job| &job.message));
         match within_unblocked(self.confirm_timeout, || connection.is_blocked(), publishing).await {
             Some(Ok(answers)) => {
                 if answers.contains(&Answer::Refused) {
@@ -233,21 +233,17 @@ fn give_up(jobs: Vec<Job>, why: &TransportError) {
     }
 }
 
-/// Returns the jobs that still have a caller and fit into a frame, with their properties.
-fn fitting(jobs: Vec<Job>, frame_max: u32) -> (Vec<Job>, Vec<BasicProperties>) {
-    let mut properties = Vec::with_capacity(jobs.len());
+/// Adds the jobs that still have a caller and fit into a frame to the batch, and returns them.
+fn fitting(jobs: Vec<Job>, frame_max: u32, batch: &mut Batch<'_>) -> Vec<Job> {
     let mut fit = Vec::with_capacity(jobs.len());
     for job in jobs.into_iter().filter(Job::is_awaited) {
         let fits = convert::check_header_size(&job.message, frame_max);
-        match fits.and_then(|()| convert::properties(&job.message, job.persistent)) {
-            Ok(written) => {
-                properties.push(written);
-                fit.push(job);
-            }
+        match fits.and_then(|()| batch.add(&job.message, job.persistent)) {
+            Ok(()) => fit.push(job),
             Err(error) => job.answer(Err(error)),
         }
     }
-    (fit, properties)
+    fit
 }
 
 /// Returns true if the broker closed the channel because of one message: others may be stored. The end of a connection is not

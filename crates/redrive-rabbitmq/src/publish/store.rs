@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 
-use super::batch::Answer;
 use super::pool::AlarmTime;
 use crate::connection::ConnectionAccess;
 use crate::error;
 use crate::facts::TransportFacts;
+use crate::frames::Answer;
 use crate::prepare::QueuePreparation;
 use crate::settle::channel::DeliveryChannels;
 use crate::topology::{Plan, Route};

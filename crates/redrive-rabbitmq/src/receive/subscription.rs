@@ -124,8 +124,7 @@ impl Subscription {
         limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
         let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
         // Before the first delivery can come.
-        let takes = !shared.options.deliveries_through_lapin;
-        let taken = takes.then(|| connection.deliveries.take(channel.id()));
+        let taken = connection.take_deliveries(&channel);
         let arguments = arguments(&shared.options, connection.version);
         let consuming =
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);

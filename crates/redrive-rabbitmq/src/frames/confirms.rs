@@ -1,0 +1,214 @@
+//! Copies that wait for the broker's answer.
+//!
+//! A message that no queue takes comes back before its confirm. Confirms of several messages may come as one, so the order alone does not
+//! tell which one came back: its content does. Copies of the same content are as good as each other: whichever of them was stored, one was.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use redrive_core::Bytes;
+use tokio::sync::Notify;
+
+use super::channels::{OwnChannels, Unit};
+
+/// The broker's answer for one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Stored,
+    /// No queue received it.
+    Returned(String),
+    /// The broker could not store it: most often the queue is full.
+    Refused,
+}
+
+/// A message as it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    /// The payload of its content header.
+    pub(crate) header: Bytes,
+    pub(crate) body: Bytes,
+}
+
+/// The broker's reason for the end of a channel or connection, if it gave one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ended(pub(super) Option<(u16, String)>);
+
+impl From<Ended> for lapin::Error {
+    fn from(Ended(reason): Ended) -> Self {
+        let Some((code, text)) = reason else {
+            return std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended").into();
+        };
+        let soft = AMQPSoftError::from_id(code).map(AMQPErrorKind::Soft);
+        match soft.or_else(|| AMQPHardError::from_id(code).map(AMQPErrorKind::Hard)) {
+            Some(kind) => lapin::ErrorKind::ProtocolError(AMQPError::new(kind, text.into())).into(),
+            None => std::io::Error::other(format!("RabbitMQ ended the channel: {code} {text}")).into(),
+        }
+    }
+}
+
+/// A channel in confirm mode whose messages are written and confirmed here, one batch at a time.
+#[derive(Debug)]
+pub(crate) struct CopyChannel {
+    number: u16,
+    channels: OwnChannels,
+    confirms: Arc<Confirms>,
+}
+
+impl CopyChannel {
+    pub(super) fn new(number: u16, channels: OwnChannels, confirms: Arc<Confirms>) -> Self {
+        Self { number, channels, confirms }
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Writes these messages at once, whose frames are `pieces`, and waits for all answers, in the same order. Not cancel safe: afterwards
+    /// the channel cannot be used again.
+    ///
+    /// # Errors
+    /// If the channel ends first: the result of its messages is not known.
+    pub(crate) fn publish(
+        &self,
+        messages: Vec<Written>,
+        pieces: VecDeque<Bytes>,
+    ) -> impl Future<Output = lapin::Result<Vec<Answer>>> {
+        self.confirms.state().unconfirmed.begin(messages);
+        self.channels.write(Unit { channel: self.number, pieces }, &self.confirms);
+        async {
+            loop {
+                if let Some(result) = self.confirms.result() {
+                    return result;
+                }
+                self.confirms.changed.notified().await;
+            }
+        }
+    }
+}
+
+/// What the broker has answered on one channel.
+#[derive(Debug, Default)]
+pub(super) struct Confirms {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    unconfirmed: Unconfirmed,
+    ended: Option<Ended>,
+}
+
+impl Confirms {
+    pub(super) fn confirm(&self, tag: u64, multiple: bool, stored: bool) {
+        self.state().unconfirmed.confirm(tag, multiple, stored);
+    }
+
+    pub(super) fn came_back(&self, header: &[u8], body: &[u8], text: &str) {
+        self.state().unconfirmed.came_back(header, body, text);
+    }
+
+    /// Wakes the caller if nothing is missing.
+    pub(super) fn wake(&self) {
+        if self.state().unconfirmed.missing == 0 {
+            self.changed.notify_one();
+        }
+    }
+
+    pub(super) fn end(&self, why: Ended) {
+        self.state().ended.get_or_insert(why);
+        self.changed.notify_one();
+    }
+
+    fn result(&self) -> Option<lapin::Result<Vec<Answer>>> {
+        let mut state = self.state();
+        if state.unconfirmed.missing == 0 {
+            return Some(Ok(state.unconfirmed.answers()));
+        }
+        state.ended.clone().map(|ended| Err(ended.into()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The messages of one batch and their answers. Pure.
+#[derive(Debug, Default)]
+struct Unconfirmed {
+    /// Number of messages of earlier batches. The broker numbers the messages of a channel from 1.
+    before: u64,
+    copies: Vec<Copy>,
+    /// All before this one are confirmed.
+    confirmed_to: usize,
+    /// Number of messages that are not confirmed.
+    missing: usize,
+}
+
+#[derive(Debug)]
+struct Copy {
+    written: Written,
+    confirmed: bool,
+    answer: Answer,
+}
+
+impl Unconfirmed {
+    /// Begins a batch; that before it is over.
+    fn begin(&mut self, messages: Vec<Written>) {
+        self.before += self.copies.len() as u64;
+        self.confirmed_to = 0;
+        self.missing = messages.len();
+        let copy = |written| Copy { written, confirmed: false, answer: Answer::Stored };
+        self.copies = messages.into_iter().map(copy).collect();
+    }
+
+    /// The broker has answered for the message of this number, and for all before it if `multiple`.
+    fn confirm(&mut self, tag: u64, multiple: bool, stored: bool) {
+        let Some(last) = tag.checked_sub(self.before + 1).and_then(|at| usize::try_from(at).ok()) else {
+            return;
+        };
+        if last >= self.copies.len() {
+            return;
+        }
+        let first = if multiple { self.confirmed_to } else { last };
+        for copy in &mut self.copies[first.min(last + 1)..=last] {
+            if std::mem::replace(&mut copy.confirmed, true) {
+                continue;
+            }
+            self.missing -= 1;
+            if !stored && copy.answer == Answer::Stored {
+                copy.answer = Answer::Refused;
+            }
+        }
+        while self.copies.get(self.confirmed_to).is_some_and(|copy| copy.confirmed) {
+            self.confirmed_to += 1;
+        }
+    }
+
+    /// No queue took the message of this content. If none has it, all that may be it count as returned: each is stored possibly twice,
+    /// never zero times.
+    fn came_back(&mut self, header: &[u8], body: &[u8], text: &str) {
+        let open = |copy: &&mut Copy| !copy.confirmed && copy.answer == Answer::Stored;
+        let is_it = |copy: &&mut Copy| copy.written.header == header && copy.written.body == body;
+        let returned = || Answer::Returned(text.to_owned());
+        let mut candidates = self.copies[self.confirmed_to..].iter_mut().filter(open);
+        match candidates.find(is_it) {
+            Some(copy) => copy.answer = returned(),
+            None => {
+                let candidates = self.copies[self.confirmed_to..].iter_mut().filter(open);
+                candidates.for_each(|copy| copy.answer = returned());
+            }
+        }
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        self.before += self.copies.len() as u64;
+        self.confirmed_to = 0;
+        std::mem::take(&mut self.copies).into_iter().map(|copy| copy.answer).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "confirms_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+use proptest::prelude::*;
+
+use super::super::channels::Unit;
+use super::*;
+
+fn frame(channel: u16, payload: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[METHOD][..], &channel.to_be_bytes(), &size, payload, &[0xce]].concat()
+}
+
+fn unit(channel: u16, frames: &[Vec<u8>]) -> Unit {
+    Unit { channel, pieces: frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect() }
+}
+
+/// Writes what waits, so many bytes at a time.
+fn written(writer: &mut FrameWriter, each: &mut impl Iterator<Item = usize>, out: &mut Vec<u8>) {
+    loop {
+        let next: Vec<_> = writer.next().iter().flat_map(|piece| piece.to_vec()).collect();
+        let length = next.len().min(each.next().unwrap_or(usize::MAX));
+        if length == 0 {
+            return;
+        }
+        out.extend(&next[..length]);
+        writer.written(length);
+    }
+}
+
+/// Splits into frames after the protocol header.
+fn split(mut stream: &[u8]) -> Vec<&[u8]> {
+    let mut frames = vec![stream.split_off(..PROTOCOL_HEADER).unwrap()];
+    while let Some(head) = stream.first_chunk::<HEAD>() {
+        let size = u32::from_be_bytes(*head.last_chunk().unwrap()) as usize;
+        frames.push(stream.split_off(..HEAD + size + END).expect("whole frames"));
+    }
+    assert!(stream.is_empty());
+    frames
+}
+
+proptest! {
+    /// The library's bytes come in any pieces, redrive's own frames at any time, and the socket takes any number of bytes.
+    #[test]
+    fn frames_are_never_cut_and_each_side_keeps_its_order(
+        library in proptest::collection::vec(0..3000_usize, 1..12), own in proptest::collection::vec((0..3000_usize, 1..4_usize), 1..12),
+        pieces in proptest::collection::vec(1..2000_usize, 1..40), takes in proptest::collection::vec(1..2000_usize, 1..40),
+    ) {
+        let channels = OwnChannels::default();
+        let _copies = channels.take_confirms(2);
+        let confirms = channels.confirms_of(2).unwrap();
+        let library: Vec<_> = (0_u8..).zip(library).map(|(at, size)| frame(1, &vec![at; size])).collect();
+        let own: Vec<_> = (0_u8..).zip(own).map(|(at, (size, frames))| vec![frame(2, &vec![at; size]); frames]).collect();
+        let from_library = [b"AMQP\0\0\x09\x01", &*library.concat()].concat();
+        let (mut rest, mut units) = (&*from_library, own.iter());
+        let (mut writer, mut out) = (FrameWriter::new(channels.clone()), Vec::new());
+        let mut takes = takes.into_iter().cycle();
+        for piece in pieces.iter().cycle() {
+            let piece = rest.len().min(*piece);
+            writer.add(&rest[..piece]);
+            rest = &rest[piece..];
+            let next = units.next();
+            next.inspect(|frames| channels.write(unit(2, frames), &confirms));
+            written(&mut writer, &mut takes, &mut out);
+            if rest.is_empty() && next.is_none() {
+                break;
+            }
+        }
+        let frames = split(&out);
+        let of = |channel: u16| frames.iter().skip(1).filter(move |frame| frame[1..3] == channel.to_be_bytes());
+        prop_assert_eq!(frames[0], b"AMQP\0\0\x09\x01");
+        prop_assert!(of(1).eq(library.iter()));
+        prop_assert!(of(2).eq(own.iter().flatten()));
+        // A unit is written without a frame of the library in it.
+        let mut channels = frames.iter().skip(1).map(|frame| frame[2]);
+        for frames in &own {
+            let begun = channels.by_ref().find(|channel| *channel == 2);
+            prop_assert_eq!(begun, Some(2));
+            prop_assert!(channels.by_ref().take(frames.len() - 1).all(|channel| channel == 2));
+        }
+    }
+}
+
+#[test]
+fn neither_side_waits_for_ever() {
+    let channels = OwnChannels::default();
+    let _copies = channels.take_confirms(2);
+    let confirms = channels.confirms_of(2).unwrap();
+    let mut writer = FrameWriter::new(channels.clone());
+    writer.add(b"AMQP\0\0\x09\x01");
+    let mut order = String::new();
+    for _ in 0..4 {
+        writer.add(&frame(1, b""));
+        channels.write(unit(2, &[frame(2, b"")]), &confirms);
+    }
+    while let Some(next) = writer.next().first().map(|piece| piece.to_vec()) {
+        order.push(if next.starts_with(b"AMQP") { 'h' } else { char::from(b'0' + next[2]) });
+        writer.written(next.len());
+    }
+    assert_eq!(order, "h12222");
+}
+
+#[test]
+fn a_channel_that_the_library_ends_gets_no_more_frames() {
+    for end in [CHANNEL_CLOSE, CHANNEL_CLOSE_OK] {
+        let channels = OwnChannels::default();
+        let _copies = channels.take_confirms(2);
+        let confirms = channels.confirms_of(2).unwrap();
+        let mut writer = FrameWriter::new(channels.clone());
+        let mut out = Vec::new();
+        writer.add(b"AMQP\0\0\x09\x01");
+        channels.write(unit(2, &[frame(2, b"first"), frame(2, b"second")]), &confirms);
+        // In the middle of the first one.
+        written(&mut writer, &mut [8, 10, 0].into_iter(), &mut out);
+        writer.add(&frame(2, &end)[..METHOD_SEEN - 1]);
+        channels.write(unit(2, &[frame(2, b"third")]), &confirms);
+        written(&mut writer, &mut [100, 0].into_iter(), &mut out);
+        writer.add(&frame(2, &end)[METHOD_SEEN - 1..]);
+        let mut all = std::iter::repeat(usize::MAX);
+        let before = out.len();
+        written(&mut writer, &mut all, &mut out);
+        channels.write(unit(2, &[frame(2, b"fourth")]), &confirms);
+        written(&mut writer, &mut all, &mut out);
+        let frames = split(&out);
+        assert_eq!(frames[1..3], [frame(2, b"first"), frame(2, b"second")], "what had begun is whole");
+        assert!(out[before..].ends_with(&frame(2, &end)), "the end is the last");
+    }
+}
