@@ -81,9 +81,10 @@ async fn a_returned_copy_is_never_taken_for_a_stored_one(scene: Scene) {
 }
 
 /// Thousands at once, all on the same route, so that they go together in batches: a headers exchange takes some and sends
-/// others back. Each has an answer of its own, and what is said to be stored is there, once.
+/// others back. Each has an answer of its own, and what is said to be stored is there, once. `REDRIVE_TEST_RETURNS`: of how many.
 async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Scene) {
-    const MESSAGES: usize = 3000;
+    let messages =
+        std::env::var("REDRIVE_TEST_RETURNS").map_or(3000, |number| number.parse().expect("a number"));
     let exchange = format!("{}-headers", scene.queue);
     let target = format!("{}-target", scene.queue);
     let queue_type = if scene.queue_type == QueueType::Quorum { "quorum" } else { "classic" };
@@ -118,7 +119,7 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
     let is_taken = |n: usize| n % 7 != 3 && !n.is_multiple_of(50) && !(n / 300 == 5 && n.is_multiple_of(2));
     let publisher = transport.publisher_to_exchange(&exchange, "");
     let published = publisher
-        .publish_all((0..MESSAGES).map(|n| message(format!("m{n}")).with_header("taken", is_taken(n))));
+        .publish_all((0..messages).map(|n| message(format!("m{n}")).with_header("taken", is_taken(n))));
     let mut stored = BTreeSet::new();
     for (n, outcome) in published.await.into_iter().enumerate() {
         match outcome {
@@ -132,7 +133,7 @@ async fn what_comes_back_in_a_full_pipeline_is_never_taken_for_stored(scene: Sce
             }
         }
     }
-    assert_eq!(stored.len(), (0..MESSAGES).filter(|n| is_taken(*n)).count());
+    assert_eq!(stored.len(), (0..messages).filter(|n| is_taken(*n)).count());
     let mut there = BTreeSet::new();
     while there.len() < stored.len() {
         let got = found("the next stored message", async || {
