@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use lapin::{Channel, ErrorKind};
 use redrive_core::TransportError;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 use super::timeouts::{poll_while, within_limit};
 use crate::error;
-use crate::frames::{CopyChannel, DeliveryQueue, Opened, OwnChannels};
+use crate::frames::{Opened, OwnChannel, OwnChannels};
 use crate::version::Version;
 
 /// A connection of one epoch: what belongs to an earlier epoch is stale.
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) version: Option<Version>,
     /// Its channels that do not go through the client library; `None` if all do.
     own_channels: Option<OwnChannels>,
+    /// Dropped with it: the socket is then closed within seconds.
+    _wanted: oneshot::Sender<()>,
     /// Number of channels opened on it.
     opened: AtomicU32,
     /// Number of channel numbers that cannot be used again.
@@ -34,26 +37,22 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(super) fn new(opened: Opened, epoch: u64, through_lapin: bool) -> Self {
-        let Opened { connection, version, channels } = opened;
+        let Opened { connection, version, channels, wanted } = opened;
         Self {
             lapin: connection,
             epoch,
             version,
             own_channels: (!through_lapin).then_some(channels),
+            _wanted: wanted,
             opened: AtomicU32::new(0),
             unusable: AtomicU32::new(0),
             settles_until: Mutex::new(None),
         }
     }
 
-    /// Takes the deliveries of this channel from now on, unless they go through the client library.
-    pub(crate) fn take_deliveries(&self, channel: &Channel) -> Option<DeliveryQueue> {
-        self.own_channels.as_ref().map(|channels| channels.take_deliveries(channel.id()))
-    }
-
-    /// Takes the confirms of this channel from now on, unless they go through the client library. Nobody else may publish on it.
-    pub(crate) fn take_confirms(&self, channel: &Channel) -> Option<CopyChannel> {
-        self.own_channels.as_ref().map(|channels| channels.take_confirms(channel.id()))
+    /// Returns a channel of the library as one whose messages do not go through it; `None` if they all do.
+    pub(crate) fn own(&self, channel: &Channel) -> Option<OwnChannel> {
+        self.own_channels.as_ref().map(|channels| channels.register(channel.id()))
     }
 
     /// Records the end of a channel whose last settlements reach the queue within this time.

@@ -1,13 +1,16 @@
-//! The channels of one connection whose deliveries and copies do not go through the client library.
+//! The channels of one connection whose messages do not go through the client library.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
 
 use futures::task::AtomicWaker;
 use redrive_core::Bytes;
+use tokio::sync::oneshot;
 
-use super::confirms::{Confirms, CopyChannel, Ended};
+use super::confirms::Confirms;
 use super::deliveries::{DeliveryQueue, Queue};
+use super::ended::Ended;
 
 /// The channels of one connection. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -22,114 +25,193 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    deliveries: HashMap<u16, Arc<Queue>>,
-    copies: HashMap<u16, Copies>,
+    channels: HashMap<u16, Entry>,
+    /// Number of channels so far.
+    registered: u64,
     /// Frames that wait to be written.
     waiting: VecDeque<Unit>,
-    /// Set once the connection has ended: the library may not know it yet.
+    /// Set once the connection ends: the library may not know it yet.
     ended: Option<Ended>,
 }
 
 #[derive(Debug)]
-struct Copies {
-    confirms: Arc<Confirms>,
-    /// Set once the broker has ended the channel: the library has not answered yet.
+struct Entry {
+    /// Tells it from earlier channels of the same number.
+    id: u64,
+    deliveries: Option<Arc<Queue>>,
+    confirms: Option<Arc<Confirms>>,
+    /// Set once one side ends the channel: nothing more is written on it.
     ending: Option<Ended>,
 }
 
-/// Frames of whole messages, which are written without a frame of somebody else between them.
+/// Frames of whole messages or methods, which are written without a frame of somebody else between them.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) channel: u16,
     pub(super) pieces: VecDeque<Bytes>,
+    /// Told when all of it is written; dropped if it never will be.
+    pub(super) written: oneshot::Sender<()>,
 }
 
-impl OwnChannels {
-    /// Takes the deliveries of this channel from now on, until the channel ends.
-    pub(crate) fn take_deliveries(&self, channel: u16) -> DeliveryQueue {
+/// An open channel.
+#[derive(Debug)]
+pub(crate) struct OwnChannel {
+    number: u16,
+    id: u64,
+    channels: OwnChannels,
+}
+
+impl OwnChannel {
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Takes the deliveries of this channel from now on.
+    pub(crate) fn take_deliveries(&self) -> DeliveryQueue {
         let queue = Arc::<Queue>::default();
-        self.state().deliveries.insert(channel, Arc::clone(&queue));
+        self.with(|entry| entry.deliveries = Some(Arc::clone(&queue)));
         DeliveryQueue::new(queue)
     }
 
-    /// Takes the confirms of this channel from now on, until the channel ends. It is in confirm mode, and nobody else publishes on it.
-    pub(crate) fn take_confirms(&self, channel: u16) -> CopyChannel {
+    /// Takes the confirms of this channel from now on. It is in confirm mode, and the library publishes nothing on it.
+    pub(super) fn take_confirms(&self) -> Arc<Confirms> {
         let confirms = Arc::<Confirms>::default();
-        let mut state = self.state();
-        match &state.ended {
-            Some(why) => confirms.end(why.clone()),
-            None => {
-                state.copies.insert(channel, Copies { confirms: Arc::clone(&confirms), ending: None });
-            }
+        let ended = self.with(|entry| {
+            entry.confirms = Some(Arc::clone(&confirms));
+            entry.ending.clone()
+        });
+        if let Some(why) = ended.unwrap_or_else(|| Some(self.channels.ended())) {
+            confirms.end(why);
         }
-        drop(state);
-        CopyChannel::new(channel, self.clone(), confirms)
+        confirms
+    }
+
+    /// Passes frames to the connection at once. The future is ready when they are written, and need not be awaited.
+    ///
+    /// # Errors
+    /// If the channel ends before.
+    pub(crate) fn write(
+        &self,
+        pieces: VecDeque<Bytes>,
+    ) -> impl Future<Output = lapin::Result<()>> + Send + use<> {
+        let (written, is_written) = oneshot::channel();
+        let unit = Unit { channel: self.number, pieces, written };
+        let mut state = self.channels.state();
+        let is_open = state.ended.is_none();
+        if is_open && state.entry(self).is_some_and(|entry| entry.ending.is_none()) {
+            state.waiting.push_back(unit);
+            drop(state);
+            self.channels.0.writer.wake();
+        }
+        let (channels, number, id) = (self.channels.clone(), self.number, self.id);
+        async move { is_written.await.map_err(|_| channels.end_of(number, id).into()) }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.channels.state().entry(self).map(change)
+    }
+}
+
+impl State {
+    fn entry(&mut self, channel: &OwnChannel) -> Option<&mut Entry> {
+        self.channels.get_mut(&channel.number).filter(|entry| entry.id == channel.id)
+    }
+
+    /// Nothing more is written on the channel. Returns who waits for confirms.
+    fn end(&mut self, channel: u16, why: Ended) -> Option<Arc<Confirms>> {
+        let entry = self.channels.get_mut(&channel)?;
+        entry.ending.get_or_insert(why);
+        self.waiting.retain(|unit| unit.channel != channel);
+        entry.confirms.clone()
+    }
+}
+
+impl OwnChannels {
+    /// Adds a channel that the library has opened.
+    pub(crate) fn register(&self, number: u16) -> OwnChannel {
+        let mut state = self.state();
+        state.registered += 1;
+        let id = state.registered;
+        let ending = state.ended.clone();
+        state.channels.insert(number, Entry { id, deliveries: None, confirms: None, ending });
+        OwnChannel { number, id, channels: self.clone() }
     }
 
     pub(super) fn deliveries_of(&self, channel: u16) -> Option<Arc<Queue>> {
-        self.state().deliveries.get(&channel).cloned()
+        self.state().channels.get(&channel)?.deliveries.clone()
     }
 
     pub(super) fn confirms_of(&self, channel: u16) -> Option<Arc<Confirms>> {
-        self.state().copies.get(&channel).map(|copies| Arc::clone(&copies.confirms))
+        self.state().channels.get(&channel)?.confirms.clone()
     }
 
-    /// Adds frames to those that wait, unless the channel has ended.
-    pub(super) fn write(&self, unit: Unit, confirms: &Arc<Confirms>) {
-        let mut state = self.state();
-        let is_open = |copies: &Copies| Arc::ptr_eq(&copies.confirms, confirms) && copies.ending.is_none();
-        if state.copies.get(&unit.channel).is_some_and(is_open) {
-            state.waiting.push_back(unit);
-            drop(state);
-            self.0.writer.wake();
-        }
-    }
-
-    /// Returns the frames that are written next.
-    pub(super) fn next(&self) -> Option<Unit> {
-        self.state().waiting.pop_front()
+    /// Returns the frames that are written next: of this channel, or of any.
+    pub(super) fn next(&self, of: Option<u16>) -> Option<Unit> {
+        let waiting = &mut self.state().waiting;
+        let at = waiting.iter().position(|unit| of.is_none_or(|channel| channel == unit.channel))?;
+        waiting.remove(at)
     }
 
     /// Wakes this task when frames wait.
-    pub(super) fn wake_for_frames(&self, cx: &std::task::Context<'_>) {
+    pub(super) fn wake_for_frames(&self, cx: &Context<'_>) {
         self.0.writer.register(cx.waker());
     }
 
-    /// The broker has ended the channel: nothing more is written on it. Its callers hear of it once the library has answered, and knows it
-    /// too: the library ends its connection if a channel is closed that it takes for open.
+    /// The broker ends the channel: nothing more is written on it. Those who wait for confirms hear of it once the library has answered,
+    /// and knows it too: it ends its connection if a channel is closed that it takes for open.
     pub(super) fn broker_ends(&self, channel: u16, why: Ended) {
         let mut state = self.state();
-        state.deliveries.remove(&channel);
-        if let Some(copies) = state.copies.get_mut(&channel) {
-            copies.ending.get_or_insert(why);
-            state.waiting.retain(|unit| unit.channel != channel);
+        let _later = state.end(channel, why);
+        if let Some(entry) = state.channels.get_mut(&channel) {
+            entry.deliveries = None;
         }
     }
 
-    /// The channel is over for the broker. The number may belong to another channel from now on.
-    pub(super) fn broker_has_ended(&self, channel: u16) {
-        self.state().deliveries.remove(&channel);
-    }
-
-    /// The library is about to end the channel, or to answer to its end: nothing more may be written on it.
+    /// The library ends the channel: nothing more may be written on it. The broker still answers for what was written before.
     pub(super) fn library_ends(&self, channel: u16) {
-        let mut state = self.state();
-        let Some(Copies { confirms, ending }) = state.copies.remove(&channel) else { return };
-        state.waiting.retain(|unit| unit.channel != channel);
-        drop(state);
-        confirms.end(ending.unwrap_or_default());
+        let confirms = self.state().end(channel, Ended::default());
+        confirms.into_iter().for_each(|confirms| confirms.end(Ended::default()));
     }
 
-    /// The connection has ended, or is about to.
-    pub(super) fn connection_ended(&self, why: &Ended) {
+    /// One side has answered to the end of the channel by the other. The number may belong to another channel from now on.
+    pub(super) fn is_over(&self, channel: u16) {
         let mut state = self.state();
-        state.waiting.clear();
-        state.ended.get_or_insert_with(|| why.clone());
-        let copies = std::mem::take(&mut state.copies);
+        state.waiting.retain(|unit| unit.channel != channel);
+        let Some(Entry { confirms, ending, .. }) = state.channels.remove(&channel) else { return };
         drop(state);
-        for Copies { confirms, ending } in copies.into_values() {
-            confirms.end(ending.unwrap_or_else(|| why.clone()));
+        confirms.into_iter().for_each(|confirms| confirms.end(ending.clone().unwrap_or_default()));
+    }
+
+    /// The connection ends: nothing more is written on it.
+    pub(super) fn connection_ends(&self, why: Ended) {
+        let mut state = self.state();
+        state.ended.get_or_insert(why);
+        state.waiting.clear();
+    }
+
+    /// The connection has ended.
+    pub(super) fn connection_has_ended(&self, why: Ended) {
+        self.connection_ends(why);
+        let mut state = self.state();
+        let why = state.ended.clone().unwrap_or_default();
+        let channels = std::mem::take(&mut state.channels);
+        drop(state);
+        for Entry { confirms, ending, .. } in channels.into_values() {
+            confirms
+                .into_iter()
+                .for_each(|confirms| confirms.end(ending.clone().unwrap_or_else(|| why.clone())));
         }
+    }
+
+    fn ended(&self) -> Ended {
+        self.state().ended.clone().unwrap_or_default()
+    }
+
+    fn end_of(&self, channel: u16, id: u64) -> Ended {
+        let state = self.state();
+        let entry = state.channels.get(&channel).filter(|entry| entry.id == id);
+        let ending = entry.and_then(|entry| entry.ending.clone());
+        ending.or_else(|| state.ended.clone()).unwrap_or_default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -138,50 +220,5 @@ impl OwnChannels {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn nothing_waits_on_a_connection_that_has_ended() {
-        let channels = OwnChannels::default();
-        let before = channels.take_confirms(1);
-        channels.connection_ended(&Ended::default());
-        let after = channels.take_confirms(2);
-        for copies in [before, after] {
-            let message = crate::frames::Written { header: Bytes::new(), body: Bytes::new() };
-            assert!(copies.publish(vec![message], VecDeque::new()).await.is_err());
-        }
-        assert!(channels.next().is_none());
-    }
-
-    fn unit(channel: u16) -> Unit {
-        Unit { channel, pieces: VecDeque::new() }
-    }
-
-    #[test]
-    fn a_number_of_a_channel_is_used_again() {
-        let channels = OwnChannels::default();
-        let _consumer = channels.take_deliveries(1);
-        let _copies = channels.take_confirms(1);
-        channels.broker_ends(1, Ended::default());
-        channels.library_ends(1);
-        assert!(channels.deliveries_of(1).is_none() && channels.confirms_of(1).is_none());
-    }
-
-    #[test]
-    fn nothing_is_written_on_a_channel_that_has_ended() {
-        let channels = OwnChannels::default();
-        let (_first, _other) = (channels.take_confirms(1), channels.take_confirms(2));
-        let (first, other) = (channels.confirms_of(1).unwrap(), channels.confirms_of(2).unwrap());
-        channels.write(unit(1), &first);
-        channels.write(unit(2), &other);
-        channels.broker_ends(1, Ended::default());
-        channels.write(unit(1), &first);
-        channels.library_ends(1);
-        channels.write(unit(1), &first);
-        let _next = channels.take_confirms(1);
-        channels.write(unit(1), &first);
-        assert_eq!(channels.next().map(|unit| unit.channel), Some(2));
-        assert!(channels.next().is_none());
-    }
-}
+#[path = "channels_tests.rs"]
+mod tests;

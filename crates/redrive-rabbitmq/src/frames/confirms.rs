@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use redrive_core::Bytes;
 use tokio::sync::Notify;
 
-use super::channels::{OwnChannels, Unit};
+use super::channels::OwnChannel;
+use super::ended::Ended;
 
 /// The broker's answer for one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,38 +30,22 @@ pub(crate) struct Written {
     pub(crate) body: Bytes,
 }
 
-/// The broker's reason for the end of a channel or connection, if it gave one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Ended(pub(super) Option<(u16, String)>);
-
-impl From<Ended> for lapin::Error {
-    fn from(Ended(reason): Ended) -> Self {
-        let Some((code, text)) = reason else {
-            return std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "the channel ended").into();
-        };
-        let soft = AMQPSoftError::from_id(code).map(AMQPErrorKind::Soft);
-        match soft.or_else(|| AMQPHardError::from_id(code).map(AMQPErrorKind::Hard)) {
-            Some(kind) => lapin::ErrorKind::ProtocolError(AMQPError::new(kind, text.into())).into(),
-            None => std::io::Error::other(format!("RabbitMQ ended the channel: {code} {text}")).into(),
-        }
-    }
-}
-
 /// A channel in confirm mode whose messages are written and confirmed here, one batch at a time.
 #[derive(Debug)]
 pub(crate) struct CopyChannel {
-    number: u16,
-    channels: OwnChannels,
+    channel: OwnChannel,
     confirms: Arc<Confirms>,
 }
 
 impl CopyChannel {
-    pub(super) fn new(number: u16, channels: OwnChannels, confirms: Arc<Confirms>) -> Self {
-        Self { number, channels, confirms }
+    /// The library publishes nothing on the channel.
+    pub(crate) fn new(channel: OwnChannel) -> Self {
+        let confirms = channel.take_confirms();
+        Self { channel, confirms }
     }
 
     pub(crate) fn number(&self) -> u16 {
-        self.number
+        self.channel.number()
     }
 
     /// Writes these messages at once, whose frames are `pieces`, and waits for all answers, in the same order. Not cancel safe: afterwards
@@ -75,7 +59,7 @@ impl CopyChannel {
         pieces: VecDeque<Bytes>,
     ) -> impl Future<Output = lapin::Result<Vec<Answer>>> {
         self.confirms.state().unconfirmed.begin(messages);
-        self.channels.write(Unit { channel: self.number, pieces }, &self.confirms);
+        drop(self.channel.write(pieces));
         async {
             loop {
                 if let Some(result) = self.confirms.result() {

@@ -2,6 +2,7 @@ use futures::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::frames::OwnChannels;
 
 fn written(id: &str) -> Written {
     Written { header: Bytes::copy_from_slice(id.as_bytes()), body: Bytes::from_static(b"body") }
@@ -80,7 +81,7 @@ fn numbers_that_nobody_waits_for_are_ignored() {
 #[tokio::test]
 async fn the_caller_hears_of_the_last_answer_and_of_the_end() {
     let channels = OwnChannels::default();
-    let copies = channels.take_confirms(1);
+    let copies = CopyChannel::new(channels.register(1));
     let confirms = channels.confirms_of(1).expect("taken");
     let mut publishing = std::pin::pin!(copies.publish(vec![written("a"), written("b")], VecDeque::new()));
     assert!(publishing.as_mut().now_or_never().is_none());
@@ -93,9 +94,9 @@ async fn the_caller_hears_of_the_last_answer_and_of_the_end() {
 
     let mut publishing = std::pin::pin!(copies.publish(vec![written("c")], VecDeque::new()));
     assert!(publishing.as_mut().now_or_never().is_none());
-    channels.broker_ends(1, Ended(Some((406, "PRECONDITION_FAILED - too large".into()))));
+    channels.broker_ends(1, Ended::ByTheBroker(406, "PRECONDITION_FAILED - too large".into()));
     assert!(publishing.as_mut().now_or_never().is_none(), "the library does not know it yet");
-    channels.library_ends(1);
+    channels.is_over(1);
     let error = publishing.now_or_never().expect("ended").expect_err("not known");
     assert_eq!(crate::error::refusal(&error), Some((406, "PRECONDITION_FAILED - too large".into())));
     assert!(copies.publish(vec![written("d")], VecDeque::new()).now_or_never().expect("at once").is_err());

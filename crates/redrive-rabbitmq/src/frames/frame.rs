@@ -7,6 +7,20 @@ pub(crate) const HEADER: u8 = 2;
 pub(crate) const BODY: u8 = 3;
 pub(crate) const HEARTBEAT: u8 = 8;
 
+/// Size of type, channel and size before the payload; an end mark follows the payload.
+pub(super) const HEAD: usize = 7;
+pub(super) const END: usize = 1;
+
+/// Class and method.
+pub(super) const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+pub(super) const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
+pub(super) const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
+pub(super) const BASIC_RETURN: [u8; 4] = [0, 60, 0, 50];
+pub(super) const BASIC_DELIVER: [u8; 4] = [0, 60, 0, 60];
+pub(super) const BASIC_GET_OK: [u8; 4] = [0, 60, 0, 71];
+pub(super) const BASIC_ACK: [u8; 4] = [0, 60, 0, 80];
+pub(super) const BASIC_NACK: [u8; 4] = [0, 60, 0, 120];
+
 /// Maximum depth of tables and arrays; deeper ones become byte arrays. The library reads them recursively: in a debug build, a
 /// stack of 2 MiB overflows at 156 to 195 levels.
 const DEEPEST: usize = 64;
@@ -89,14 +103,11 @@ impl<'a> Walk<'a> {
 
     /// Checks the methods that contain text from users.
     fn method(&mut self) -> Option<()> {
-        const CONNECTION_CLOSE: (u16, u16) = (10, 50);
-        const CHANNEL_CLOSE: (u16, u16) = (20, 40);
-        const BASIC_RETURN: (u16, u16) = (60, 50);
-        const BASIC_DELIVER: (u16, u16) = (60, 60);
-        const BASIC_GET_OK: (u16, u16) = (60, 71);
         const CODE: usize = 2;
         const TAG_AND_REDELIVERED: usize = 9;
-        match (self.u16()?, self.u16()?) {
+        let method = *self.rest.first_chunk()?;
+        self.skip(method.len())?;
+        match method {
             CONNECTION_CLOSE | CHANNEL_CLOSE => {
                 self.skip(CODE)?;
                 self.short_text()

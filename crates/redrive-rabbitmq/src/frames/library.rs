@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures::io::{AsyncRead, AsyncWrite};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, DuplexStream, ReadBuf};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// Size of the pipe in each direction.
 const PIPE: usize = 64 * 1024;
@@ -32,13 +33,36 @@ impl Failure {
 pub(super) struct LibraryStream {
     pipe: DuplexStream,
     failure: Failure,
+    _dropped: oneshot::Sender<()>,
+}
+
+/// The other end.
+pub(super) struct Library {
+    pub(super) pipe: DuplexStream,
+    pub(super) failure: Failure,
+    /// An error once the library's end is dropped: it is seen even while nothing can be read from the pipe.
+    pub(super) is_gone: oneshot::Receiver<()>,
 }
 
 impl LibraryStream {
     /// Returns it, and the other end.
-    pub(super) fn new(failure: Failure) -> (Self, DuplexStream) {
+    pub(super) fn new() -> (Self, Library) {
         let (pipe, other) = tokio::io::duplex(PIPE);
-        (Self { pipe, failure }, other)
+        let (dropped, is_gone) = oneshot::channel();
+        let failure = Failure::default();
+        let library = Library { pipe: other, failure: failure.clone(), is_gone };
+        (Self { pipe, failure, _dropped: dropped }, library)
+    }
+}
+
+impl Library {
+    /// Returns what the library wrote before it dropped its end. If it did not, it hears of the end now.
+    pub(super) async fn rest(mut self) -> io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        if self.is_gone.is_terminated() || self.is_gone.try_recv() == Err(TryRecvError::Closed) {
+            self.pipe.read_to_end(&mut rest).await?;
+        }
+        Ok(rest)
     }
 }
 

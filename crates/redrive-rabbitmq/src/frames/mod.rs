@@ -1,7 +1,7 @@
 //! The frames of a connection, before the client library reads them and after it has written its own.
 //!
-//! Deliveries of consumers, copies and their confirms never reach the library: reading, queueing and passing them on was two thirds of
-//! what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, settlements, errors.
+//! On redrive's own channels, deliveries, settlements, copies and their confirms do not go through the library: that was two thirds of
+//! what a message cost. The library keeps all else: handshake, TLS, heartbeats, channels, topology, errors.
 //!
 //! The rest is sanitized for the library. It ends the connection if a message id, a property or a header name is not UTF-8, and
 //! overflows the stack on headers that are nested very deeply. RabbitMQ accepts such messages from publishers in other languages, and
@@ -16,6 +16,7 @@
 //! | [`channels`] | the channels whose deliveries and copies do not go through the library |
 //! | [`deliveries`] | deliveries between the stream and their consumer |
 //! | [`confirms`] | copies that wait for the broker's answer |
+//! | [`ended`] | why a channel or a connection has ended |
 //! | [`taker`] | takes confirms, and puts the frames of deliveries and returned messages together |
 //! | [`frame`] | makes a frame readable |
 //! | [`shorten`] | shortens a content header that is too long |
@@ -28,6 +29,7 @@
 mod channels;
 mod confirms;
 mod deliveries;
+mod ended;
 mod frame;
 mod library;
 mod pump;
@@ -39,7 +41,7 @@ mod writer;
 
 use std::sync::LazyLock;
 
-pub(crate) use channels::OwnChannels;
+pub(crate) use channels::{OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, CopyChannel, Written};
 pub(crate) use deliveries::{DeliveryQueue, Taken};
 pub(crate) use runtime::{Opened, connect};

@@ -6,67 +6,79 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::timeout;
 
 use super::channels::OwnChannels;
-use super::confirms::Ended;
-use super::library::Failure;
+use super::ended::Ended;
+use super::library::Library;
 use super::reader::FrameReader;
 use super::writer::FrameWriter;
 
 /// Size of what is read from the library at once.
 const READ: usize = 16 * 1024;
-/// Time limit for an orderly end of the socket.
+/// Time limit for an orderly end.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// The socket of one connection, and all that reads from it and writes to it.
 pub(super) struct Pump<S> {
     socket: S,
-    library: DuplexStream,
+    library: Library,
     from_library: Box<[u8]>,
     reader: FrameReader,
     writer: FrameWriter,
-    channels: OwnChannels,
+    channels: EndsWithIt,
+}
+
+/// Ends the channels if the task ends early: otherwise those who wait for confirms would wait for ever.
+struct EndsWithIt(OwnChannels);
+
+impl Drop for EndsWithIt {
+    fn drop(&mut self) {
+        self.0.connection_has_ended(Ended::default());
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Pump<S> {
-    pub(super) fn new(socket: S, library: DuplexStream, reader: FrameReader, channels: OwnChannels) -> Self {
-        Self {
-            socket,
-            library,
-            from_library: vec![0; READ].into(),
-            reader,
-            writer: FrameWriter::new(channels.clone()),
-            channels,
-        }
+    pub(super) fn new(socket: S, library: Library, reader: FrameReader, channels: OwnChannels) -> Self {
+        let writer = FrameWriter::new(channels.clone());
+        let from_library = vec![0; READ].into();
+        Self { socket, library, from_library, reader, writer, channels: EndsWithIt(channels) }
     }
 
-    /// Moves bytes until the broker, the library, or `unwanted` ends the connection.
-    pub(super) async fn run(mut self, failure: Failure, unwanted: impl Future<Output = ()>) {
+    /// Moves bytes until the broker or the library ends the connection. Once it is `unwanted` they have a moment left.
+    pub(super) async fn run(mut self, unwanted: impl Future<Output = ()>) {
         let ended = tokio::select! {
-            ended = std::future::poll_fn(|cx| self.poll(cx)) => ended,
-            () = unwanted => Ok(()),
+            ended = std::future::poll_fn(|cx| self.poll(cx)) => Some(ended),
+            () = unwanted => None,
         };
-        if let Err(error) = &ended {
-            failure.set(error);
-        }
+        let ended = match ended {
+            Some(ended) => ended,
+            None => timeout(CLOSING, std::future::poll_fn(|cx| self.poll(cx))).await.unwrap_or(Ok(())),
+        };
+        let Self { mut socket, library, mut writer, channels, .. } = self;
         // Before the library hears of the end, and another connection is made.
-        self.channels.connection_ended(&Ended::default());
-        drop(self.library);
-        if ended.is_ok() {
-            // The last that the library wrote: usually that the connection is closed.
-            let closing = async {
-                std::future::poll_fn(|cx| poll_written(&mut self.socket, &mut self.writer, cx)).await?;
-                self.socket.close().await
-            };
-            let _ = timeout(CLOSING, closing).await;
+        if let Err(error) = ended {
+            library.failure.set(&error);
+            channels.0.connection_has_ended((&error).into());
+            return;
         }
+        channels.0.connection_has_ended(Ended::default());
+        // What the library wrote last: usually that the connection is closed.
+        let closing = async {
+            writer.add(&library.rest().await?);
+            std::future::poll_fn(|cx| poll_written(&mut socket, &mut writer, cx)).await?;
+            socket.close().await
+        };
+        let _ = timeout(CLOSING, closing).await;
     }
 
     /// Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.channels.wake_for_frames(cx);
+        self.channels.0.wake_for_frames(cx);
+        if Pin::new(&mut self.library.is_gone).poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             let steps = [self.poll_library(cx)?, self.poll_write(cx)?, self.poll_read(cx)?];
             if steps.contains(&Step::Ended) {
@@ -84,7 +96,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pump<S> {
             return Ok(Step::Waits);
         }
         let mut read = ReadBuf::new(&mut self.from_library);
-        match Pin::new(&mut self.library).poll_read(cx, &mut read)? {
+        match Pin::new(&mut self.library.pipe).poll_read(cx, &mut read)? {
             Poll::Pending => Ok(Step::Waits),
             Poll::Ready(()) if read.filled().is_empty() => Ok(Step::Ended),
             Poll::Ready(()) => {
@@ -104,12 +116,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Pump<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
         self.reader.go_on(Instant::now())?;
         if !self.reader.readable().is_empty() {
-            return match Pin::new(&mut self.library).poll_write(cx, self.reader.readable())? {
+            return match Pin::new(&mut self.library.pipe).poll_write(cx, self.reader.readable()) {
                 Poll::Pending => Ok(Step::Waits),
-                Poll::Ready(length) => {
+                Poll::Ready(Ok(length)) => {
                     self.reader.handed_on(length);
                     Ok(Step::Moved)
                 }
+                // It has dropped its end.
+                Poll::Ready(Err(_)) => Ok(Step::Ended),
             };
         }
         match Pin::new(&mut self.socket).poll_read(cx, self.reader.room())? {
@@ -142,7 +156,7 @@ fn poll_written<S: AsyncWrite + Unpin>(
         if next.is_empty() {
             return Pin::new(socket).poll_flush(cx);
         }
-        match ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &next))? {
+        match ready!(Pin::new(&mut *socket).poll_write(cx, next))? {
             0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             length => writer.written(length),
         }

@@ -6,16 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::channels::OwnChannels;
-use super::frame::{self, BODY, HEADER, HEARTBEAT, METHOD};
+use super::frame::{self, BODY, END, HEAD, HEADER, HEARTBEAT, METHOD};
 use super::left_out_mark;
 use super::shorten::{Shortened, shorten};
 use super::taker::Taker;
 use crate::version::{self, Version};
 
-/// Size of type, channel and size before the payload; an end mark follows the payload.
-const HEAD: usize = 7;
-const END: usize = 1;
-const END_MARK: u8 = 0xce;
+const END_MARK: u8 = redrive_amqp091::FRAME_END;
 /// Length of the size field, the last part of the head.
 const SIZE: usize = 4;
 /// Minimum size of a read.
@@ -25,7 +22,6 @@ const LARGE: usize = 16 * READ;
 /// The library takes a connection for dead that brings it nothing. While deliveries come it gets a heartbeat in this interval: the
 /// shortest heartbeat is one second, and it waits for four halves of it.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-const HEARTBEAT_FRAME: &[u8] = &[HEARTBEAT, 0, 0, 0, 0, 0, 0, END_MARK];
 
 /// The version in the greeting; `None` inside: the greeting has none.
 pub(crate) type Greeting = Arc<OnceLock<Option<Version>>>;
@@ -128,7 +124,7 @@ impl FrameReader {
         } else if taken && self.heartbeat.is_empty() && silent >= SIGN_OF_LIFE {
             self.passed_on = Some(now);
             // Between two frames: nothing came behind what was taken.
-            self.heartbeat = HEARTBEAT_FRAME;
+            self.heartbeat = &redrive_amqp091::HEARTBEAT;
         }
         Ok(())
     }

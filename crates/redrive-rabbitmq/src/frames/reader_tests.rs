@@ -77,7 +77,7 @@ proptest! {
         pieces in proptest::collection::vec(prop_oneof![1..20_usize, 1..20_000_usize], 1..8),
     ) {
         let deliveries = OwnChannels::default();
-        let consumers = [deliveries.take_deliveries(1), deliveries.take_deliveries(2)];
+        let consumers = [deliveries.register(1).take_deliveries(), deliveries.register(2).take_deliveries()];
         let mut channels = [const { std::collections::VecDeque::new() }; 3];
         let mut expected = [const { Vec::new() }; 3];
         for (tag, (channel, body, each)) in (1..).zip(messages) {
@@ -117,7 +117,7 @@ proptest! {
 #[test]
 fn the_library_hears_that_the_connection_lives() {
     let deliveries = OwnChannels::default();
-    let consumer = deliveries.take_deliveries(1);
+    let consumer = deliveries.register(1).take_deliveries();
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let began = Instant::now();
     let mut comes = |after: Duration| {
@@ -136,9 +136,9 @@ fn the_library_hears_that_the_connection_lives() {
     };
     assert_eq!(comes(Duration::ZERO), b"");
     assert_eq!(comes(SIGN_OF_LIFE / 2), b"");
-    assert_eq!(comes(SIGN_OF_LIFE), HEARTBEAT_FRAME);
+    assert_eq!(comes(SIGN_OF_LIFE), redrive_amqp091::HEARTBEAT);
     assert_eq!(comes(SIGN_OF_LIFE), b"");
-    assert_eq!(comes(2 * SIGN_OF_LIFE), HEARTBEAT_FRAME);
+    assert_eq!(comes(2 * SIGN_OF_LIFE), redrive_amqp091::HEARTBEAT);
     assert_eq!(taken_by(&consumer).len(), 5);
 }
 
@@ -153,7 +153,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
     for stream in [longer, open] {
         for piece in [1, stream.len()] {
             let deliveries = OwnChannels::default();
-            let consumer = deliveries.take_deliveries(1);
+            let consumer = deliveries.register(1).take_deliveries();
             let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
             let read = stream.chunks(piece).try_for_each(|piece| {
                 reader.room()[..piece.len()].copy_from_slice(piece);
@@ -169,7 +169,7 @@ fn a_body_that_is_none_ends_the_stream_and_is_no_delivery() {
 #[test]
 fn a_channel_that_ended_is_taken_no_more() {
     let deliveries = OwnChannels::default();
-    let consumer = deliveries.take_deliveries(1);
+    let consumer = deliveries.register(1).take_deliveries();
     let mut reader = FrameReader::new(0, Greeting::default(), deliveries);
     let whole = delivery(1, 1, b"body", 4).concat();
     let close = frame(METHOD, &[0, 20, 0, 40, 1, 148, 0, 0, 0, 0, 0]);
@@ -203,7 +203,7 @@ fn confirms_are_taken_and_what_comes_back_is_known() {
     };
     for pieces in [&[100_000][..], &[1], &[7, 50]] {
         let channels = OwnChannels::default();
-        let copies = channels.take_confirms(2);
+        let copies = crate::frames::CopyChannel::new(channels.register(2));
         let ids: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
         let answers = copies.publish(ids.map(written).to_vec(), std::collections::VecDeque::new());
         let stream = [

@@ -17,7 +17,7 @@ use lapin::{Connection, ConnectionProperties};
 use tokio::sync::oneshot;
 
 use super::channels::OwnChannels;
-use super::library::{Failure, LibraryStream};
+use super::library::LibraryStream;
 use super::pump::Pump;
 use super::reader::{FrameReader, Greeting};
 use crate::version::Version;
@@ -33,6 +33,8 @@ pub(crate) struct Opened {
     pub(crate) version: Option<Version>,
     /// Its channels that do not go through the client library.
     pub(crate) channels: OwnChannels,
+    /// Once it is dropped, the socket is closed within seconds, whatever the broker and the library do.
+    pub(crate) wanted: oneshot::Sender<()>,
 }
 
 /// Connects.
@@ -46,17 +48,13 @@ pub(crate) async fn connect(
     let wanted = *uri.query.frame_max.get_or_insert(FRAME);
     // Before the library starts: without a stream it would leave two tasks behind.
     let socket = uri.connect_with_config_async(tls.as_ref(), &Runtime::new(tokio)).await?;
-    let (greeting, channels, failure) = (Greeting::default(), OwnChannels::default(), Failure::default());
+    let (greeting, channels) = (Greeting::default(), OwnChannels::default());
     let reader = FrameReader::new(wanted, Greeting::clone(&greeting), channels.clone());
-    let (library, other_end) = LibraryStream::new(failure.clone());
-    // Dropped at the end of this function: if the caller gives up, the socket must not stay open as long as the broker keeps it.
-    let (opened, opens) = oneshot::channel::<()>();
-    let unwanted = async {
-        if opens.await.is_ok() {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::spawn(Pump::new(socket, other_end, reader, channels.clone()).run(failure, unwanted));
+    let (library, other_end) = LibraryStream::new();
+    // Also dropped if the caller gives up: the socket must not stay open as long as the broker keeps it.
+    let (still_wanted, dropped) = oneshot::channel::<()>();
+    let unwanted = async { drop(dropped.await) };
+    tokio::spawn(Pump::new(socket, other_end, reader, channels.clone()).run(unwanted));
     let library = Mutex::new(Some(library));
     let open = async move |_uri: AMQPUri, _runtime: Runtime<_>| {
         let library = library.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -64,8 +62,8 @@ pub(crate) async fn connect(
         Ok(AsyncTcpStream::Plain(library.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?))
     };
     let connection = Connection::connector(uri, runtime, open, properties).await?;
-    let _ = opened.send(());
-    Ok(Opened { connection, version: greeting.get().copied().flatten(), channels })
+    let version = greeting.get().copied().flatten();
+    Ok(Opened { connection, version, channels, wanted: still_wanted })
 }
 
 /// Tokio's reactor with another kind of stream.
@@ -126,7 +124,7 @@ mod tests {
         std::thread::spawn(move || while broker.accept().is_ok() {});
         let connected = connect(uri, OwnedTLSConfig::default(), ConnectionProperties::default()).await;
         assert!(connected.is_err());
-        // The socket goes with the library's thread.
+        // Nothing more is done for the connection.
         eventually("the library's thread has ended", async || threads("lapin-io-loop") == 0).await;
         assert_eq!(threads("async-compat/tokio-1"), 0);
     }

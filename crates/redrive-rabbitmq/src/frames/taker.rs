@@ -6,17 +6,14 @@ use std::sync::Arc;
 use redrive_core::Bytes;
 
 use super::channels::OwnChannels;
-use super::confirms::{Confirms, Ended};
+use super::confirms::Confirms;
 use super::deliveries::{Queue, Source, Taken};
-use super::frame::{BODY, HEADER, METHOD};
+use super::ended::Ended;
+use super::frame::{
+    BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK,
+    CONNECTION_CLOSE, HEADER, METHOD,
+};
 
-const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
-pub(super) const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
-pub(super) const CHANNEL_CLOSE_OK: [u8; 4] = [0, 20, 0, 41];
-const BASIC_RETURN: [u8; 4] = [0, 60, 0, 50];
-const BASIC_DELIVER: [u8; 4] = [0, 60, 0, 60];
-const BASIC_ACK: [u8; 4] = [0, 60, 0, 80];
-const BASIC_NACK: [u8; 4] = [0, 60, 0, 120];
 /// Memory for a body is reserved up to this size at once: beyond, as it arrives.
 const RESERVED: u64 = 1 << 20;
 
@@ -83,17 +80,17 @@ impl Taker {
             BASIC_NACK => self.confirm(channel, arguments, false),
             BASIC_RETURN => self.comes_back(channel, arguments),
             CHANNEL_CLOSE => {
-                self.channels.broker_ends(channel, Ended(reason(arguments)));
+                self.channels.broker_ends(channel, ended(arguments));
                 self.forget(channel);
                 None
             }
             CHANNEL_CLOSE_OK => {
-                self.channels.broker_has_ended(channel);
+                self.channels.is_over(channel);
                 self.forget(channel);
                 None
             }
             CONNECTION_CLOSE => {
-                self.channels.connection_ended(&Ended(reason(arguments)));
+                self.channels.connection_ends(ended(arguments));
                 None
             }
             _ => None,
@@ -213,6 +210,10 @@ impl Taker {
         self.filled.drain(..).for_each(|queue| queue.wake());
         self.confirmed.drain(..).for_each(|confirms| confirms.wake());
     }
+}
+
+fn ended(arguments: &[u8]) -> Ended {
+    reason(arguments).map_or_else(Ended::default, |(code, text)| Ended::ByTheBroker(code, text))
 }
 
 /// Returns the code and the text that follows it.

@@ -1,26 +1,17 @@
 //! Puts what the library writes and redrive's own frames behind each other. No I/O.
 
-use std::collections::VecDeque;
-use std::io::IoSlice;
-
 use bytes::{Buf as _, BytesMut};
 use redrive_core::Bytes;
 
-use super::channels::OwnChannels;
-use super::frame::METHOD;
-use super::taker::{CHANNEL_CLOSE, CHANNEL_CLOSE_OK};
+use super::channels::{OwnChannels, Unit};
+use super::frame::{CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE, END, HEAD, METHOD};
 
-/// Size of type, channel and size before the payload; an end mark follows the payload.
-const HEAD: usize = 7;
-const END: usize = 1;
 /// The first bytes of a connection, which are no frame.
 const PROTOCOL_HEADER: usize = 8;
 /// So many bytes of a method tell which one it is.
 const METHOD_SEEN: usize = HEAD + 4;
 /// The library waits while so many of its bytes are not written yet.
 const MOST: usize = 64 * 1024;
-/// The number of pieces that are written at once.
-pub(super) const PIECES: usize = 16;
 
 /// What is to be written.
 #[derive(Debug)]
@@ -29,7 +20,7 @@ pub(super) struct FrameWriter {
     /// So many of the library's bytes may be written, with the rest of a frame that has begun: also of those that are still to come.
     open: usize,
     /// The rest of redrive's own frames that have begun.
-    own: VecDeque<Bytes>,
+    own: Option<Unit>,
     /// The library was the last to begin.
     library_was_last: bool,
     channels: OwnChannels,
@@ -37,13 +28,7 @@ pub(super) struct FrameWriter {
 
 impl FrameWriter {
     pub(super) fn new(channels: OwnChannels) -> Self {
-        Self {
-            library: BytesMut::new(),
-            open: PROTOCOL_HEADER,
-            own: VecDeque::new(),
-            library_was_last: false,
-            channels,
-        }
+        Self { library: BytesMut::new(), open: PROTOCOL_HEADER, own: None, library_was_last: false, channels }
     }
 
     /// Returns true if the library may write more.
@@ -57,53 +42,52 @@ impl FrameWriter {
     }
 
     /// Returns what is written next; nothing if nothing waits.
-    pub(super) fn next(&mut self) -> Vec<IoSlice<'_>> {
-        if self.own.is_empty() && self.open == 0 {
+    pub(super) fn next(&mut self) -> &[u8] {
+        if self.own.is_none() && self.open == 0 {
             self.begin();
         }
-        if self.own.is_empty() {
-            let length = self.open.min(self.library.len());
-            return Vec::from_iter((length > 0).then(|| IoSlice::new(&self.library[..length])));
+        match &self.own {
+            Some(unit) => unit.pieces.front().map_or(&[], |piece| piece),
+            None => &self.library[..self.open.min(self.library.len())],
         }
-        self.own.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect()
     }
 
     /// So many bytes of what is next are written.
-    pub(super) fn written(&mut self, mut length: usize) {
-        if self.own.is_empty() {
+    pub(super) fn written(&mut self, length: usize) {
+        let Some(unit) = &mut self.own else {
             self.library.advance(length);
             self.open -= length;
             return;
+        };
+        if let Some(piece) = unit.pieces.front_mut() {
+            piece.advance(length);
         }
-        while let Some(piece) = self.own.front_mut() {
-            let part = piece.len().min(length);
-            piece.advance(part);
-            length -= part;
-            if !piece.is_empty() {
-                break;
-            }
-            self.own.pop_front();
+        while unit.pieces.front().is_some_and(Bytes::is_empty) {
+            unit.pieces.pop_front();
+        }
+        if unit.pieces.is_empty()
+            && let Some(unit) = self.own.take()
+        {
+            let _ = unit.written.send(());
         }
     }
 
     /// Between two frames: in turn, so that neither waits for ever.
     fn begin(&mut self) {
-        for library in [!self.library_was_last, self.library_was_last] {
-            if library {
-                self.open = self.frames();
-            } else if let Some(unit) = self.channels.next() {
-                self.own = unit.pieces;
-                self.own.retain(|piece| !piece.is_empty());
+        let own = if self.library_was_last { self.channels.next(None) } else { None };
+        self.own = own.or_else(|| match self.frames() {
+            Next::Library(0) => self.channels.next(None),
+            Next::Library(length) => {
+                self.open = length;
+                None
             }
-            if self.open > 0 || !self.own.is_empty() {
-                self.library_was_last = library;
-                return;
-            }
-        }
+            Next::Own(unit) => Some(unit),
+        });
+        self.library_was_last = self.own.is_none();
     }
 
-    /// Returns the length of the library's next frames. A channel that it ends gets no more frames.
-    fn frames(&self) -> usize {
+    /// Returns the length of the library's next frames. What waits for a channel that it ends is written before.
+    fn frames(&self) -> Next {
         let mut length = 0;
         while let Some(rest) = self.library.get(length..)
             && let Some(&[frame_type, high, low, a, b, c, d]) = rest.first_chunk::<HEAD>()
@@ -112,14 +96,32 @@ impl FrameWriter {
             if rest.len() < whole.min(METHOD_SEEN) {
                 break;
             }
-            let method = rest.get(HEAD..METHOD_SEEN).and_then(<[u8]>::first_chunk);
-            if frame_type == METHOD && matches!(method, Some(&(CHANNEL_CLOSE | CHANNEL_CLOSE_OK))) {
-                self.channels.library_ends(u16::from_be_bytes([high, low]));
+            let channel = u16::from_be_bytes([high, low]);
+            let method = rest.get(HEAD..METHOD_SEEN).filter(|_| frame_type == METHOD);
+            match method.and_then(<[u8]>::first_chunk) {
+                // Another frame may come before this one: it is looked at again.
+                Some(&(CHANNEL_CLOSE | CONNECTION_CLOSE)) if length > 0 => break,
+                Some(&CHANNEL_CLOSE) => match self.channels.next(Some(channel)) {
+                    Some(unit) => return Next::Own(unit),
+                    None => self.channels.library_ends(channel),
+                },
+                Some(&CONNECTION_CLOSE) => {
+                    if let Some(unit) = self.channels.next(None) {
+                        return Next::Own(unit);
+                    }
+                }
+                Some(&CHANNEL_CLOSE_OK) => self.channels.is_over(channel),
+                _ => {}
             }
             length += whole;
         }
-        length
+        Next::Library(length)
     }
+}
+
+enum Next {
+    Library(usize),
+    Own(Unit),
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
+use futures::FutureExt as _;
 use proptest::prelude::*;
 
-use super::super::channels::Unit;
+use std::collections::VecDeque;
+
 use super::*;
 
 fn frame(channel: u16, payload: &[u8]) -> Vec<u8> {
@@ -8,14 +10,14 @@ fn frame(channel: u16, payload: &[u8]) -> Vec<u8> {
     [&[METHOD][..], &channel.to_be_bytes(), &size, payload, &[0xce]].concat()
 }
 
-fn unit(channel: u16, frames: &[Vec<u8>]) -> Unit {
-    Unit { channel, pieces: frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect() }
+fn own_pieces(frames: &[Vec<u8>]) -> VecDeque<Bytes> {
+    frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect()
 }
 
 /// Writes what waits, so many bytes at a time.
 fn written(writer: &mut FrameWriter, each: &mut impl Iterator<Item = usize>, out: &mut Vec<u8>) {
     loop {
-        let next: Vec<_> = writer.next().iter().flat_map(|piece| piece.to_vec()).collect();
+        let next = writer.next();
         let length = next.len().min(each.next().unwrap_or(usize::MAX));
         if length == 0 {
             return;
@@ -44,8 +46,7 @@ proptest! {
         pieces in proptest::collection::vec(1..2000_usize, 1..40), takes in proptest::collection::vec(1..2000_usize, 1..40),
     ) {
         let channels = OwnChannels::default();
-        let _copies = channels.take_confirms(2);
-        let confirms = channels.confirms_of(2).unwrap();
+        let copies = channels.register(2);
         let library: Vec<_> = (0_u8..).zip(library).map(|(at, size)| frame(1, &vec![at; size])).collect();
         let own: Vec<_> = (0_u8..).zip(own).map(|(at, (size, frames))| vec![frame(2, &vec![at; size]); frames]).collect();
         let from_library = [b"AMQP\0\0\x09\x01", &*library.concat()].concat();
@@ -57,7 +58,7 @@ proptest! {
             writer.add(&rest[..piece]);
             rest = &rest[piece..];
             let next = units.next();
-            next.inspect(|frames| channels.write(unit(2, frames), &confirms));
+            next.inspect(|frames| drop(copies.write(own_pieces(frames))));
             written(&mut writer, &mut takes, &mut out);
             if rest.is_empty() && next.is_none() {
                 break;
@@ -81,45 +82,69 @@ proptest! {
 #[test]
 fn neither_side_waits_for_ever() {
     let channels = OwnChannels::default();
-    let _copies = channels.take_confirms(2);
-    let confirms = channels.confirms_of(2).unwrap();
+    let copies = channels.register(2);
     let mut writer = FrameWriter::new(channels.clone());
     writer.add(b"AMQP\0\0\x09\x01");
     let mut order = String::new();
     for _ in 0..4 {
         writer.add(&frame(1, b""));
-        channels.write(unit(2, &[frame(2, b"")]), &confirms);
+        drop(copies.write(own_pieces(&[frame(2, b"")])));
     }
-    while let Some(next) = writer.next().first().map(|piece| piece.to_vec()) {
+    loop {
+        let next = writer.next();
+        if next.is_empty() {
+            break;
+        }
         order.push(if next.starts_with(b"AMQP") { 'h' } else { char::from(b'0' + next[2]) });
-        writer.written(next.len());
+        let length = next.len();
+        writer.written(length);
     }
     assert_eq!(order, "h12222");
 }
 
-#[test]
-fn a_channel_that_the_library_ends_gets_no_more_frames() {
-    for end in [CHANNEL_CLOSE, CHANNEL_CLOSE_OK] {
-        let channels = OwnChannels::default();
-        let _copies = channels.take_confirms(2);
-        let confirms = channels.confirms_of(2).unwrap();
-        let mut writer = FrameWriter::new(channels.clone());
-        let mut out = Vec::new();
-        writer.add(b"AMQP\0\0\x09\x01");
-        channels.write(unit(2, &[frame(2, b"first"), frame(2, b"second")]), &confirms);
-        // In the middle of the first one.
-        written(&mut writer, &mut [8, 10, 0].into_iter(), &mut out);
-        writer.add(&frame(2, &end)[..METHOD_SEEN - 1]);
-        channels.write(unit(2, &[frame(2, b"third")]), &confirms);
-        written(&mut writer, &mut [100, 0].into_iter(), &mut out);
-        writer.add(&frame(2, &end)[METHOD_SEEN - 1..]);
-        let mut all = std::iter::repeat(usize::MAX);
-        let before = out.len();
+/// Begins a unit of two frames on channel 2, in the middle of whose first frame the library writes this; another unit waits.
+fn ended_by(end: &[u8]) -> (Vec<Vec<u8>>, [bool; 2]) {
+    let channels = OwnChannels::default();
+    let copies = channels.register(2);
+    let mut writer = FrameWriter::new(channels.clone());
+    let mut out = Vec::new();
+    writer.add(b"AMQP\0\0\x09\x01");
+    let begun = copies.write(own_pieces(&[frame(2, b"first"), frame(2, b"second")]));
+    written(&mut writer, &mut [8, 10, 0].into_iter(), &mut out);
+    // One byte too few to be known.
+    writer.add(&end[..METHOD_SEEN - 1]);
+    let waits = copies.write(own_pieces(&[frame(2, b"third")]));
+    written(&mut writer, &mut [3, 0].into_iter(), &mut out);
+    writer.add(&end[METHOD_SEEN - 1..]);
+    let mut all = std::iter::repeat(usize::MAX);
+    written(&mut writer, &mut all, &mut out);
+    let late = copies.write(own_pieces(&[frame(2, b"late")]));
+    if end[..3] != frame(0, b"")[..3] {
         written(&mut writer, &mut all, &mut out);
-        channels.write(unit(2, &[frame(2, b"fourth")]), &confirms);
-        written(&mut writer, &mut all, &mut out);
-        let frames = split(&out);
-        assert_eq!(frames[1..3], [frame(2, b"first"), frame(2, b"second")], "what had begun is whole");
-        assert!(out[before..].ends_with(&frame(2, &end)), "the end is the last");
+        assert!(late.now_or_never().expect("known").is_err());
     }
+    let is_written = |writing: Option<lapin::Result<()>>| writing.expect("known").is_ok();
+    (
+        split(&out).into_iter().skip(1).map(<[u8]>::to_vec).collect(),
+        [is_written(begun.now_or_never()), is_written(waits.now_or_never())],
+    )
+}
+
+#[test]
+fn what_waits_is_written_before_the_library_ends_its_channel_or_the_connection() {
+    for end in [frame(2, &CHANNEL_CLOSE), frame(0, &CONNECTION_CLOSE)] {
+        let (frames, is_written) = ended_by(&end);
+        assert_eq!(frames, [frame(2, b"first"), frame(2, b"second"), frame(2, b"third"), end]);
+        assert_eq!(is_written, [true, true]);
+    }
+}
+
+/// The broker has ended the channel, and the library answers.
+#[test]
+fn nothing_is_written_after_the_answer_to_the_end_of_a_channel() {
+    let end = frame(2, &CHANNEL_CLOSE_OK);
+    let (frames, is_written) = ended_by(&end);
+    // The library's turn comes after a unit.
+    assert_eq!(frames, [frame(2, b"first"), frame(2, b"second"), end]);
+    assert_eq!(is_written, [true, false]);
 }

@@ -46,8 +46,8 @@ impl Options {
         self.own("publish_channels", |connection| connection.publish_channels(channels))
     }
 
-    /// Lets the client library (lapin) read deliveries, and write and confirm copies and published messages, as it does everything else. By
-    /// default redrive does so itself, on the same connection, which costs less. This is an escape, in case that should ever go wrong.
+    /// Lets the client library (lapin) read and settle deliveries, and write and confirm copies and published messages, as it does everything
+    /// else. By default redrive does so itself, on the same connection, which costs less. This is an escape, in case that should ever go wrong.
     pub fn messages_through_lapin(self) -> Self {
         self.own("messages_through_lapin", ConnectionOptions::messages_through_lapin)
     }

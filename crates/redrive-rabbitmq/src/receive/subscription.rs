@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
-use crate::frames::{DeliveryQueue, Taken};
+use crate::frames::{DeliveryQueue, OwnChannel, Taken};
 use crate::options::Options;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -124,18 +124,24 @@ impl Subscription {
         limited.map_err(|error| Refused::Other(error::interrupted("cannot set the prefetch", error)))?;
         let queue = short(shared.queue(), "the name of a queue").map_err(Refused::Other)?;
         // Before the first delivery can come.
-        let taken = connection.take_deliveries(&channel);
+        let own = connection.own(&channel);
+        let taken = own.as_ref().map(OwnChannel::take_deliveries);
         let arguments = arguments(&shared.options, connection.version);
         let consuming =
             channel.basic_consume(queue, CONSUMER_TAG.into(), BasicConsumeOptions::default(), arguments);
         let consumer = with_timeout(&channel, consuming).await.map_err(|cause| {
+            if error::refusal(&cause).is_none() {
+                // The connection was lost: deliveries may have been on their way, and come again.
+                shared.deliveries.note_interruption();
+            }
             let missing = error::is_missing_queue(&cause);
             let error = error::consuming(shared.queue(), cause);
             if missing { Refused::Missing(error) } else { Refused::Other(error) }
         })?;
         info!(queue = %shared.queue(), epoch = connection.epoch, prefetch, "taking deliveries");
         let (within, interruptions) = (shared.options.ack_within, shared.deliveries.interruptions());
-        let channel = DeliveryChannel::new(channel, Arc::clone(connection), prefetch, within, interruptions);
+        let channel =
+            DeliveryChannel::new(channel, own, Arc::clone(connection), prefetch, within, interruptions);
         Ok(Self { channel, taken, consumer })
     }
 

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use futures::FutureExt;
 use lapin::Channel;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions, BasicRejectOptions};
+use redrive_amqp091::{Basic, Method, basic};
 use redrive_core::TransportError;
 use redrive_core::fail_point::{FailPoint, fail_point};
 use tokio::sync::Notify;
@@ -16,6 +18,7 @@ use tokio::sync::Notify;
 use super::ack_window::{Ack, AckWindow, Due};
 use crate::connection::{Connection, while_open};
 use crate::error;
+use crate::frames::OwnChannel;
 use crate::version::Version;
 
 /// RabbitMQ passes about 32 settlements of one channel on to a quorum queue at once, and drops those that still wait when the
@@ -37,6 +40,8 @@ pub(crate) struct DeliveryChannel {
     /// True once the end of this channel was counted as an interruption.
     counted: AtomicBool,
     channel: Channel,
+    /// `None` if settlements go through the client library.
+    own: Option<OwnChannel>,
     connection: Arc<Connection>,
     ended: AtomicBool,
     window: Mutex<AckWindow>,
@@ -50,16 +55,17 @@ impl DeliveryChannel {
     /// Creates a channel on which an acknowledgement waits for others for at most `ack_within`.
     pub(crate) fn new(
         channel: Channel,
+        own: Option<OwnChannel>,
         connection: Arc<Connection>,
         prefetch: u16,
         ack_within: Duration,
         interruptions: u64,
     ) -> Arc<Self> {
         if ack_within.is_zero() {
-            return Arc::new(Self::with(AckWindow::immediate(), channel, connection, interruptions));
+            return Arc::new(Self::with(AckWindow::immediate(), channel, own, connection, interruptions));
         }
         let window = AckWindow::new(prefetch);
-        let delivery_channel = Arc::new(Self::with(window, channel, connection, interruptions));
+        let delivery_channel = Arc::new(Self::with(window, channel, own, connection, interruptions));
         let waits = Arc::clone(&delivery_channel.waits);
         tokio::spawn(send_in_time(Arc::downgrade(&delivery_channel), waits, ack_within));
         delivery_channel
@@ -68,14 +74,22 @@ impl DeliveryChannel {
     /// Opens a channel without a subscription, on which every acknowledgement is sent immediately.
     pub(crate) async fn immediate(connection: Arc<Connection>) -> Result<Arc<Self>, TransportError> {
         let channel = connection.channel().await?;
-        Ok(Arc::new(Self::with(AckWindow::immediate(), channel, connection, 0)))
+        let own = connection.own(&channel);
+        Ok(Arc::new(Self::with(AckWindow::immediate(), channel, own, connection, 0)))
     }
 
-    fn with(window: AckWindow, channel: Channel, connection: Arc<Connection>, interruptions: u64) -> Self {
+    fn with(
+        window: AckWindow,
+        channel: Channel,
+        own: Option<OwnChannel>,
+        connection: Arc<Connection>,
+        interruptions: u64,
+    ) -> Self {
         Self {
             interruptions,
             counted: AtomicBool::new(false),
             channel,
+            own,
             connection,
             ended: AtomicBool::new(false),
             window: Mutex::new(window),
@@ -171,9 +185,9 @@ impl DeliveryChannel {
         if !self.channel.status().connected() {
             return;
         }
-        let options = BasicNackOptions { requeue: true, multiple: true };
+        let nack = How::Nack { multiple: true, requeue: true };
         // If that fails, the broker takes them back with the channel.
-        let _ = while_open(&self.channel, self.channel.basic_nack(last, options)).await;
+        let _ = while_open(&self.channel, self.settle(last, nack)).await;
         self.note_sent();
     }
 
@@ -213,28 +227,23 @@ impl DeliveryChannel {
         tag: u64,
         refusal: Refusal,
     ) -> Result<impl Future<Output = Result<(), TransportError>> + Send + '_, TransportError> {
-        let nack =
-            |requeue| self.channel.basic_nack(tag, BasicNackOptions { requeue, multiple: false }).boxed();
-        let mut sending = match refusal {
-            Refusal::GiveBack => nack(true),
-            Refusal::DeadLetter => nack(false),
-            Refusal::Fail => self.channel.basic_reject(tag, BasicRejectOptions { requeue: true }).boxed(),
+        let how = match refusal {
+            Refusal::GiveBack => How::Nack { multiple: false, requeue: true },
+            Refusal::DeadLetter => How::Nack { multiple: false, requeue: false },
+            Refusal::Fail => How::Reject,
         };
-        let sent = {
+        let sending = {
             let mut window = self.window();
             // A delivery that was given back with all others must not be refused: the broker would close the channel.
             self.check()?;
             window.settled_otherwise(tag);
-            // The first poll passes the frame to the channel, so that no acknowledgement can overtake it.
-            (&mut sending).now_or_never()
+            // While the window is locked, so that no acknowledgement can overtake it.
+            self.settle(tag, how)
         };
         self.note_sent();
         fail_point(FailPoint::NackHandedOver);
         Ok(async move {
-            let written = match sent {
-                Some(written) => written,
-                None => while_open(&self.channel, sending).await,
-            };
+            let written = while_open(&self.channel, sending).await;
             fail_point(FailPoint::NackFlushed);
             match written {
                 Ok(()) if self.is_live() => Ok(()),
@@ -246,10 +255,36 @@ impl DeliveryChannel {
 
     /// Passes an acknowledgement to the channel. The future is ready when it is written, and need not be awaited.
     fn send(&self, Ack { tag, multiple }: Ack) -> Sending<'_> {
-        let mut sending = self.channel.basic_ack(tag, BasicAckOptions { multiple }).boxed();
-        let sent = (&mut sending).now_or_never();
+        let sending = self.settle(tag, How::Ack { multiple });
         self.note_sent();
         fail_point(FailPoint::AckFlushed);
+        sending
+    }
+
+    /// Passes a settlement to the connection at once. The future is ready when it is written, and need not be awaited.
+    fn settle(&self, delivery_tag: u64, how: How) -> Sending<'_> {
+        if let Some(own) = &self.own {
+            let method = match how {
+                How::Ack { multiple } => Basic::Ack(basic::Ack { delivery_tag, multiple }),
+                How::Nack { multiple, requeue } => {
+                    Basic::Nack(basic::Nack { delivery_tag, multiple, requeue })
+                }
+                How::Reject => Basic::Reject(basic::Reject { delivery_tag, requeue: true }),
+            };
+            let mut frame = BytesMut::new();
+            Method::Basic(method).write_frame(own.number(), &mut frame);
+            return own.write([frame.freeze()].into()).boxed();
+        }
+        let channel = &self.channel;
+        let mut sending = match how {
+            How::Ack { multiple } => channel.basic_ack(delivery_tag, BasicAckOptions { multiple }).boxed(),
+            How::Nack { multiple, requeue } => {
+                channel.basic_nack(delivery_tag, BasicNackOptions { multiple, requeue }).boxed()
+            }
+            How::Reject => channel.basic_reject(delivery_tag, BasicRejectOptions { requeue: true }).boxed(),
+        };
+        // The first poll passes the frame to the channel.
+        let sent = (&mut sending).now_or_never();
         sent.map_or(sending, |answer| std::future::ready(answer).boxed())
     }
 
@@ -303,6 +338,14 @@ pub(crate) enum Refusal {
     DeadLetter,
     /// It comes again, counted as failed: a queue with delayed retry holds it back.
     Fail,
+}
+
+/// How a delivery is settled, as AMQP names it.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Ack { multiple: bool },
+    Nack { multiple: bool, requeue: bool },
+    Reject,
 }
 
 type Sending<'a> = futures::future::BoxFuture<'a, lapin::Result<()>>;
@@ -384,6 +427,11 @@ impl DeliveryChannels {
             registry.interruptions += 1;
         }
         registry.interruptions
+    }
+
+    /// Counts the end of a channel that was never added.
+    pub(crate) fn note_interruption(&self) {
+        self.registry().interruptions += 1;
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
