@@ -215,7 +215,8 @@ async fn headers_that_fill_a_frame_stop_nobody(on: Combination) {
             assert_eq!(name, "dead-letter");
             let reason = entry.disposition.as_ref().and_then(|it| it.failure()).unwrap().reason().clone();
             assert_eq!(reason, Reason::MalformedHeaders);
-        } else {
+        } else if name != "release" {
+            // The start takes one at a time on a quorum queue: one that comes before it takes more is given back.
             assert_eq!(name, "ack");
         }
     }
