@@ -162,3 +162,7 @@ fn poll_written<S: AsyncWrite + Unpin>(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "pump_tests.rs"]
+mod tests;
