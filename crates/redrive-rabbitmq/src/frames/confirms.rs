@@ -3,13 +3,11 @@
 //! A message that no queue takes comes back before its confirm. Confirms of several messages may come as one, so the order alone does not
 //! tell which one came back: its content does. Copies of the same content are as good as each other: whichever of them was stored, one was.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redrive_core::Bytes;
 use tokio::sync::Notify;
 
-use super::channels::OwnChannel;
 use super::ended::Ended;
 
 /// The broker's answer for one message.
@@ -30,47 +28,6 @@ pub(crate) struct Written {
     pub(crate) body: Bytes,
 }
 
-/// A channel in confirm mode whose messages are written and confirmed here, one batch at a time.
-#[derive(Debug)]
-pub(crate) struct CopyChannel {
-    channel: OwnChannel,
-    confirms: Arc<Confirms>,
-}
-
-impl CopyChannel {
-    /// The library publishes nothing on the channel.
-    pub(crate) fn new(channel: OwnChannel) -> Self {
-        let confirms = channel.take_confirms();
-        Self { channel, confirms }
-    }
-
-    pub(crate) fn number(&self) -> u16 {
-        self.channel.number()
-    }
-
-    /// Writes these messages at once, whose frames are `pieces`, and waits for all answers, in the same order. Not cancel safe: afterwards
-    /// the channel cannot be used again.
-    ///
-    /// # Errors
-    /// If the channel ends first: the result of its messages is not known.
-    pub(crate) fn publish(
-        &self,
-        messages: Vec<Written>,
-        pieces: VecDeque<Bytes>,
-    ) -> impl Future<Output = lapin::Result<Vec<Answer>>> {
-        self.confirms.state().unconfirmed.begin(messages);
-        drop(self.channel.write(pieces));
-        async {
-            loop {
-                if let Some(result) = self.confirms.result() {
-                    return result;
-                }
-                self.confirms.changed.notified().await;
-            }
-        }
-    }
-}
-
 /// What the broker has answered on one channel.
 #[derive(Debug, Default)]
 pub(super) struct Confirms {
@@ -85,6 +42,24 @@ struct State {
 }
 
 impl Confirms {
+    /// Begins a batch; that before it is over.
+    pub(super) fn begin(&self, messages: Vec<Written>) {
+        self.state().unconfirmed.begin(messages);
+    }
+
+    /// Waits for all answers of the batch, in the order of its messages.
+    ///
+    /// # Errors
+    /// If the channel ends first.
+    pub(super) async fn answers(&self) -> lapin::Result<Vec<Answer>> {
+        loop {
+            if let Some(result) = self.result() {
+                return result;
+            }
+            self.changed.notified().await;
+        }
+    }
+
     pub(super) fn confirm(&self, tag: u64, multiple: bool, stored: bool) {
         self.state().unconfirmed.confirm(tag, multiple, stored);
     }

@@ -1,8 +1,10 @@
+use std::collections::VecDeque;
+
 use futures::FutureExt as _;
 use proptest::prelude::*;
 
 use super::*;
-use crate::frames::OwnChannels;
+use crate::frames::{CopyChannel, OwnChannels};
 
 fn written(id: &str) -> Written {
     Written { header: Bytes::copy_from_slice(id.as_bytes()), body: Bytes::from_static(b"body") }

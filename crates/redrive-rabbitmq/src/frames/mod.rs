@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`channels`] | the channels whose deliveries and copies do not go through the library |
 //! | [`deliveries`] | deliveries between the stream and their consumer |
+//! | [`copies`] | a channel whose messages are written and confirmed here |
 //! | [`confirms`] | copies that wait for the broker's answer |
 //! | [`ended`] | why a channel or a connection has ended |
 //! | [`taker`] | takes confirms, and puts the frames of deliveries and returned messages together |
@@ -28,6 +29,7 @@
 
 mod channels;
 mod confirms;
+mod copies;
 mod deliveries;
 mod ended;
 mod frame;
@@ -42,7 +44,8 @@ mod writer;
 use std::sync::LazyLock;
 
 pub(crate) use channels::{OwnChannel, OwnChannels};
-pub(crate) use confirms::{Answer, CopyChannel, Written};
+pub(crate) use confirms::{Answer, Written};
+pub(crate) use copies::CopyChannel;
 pub(crate) use deliveries::{DeliveryQueue, Taken};
 pub(crate) use runtime::{Opened, connect};
 
