@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// Number of the slowest tests to name.
 const SLOWEST: usize = 20;
+/// Number of lines of each broker's log to repeat at the very end, where a reader of a long output looks first, and their length.
+const LOGGED: usize = 8;
+const LOGGED_LETTERS: usize = 300;
 
 /// The content of the closing report.
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ pub(crate) struct Closing {
     /// Lines that tests reported.
     reported: Vec<String>,
     slowest: Vec<String>,
+    /// What a broker logged last that no test provokes: the cause, if all tests on it fail from some moment on.
+    logged: Vec<String>,
     /// Duration of the tests.
     tested: Option<Duration>,
     counts: Counts,
@@ -53,7 +58,12 @@ impl Closing {
 
         for server in servers.iter().filter(|_| !self.failures.is_empty()) {
             println!("==> what {} logged", server.describe());
-            server.unusual_log_lines().iter().for_each(|line| println!("{line}"));
+            let lines = server.unusual_log_lines();
+            lines.iter().for_each(|line| println!("{line}"));
+            let short = |line: &String| {
+                format!("{}: {}", server.version, line.chars().take(LOGGED_LETTERS).collect::<String>())
+            };
+            self.logged.extend(lines.iter().rev().take(LOGGED).rev().map(short));
         }
         for server in &servers {
             let ran = tally.ran_on.get(&server.version).copied().unwrap_or(0);
@@ -94,6 +104,7 @@ impl Closing {
             ("slowest: ", &self.slowest),
             ("not run: ", &self.not_run),
             ("FAILED: ", &self.failures),
+            ("a broker logged: ", &self.logged),
         ] {
             lines.iter().for_each(|line| println!("{what}{line}"));
         }
