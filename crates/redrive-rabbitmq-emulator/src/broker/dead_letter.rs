@@ -31,7 +31,7 @@ const X_DEATH: &str = "x-death";
 impl Broker {
     /// Takes a message out of a queue for good: as a dead letter, if the queue has a dead-letter exchange.
     pub(super) fn die(&mut self, id: QueueId, stored: Stored, reason: Reason) {
-        let Some(queue) = self.queues.get(&id) else { return };
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         let (vhost, name) = (queue.vhost, queue.name.clone());
         let exchange = queue.settings.dead_letter_exchange.clone();
         match exchange.filter(|_| self.options.dead_lettering) {
@@ -41,6 +41,9 @@ impl Broker {
             }
             Some(exchange) => {
                 let keep = queue.kind == QueueKind::Quorum && queue.settings.keeps_dead_letters();
+                if keep {
+                    queue.leaving.begin(stored.size);
+                }
                 let routing_key = queue.settings.dead_letter_routing_key.clone();
                 let dead = DeadLetter {
                     queue: id,
@@ -58,6 +61,15 @@ impl Broker {
     }
 
     pub(super) fn route_dead_letter(&mut self, dead: DeadLetter) {
+        let (id, size, keep) = (dead.queue, dead.stored.size, dead.keep);
+        self.route_dying(dead);
+        if keep && let Some(queue) = self.queues.get_mut(&id) {
+            queue.leaving.end(size);
+            self.mark_dirty(id);
+        }
+    }
+
+    fn route_dying(&mut self, dead: DeadLetter) {
         let version = self.version();
         let message = dying(
             &dead.stored.message,
@@ -67,7 +79,6 @@ impl Broker {
                 exchange: &dead.exchange,
                 routing_key: dead.routing_key.as_ref(),
                 counts: dead.stored.counts,
-
                 at: self.now,
             },
             version,

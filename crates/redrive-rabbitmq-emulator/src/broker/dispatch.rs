@@ -34,12 +34,21 @@ impl Broker {
     }
 
     pub(super) fn drop_surplus(&mut self, id: QueueId) {
+        let kind = self.queues.get(&id).map(|queue| queue.kind);
+        // Of a message that is both too old and one too many, a quorum queue says that it is too old.
+        if kind == Some(QueueKind::Quorum) {
+            self.drop_expired(id);
+        }
         while let Some(queue) = self.queues.get_mut(&id)
             && let Some(stored) = queue.pop_overflow()
         {
             queue.looked = true;
             self.die(id, stored, Reason::MaxLength);
         }
+        self.drop_expired(id);
+    }
+
+    fn drop_expired(&mut self, id: QueueId) {
         let (now, version) = (self.now, self.version());
         while let Some(queue) = self.queues.get_mut(&id)
             && queue.looks()

@@ -147,6 +147,7 @@ impl Broker {
             unacked: 0,
             delayed: Default::default(),
             undelivered: Default::default(),
+            leaving: Default::default(),
             consumers: Default::default(),
             exclusive_consumer: None,
             had_consumer: false,

@@ -46,6 +46,8 @@ pub(crate) struct Queue {
     pub(crate) delayed: BTreeMap<(Timestamp, u64), Stored>,
     /// Dead letters that found no target, in a queue that keeps them.
     pub(crate) undelivered: VecDeque<(Stored, Reason)>,
+    /// Dead letters on their way, of a queue that keeps them until they arrived.
+    pub(crate) leaving: Leaving,
 
     pub(crate) consumers: Consumers,
     /// The consumer that has it exclusively.
@@ -76,6 +78,25 @@ pub(crate) struct Armed {
     pub(crate) expiry: Option<Timestamp>,
     pub(crate) retry: Option<Timestamp>,
     pub(crate) dead_letters: Option<Timestamp>,
+}
+
+/// Number and bytes of messages that leave a queue, and still count in it.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    messages: usize,
+    bytes: u64,
+}
+
+impl Leaving {
+    pub(crate) fn begin(&mut self, bytes: u64) {
+        self.messages += 1;
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn end(&mut self, bytes: u64) {
+        self.messages -= 1;
+        self.bytes -= bytes;
+    }
 }
 
 impl Queue {
@@ -135,13 +156,14 @@ impl Queue {
         }
     }
 
-    /// Returns how full a quorum queue is: delayed messages and dead letters that wait for their target count.
+    /// Returns how full a quorum queue is: delayed messages and dead letters that have not arrived count.
     fn fill(&self) -> Fill {
-        let length = self.ready.len() + self.delayed.len() + self.undelivered.len();
+        let length = self.ready.len() + self.delayed.len() + self.undelivered.len() + self.leaving.messages;
         let mut bytes = 0;
         if self.settings.max_length_bytes.is_some() {
             let elsewhere = self.delayed.values().chain(self.undelivered.iter().map(|(stored, _)| stored));
-            bytes = self.ready.bytes() + elsewhere.map(|stored| stored.size).sum::<u64>();
+            bytes =
+                self.ready.bytes() + self.leaving.bytes + elsewhere.map(|stored| stored.size).sum::<u64>();
         }
         Fill::of([(length as u64, self.settings.max_length), (bytes, self.settings.max_length_bytes)])
     }
