@@ -56,6 +56,8 @@ pub struct FailureHistory {
     pub past: Vec<PastFailure>,
     /// True if the message's id was assigned on arrival, because it had none.
     pub id_assigned: bool,
+    /// True if the message carries a packed story ([`STORY`](crate::header_names::STORY)) that its transport could not unpack.
+    pub story_unreadable: bool,
     /// Description of what the transport could not read of the message. No handler sees such a message.
     pub read_without: Option<String>,
 }
@@ -151,6 +153,7 @@ impl FailureHistory {
                 .and_then(TraceParent::parse),
             past: headers.get(names::HISTORY).and_then(Value::as_list).map(read_history).unwrap_or_default(),
             id_assigned: false,
+            story_unreadable: headers.contains(names::STORY),
             read_without: None,
         }
     }
@@ -167,20 +170,35 @@ impl FailureHistory {
         self.attempt.or_highest()
     }
 
-    /// Returns the names of the count headers that are present and cannot be read.
+    /// Returns the names of the headers that hold counts, are present, and cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> Vec<&'static str> {
-        [(self.attempt, names::ATTEMPT), (self.redrives, names::REDRIVES)]
-            .into_iter()
-            .filter_map(|(count, name)| (count == Count::Unreadable).then_some(name))
-            .collect()
+        [
+            (self.attempt == Count::Unreadable, names::ATTEMPT),
+            (self.redrives == Count::Unreadable, names::REDRIVES),
+            (self.story_unreadable, names::STORY),
+        ]
+        .into_iter()
+        .filter_map(|(unreadable, name)| unreadable.then_some(name))
+        .collect()
     }
 }
 
 /// Reads the copy number. It only distinguishes copies, so an unreadable one may become any number that can still grow: a copy
 /// with the number of its original would be taken for the original, and dropped as settled before.
 fn read_hop(headers: &Headers) -> u32 {
-    Some(Count::read(headers, names::HOP).or_highest()).filter(|&hop| hop < u32::MAX).unwrap_or(0)
+    let written = match headers.get(names::STORY) {
+        // The number is in there; that of another copy is in another story.
+        Some(story) if !headers.contains(names::HOP) => 1 + hash(story) % (u32::MAX - 1),
+        _ => Count::read(headers, names::HOP).or_highest(),
+    };
+    if written < u32::MAX { written } else { 0 }
+}
+
+fn hash(story: &Value) -> u32 {
+    let bytes = format!("{story:?}").into_bytes();
+    // FNV-1a: the same in every process.
+    bytes.iter().fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Writes on a copy how much of its wait remains after its hop.
@@ -258,6 +276,19 @@ mod tests {
         {
             assert_eq!(failures(value.clone()), u32::MAX, "{value:?}");
         }
+    }
+
+    #[test]
+    fn a_copy_whose_story_is_not_readable_is_taken_for_no_other() {
+        let copy = |story: &str| FailureHistory::read(&Message::new("").with_header(names::STORY, story));
+        let (one, other) = (copy(r#"{"v":2,"hop":1}"#), copy(r#"{"v":2,"hop":2}"#));
+        assert_eq!(one.unreadable(), [names::STORY]);
+        assert_eq!(one, copy(r#"{"v":2,"hop":1}"#));
+        let numbers = [0, one.copy_number, other.copy_number];
+        assert!(
+            numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2],
+            "{numbers:?}"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Converts messages of lapin to messages of redrive and back, and those that are read from frames or written as frames; without loss.
 
 mod frame_size;
+mod story;
 mod taken;
 mod written;
 
@@ -15,6 +16,7 @@ use redrive_core::{
 use redrive_transport::text::take_text;
 
 pub(crate) use frame_size::{check_header_size, max_header_bytes};
+pub(crate) use story::pack;
 pub(crate) use taken::taken;
 pub(crate) use written::write_properties;
 
@@ -44,20 +46,10 @@ const WRITTEN_BY_THE_BROKER_PREFIXES: [&str; 2] = ["x-first-death-", "x-last-dea
 const NOT_PERSISTENT: u8 = 1;
 const PERSISTENT: u8 = 2;
 
-/// Describes what was left out of the headers before they were read; `None` if they are complete.
-pub(crate) fn left_out(properties: &BasicProperties) -> Option<String> {
-    match properties.headers().as_ref()?.inner().get(left_out_mark())? {
-        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
-        _ => None,
-    }
-}
-
-/// Converts a received message.
-pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
+/// Converts a received message. Also returns what was left out of its headers, if they are not complete.
+pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> (Message, Option<String>) {
     let mut headers = properties.headers().as_ref().map(headers_from).unwrap_or_default();
-    if let Some(left_out) = headers.remove(left_out_mark()) {
-        headers.insert(LEFT_OUT, left_out);
-    }
+    let left_out = unwrap_headers(&mut headers);
     let text = |value: &Option<ShortString>| value.as_ref().map(|text| text.as_str().to_owned());
     let mut mine = Properties::default();
     mine.id = text(properties.message_id());
@@ -75,7 +67,15 @@ pub(crate) fn message(properties: &BasicProperties, body: Vec<u8>) -> Message {
     mine.timestamp = properties.timestamp().map(Timestamp::from_unix_seconds);
     mine.expiration = properties.expiration().as_ref().and_then(|text| milliseconds(text.as_str()));
     mine.persistent = properties.delivery_mode().map(|mode| mode == PERSISTENT);
-    Message::from_parts(Bytes::from(body), headers, mine)
+    (Message::from_parts(Bytes::from(body), headers, mine), left_out)
+}
+
+/// Reads what is not a header of the message itself: the mark of what was left out, which stays for people, and the packed story.
+fn unwrap_headers(headers: &mut Headers) -> Option<String> {
+    story::unpack(headers);
+    let left_out = take_text(headers, left_out_mark())?;
+    headers.insert(LEFT_OUT, &*left_out);
+    Some(left_out)
 }
 
 /// Prepares a message for publishing: removes the broker's own headers, and moves a `user_id` that the broker would refuse into

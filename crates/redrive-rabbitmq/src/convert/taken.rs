@@ -4,8 +4,7 @@ use redrive_amqp091 as amqp;
 use redrive_core::{Bytes, Headers, Message, Properties, Timestamp, Value};
 use redrive_transport::text::take_text;
 
-use super::{LEFT_OUT, PERSISTENT, SESSION_ID, TO, milliseconds};
-use crate::frames::left_out_mark;
+use super::{PERSISTENT, SESSION_ID, TO, milliseconds, unwrap_headers};
 
 /// Converts a message from the payload of its content header, and its body. Also returns what was left out of the headers.
 pub(crate) fn taken(header: &Bytes, body: Bytes) -> (Message, Option<String>) {
@@ -14,10 +13,7 @@ pub(crate) fn taken(header: &Bytes, body: Bytes) -> (Message, Option<String>) {
         return (Message::from_parts(body, Headers::new(), Properties::default()), Some(why));
     };
     let mut headers = properties.headers.as_ref().map(headers_from).unwrap_or_default();
-    let left_out = headers.remove(left_out_mark());
-    if let Some(left_out) = &left_out {
-        headers.insert(LEFT_OUT, left_out.clone());
-    }
+    let left_out = unwrap_headers(&mut headers);
     let text = |text: Option<amqp::ShortStr>| text.map(|text| text.to_str().into_owned());
     let mut mine = Properties::default();
     mine.id = text(properties.message_id);
@@ -35,7 +31,6 @@ pub(crate) fn taken(header: &Bytes, body: Bytes) -> (Message, Option<String>) {
     mine.timestamp = properties.timestamp.map(Timestamp::from_unix_seconds);
     mine.expiration = properties.expiration.and_then(|text| milliseconds(&text.to_str()));
     mine.persistent = properties.delivery_mode.map(|mode| mode == PERSISTENT);
-    let left_out = left_out.and_then(|text| text.as_str().map(str::to_owned));
     (Message::from_parts(body, headers, mine), left_out)
 }
 

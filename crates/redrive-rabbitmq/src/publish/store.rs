@@ -7,6 +7,7 @@ use redrive_core::{Message, Origin, TransportError, TransportErrorKind};
 
 use super::pool::AlarmTime;
 use crate::connection::ConnectionAccess;
+use crate::convert;
 use crate::error;
 use crate::facts::TransportFacts;
 use crate::frames::Answer;
@@ -46,21 +47,20 @@ impl CopyStore {
         self.publish_declaring(route, copy, true, alarm_time).await
     }
 
-    /// Returns the route of a copy that waits at least `wait`; `origin` is that of its original, if known.
+    /// Returns the route of a copy that waits at least `wait`, and packs its story; `origin` is that of its original, if known.
     pub(crate) fn delayed(
         &self,
         wait: Duration,
         copy: &mut Message,
         origin: Option<&Origin>,
     ) -> Result<Route, TransportError> {
-        if wait.is_zero() {
-            return Ok(Route::queue(&self.plan.names.work));
-        }
         let strategy = self.facts.strategy();
         let route = match origin {
+            _ if wait.is_zero() => Some(Route::queue(&self.plan.names.work)),
             Some(origin) => strategy.route_from(origin, wait, copy),
             None => strategy.route(wait, copy),
         };
+        convert::pack(copy.headers_mut());
         route.ok_or_else(|| self.no_delay_queue(wait))
     }
 

@@ -60,8 +60,7 @@ impl<'a> Arrivals<'a> {
                 self.arrived(tag, redelivered, (&source.exchange, &source.routing_key), message, left_out)
             }
             Read::ByTheLibrary(delivery) => {
-                let left_out = convert::left_out(&delivery.properties);
-                let message = convert::message(&delivery.properties, delivery.data);
+                let (message, left_out) = convert::message(&delivery.properties, delivery.data);
                 let source = (delivery.exchange.as_str(), delivery.routing_key.as_str());
                 self.arrived(delivery.delivery_tag, delivery.redelivered, source, message, left_out)
             }

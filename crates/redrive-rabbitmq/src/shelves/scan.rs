@@ -154,8 +154,7 @@ impl Scan {
             self.take_window().await?;
         }
         let Some(delivery) = self.ahead.pop_front() else { return Ok(None) };
-        let whole = convert::left_out(&delivery.properties).is_none();
-        let mut message = convert::message(&delivery.properties, delivery.data);
+        let (mut message, left_out) = convert::message(&delivery.properties, delivery.data);
         if let Looks::SafeBelow(limit) = self.looks
             && broker_delivery_count::returns(message.headers()) >= limit
         {
@@ -167,7 +166,7 @@ impl Scan {
         let name = self.numbers.next(&self.taken, self.shelf, Fingerprint::of(&message));
         let shelved = deaths::shelved(name.handle(self.shelf), message);
         self.in_hand = Some(delivery.delivery_tag);
-        Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole }))
+        Ok(Some(Found { name, shelved, tag: delivery.delivery_tag, whole: left_out.is_none() }))
     }
 
     /// Returns true if there may be a next one.

@@ -185,7 +185,8 @@ impl RabbitMqShelves {
         let user = self.shared.connections.publishing()?.user();
         let copy = convert::for_publishing(copy.clone(), &user);
         let properties = convert::properties(&copy, true)?;
-        Ok(Fingerprint::of(&convert::message(&properties, copy.body().to_vec())))
+        let (read, _) = convert::message(&properties, copy.body().to_vec());
+        Ok(Fingerprint::of(&read))
     }
 
     /// Applies the action to one entry.

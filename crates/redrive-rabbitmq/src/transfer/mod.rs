@@ -233,11 +233,8 @@ impl Transfer {
                 while_open(channel, channel.basic_get(queue, BasicGetOptions { no_ack: false })).await;
             let Some(found) = found.map_err(|error| error::verifying(&source.name, error))? else { break };
             let delivery = found.delivery;
-            batch.push(Taken {
-                whole: convert::left_out(&delivery.properties).is_none(),
-                tag: delivery.delivery_tag,
-                message: convert::message(&delivery.properties, delivery.data),
-            });
+            let (message, left_out) = convert::message(&delivery.properties, delivery.data);
+            batch.push(Taken { whole: left_out.is_none(), tag: delivery.delivery_tag, message });
         }
         Ok(batch)
     }

@@ -21,6 +21,7 @@ mod settling;
 mod sharing;
 mod shelves;
 mod starting;
+mod story;
 mod subscribing;
 mod tls;
 mod transfer;

@@ -1,0 +1,234 @@
+//! The story of a copy that waits, packed into one header: what a copy costs, here and in RabbitMQ, is the number of its headers more than
+//! their bytes. Whatever is read is unpacked; on a shelf it was never packed.
+
+use redrive_core::{Headers, Value, header_names as names};
+use serde_json::Value as Json;
+use tracing::warn;
+
+/// The header with all others, as JSON: their names without the prefix.
+const STORY: &str = names::STORY;
+/// What people look for on a message that waits stays in headers of its own.
+const READABLE: [&str; 3] = [names::ATTEMPT, names::DUE_AT, names::NOT_BEFORE];
+/// The key of the version, which comes first.
+const VERSION_KEY: &str = "v";
+const VERSION: i64 = 1;
+
+/// Packs the story that is on a copy. A header that JSON cannot say exactly stays as it is: redrive did not write it.
+pub(crate) fn pack(headers: &mut Headers) {
+    let mut json = format!("{{\"{VERSION_KEY}\":{VERSION}").into_bytes();
+    let (mut plain, mut packed) = (0, Vec::new());
+    for (name, value) in headers.iter() {
+        let Some(key) = name.strip_prefix(names::PREFIX) else { continue };
+        if READABLE.contains(&name) || key == VERSION_KEY {
+            continue;
+        }
+        let before = json.len();
+        if write_member(key, value, &mut json) {
+            plain += 1 + name.len() + value.encoded_len();
+            packed.push(name.to_owned());
+        } else {
+            json.truncate(before);
+        }
+    }
+    json.push(b'}');
+    let Ok(story) = String::from_utf8(json) else { return };
+    // Control characters take six bytes each: what was within its limits must stay there.
+    if packed.is_empty() || 1 + STORY.len() + 5 + story.len() > plain {
+        return;
+    }
+    headers.retain(|name, _| packed.binary_search_by(|other| other.as_str().cmp(name)).is_err());
+    headers.insert(STORY, story);
+}
+
+/// Unpacks the story of a message. If it cannot be read, it stays: no handler sees such a message.
+pub(crate) fn unpack(headers: &mut Headers) {
+    let members = match headers.get(STORY) {
+        None => return,
+        Some(Value::String(story)) => read(story),
+        Some(_) => Err("it is no text".to_owned()),
+    };
+    match members {
+        Ok(members) => {
+            headers.remove(STORY);
+            for (name, value) in members {
+                if !headers.contains(&name) {
+                    headers.insert(name, value);
+                }
+            }
+        }
+        Err(why) => warn!("the header `{STORY}` of a message is not readable: {why}"),
+    }
+}
+
+fn read(story: &str) -> Result<Vec<(String, Value)>, String> {
+    let mut members: serde_json::Map<_, _> =
+        serde_json::from_str(story).map_err(|error| error.to_string())?;
+    match members.remove(VERSION_KEY) {
+        Some(version) if version == VERSION => {}
+        Some(version) => {
+            return Err(format!("its version is {version}, and this program reads version {VERSION}"));
+        }
+        None => return Err("it has no version".to_owned()),
+    }
+    let header = |(key, json)| match value_from(json) {
+        Some(value) => Ok((format!("{}{key}", names::PREFIX), value)),
+        None => Err(format!("`{key}` is of a type that no version writes")),
+    };
+    members.into_iter().map(header).collect()
+}
+
+fn value_from(json: Json) -> Option<Value> {
+    Some(match json {
+        Json::String(text) => Value::String(text),
+        Json::Number(number) => Value::I64(number.as_i64()?),
+        Json::Array(items) => Value::List(items.into_iter().map(value_from).collect::<Option<_>>()?),
+        Json::Object(members) => {
+            let entry = |(key, json)| Some((key, value_from(json)?));
+            Value::Table(Headers::from_iter(members.into_iter().map(entry).collect::<Option<Vec<_>>>()?))
+        }
+        Json::Null | Json::Bool(_) => return None,
+    })
+}
+
+/// Returns false if JSON cannot say the value exactly.
+fn write_value(value: &Value, out: &mut Vec<u8>) -> bool {
+    match value {
+        Value::String(text) => serde_json::to_writer(out, text).is_ok(),
+        Value::I64(number) => serde_json::to_writer(out, number).is_ok(),
+        Value::List(items) => {
+            out.push(b'[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                if !write_value(item, out) {
+                    return false;
+                }
+            }
+            out.push(b']');
+            true
+        }
+        Value::Table(table) => {
+            out.push(b'{');
+            for (index, (key, value)) in table.iter().enumerate() {
+                let written = match index {
+                    0 => write_key(key, out) && write_value(value, out),
+                    _ => write_member(key, value, out),
+                };
+                if !written {
+                    return false;
+                }
+            }
+            out.push(b'}');
+            true
+        }
+        _ => false,
+    }
+}
+
+fn write_member(key: &str, value: &Value, out: &mut Vec<u8>) -> bool {
+    out.push(b',');
+    write_key(key, out) && write_value(value, out)
+}
+
+fn write_key(key: &str, out: &mut Vec<u8>) -> bool {
+    let written = serde_json::to_writer(&mut *out, key).is_ok();
+    out.push(b':');
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn copy() -> Headers {
+        let failure =
+            [("attempt", Value::I64(1)), ("error", "no \"answer\"\n".into()), ("wait-ms", Value::I64(1000))];
+        Headers::from_iter([
+            (names::ATTEMPT, Value::I64(1)),
+            (names::DUE_AT, "2026-11-26T10:00:01.000Z".into()),
+            (names::HOP, Value::I64(3)),
+            (names::ERROR, "no \"answer\"\nfrom the stock".into()),
+            (names::FIRST_FAILED_AT, "2026-11-26T10:00:00.000Z".into()),
+            (names::HISTORY, Value::List(vec![Value::Table(Headers::from_iter(failure))])),
+            ("tenant", "blue".into()),
+        ])
+    }
+
+    #[test]
+    fn what_people_look_for_stays_and_the_rest_is_one_header() {
+        let mut packed = copy();
+        pack(&mut packed);
+        let names: Vec<_> = packed.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [names::ATTEMPT, names::DUE_AT, STORY, "tenant"]);
+        assert_eq!(
+            packed.get(STORY).and_then(Value::as_str),
+            Some(
+                r#"{"v":1,"error":"no \"answer\"\nfrom the stock","first-failed-at":"2026-11-26T10:00:00.000Z","#
+                    .to_owned()
+                    + r#""history":[{"attempt":1,"error":"no \"answer\"\n","wait-ms":1000}],"hop":3}"#
+            )
+            .as_deref()
+        );
+        unpack(&mut packed);
+        assert_eq!(packed, copy());
+    }
+
+    #[test]
+    fn what_was_set_since_stays() {
+        let mut packed = copy();
+        pack(&mut packed);
+        packed.insert(names::HOP, 7_i64);
+        unpack(&mut packed);
+        assert_eq!(packed.get(names::HOP), Some(&Value::I64(7)));
+    }
+
+    #[test]
+    fn a_story_that_is_not_readable_is_never_left_out_silently() {
+        for (story, why) in [
+            (Value::from(r#"{"v":2,"hop":3}"#), "its version is 2"),
+            (r#"{"hop":3}"#.into(), "it has no version"),
+            (r#"{"v":1,"hop":3"#.into(), "EOF"),
+            (r#"{"v":1,"hop":3.5}"#.into(), "`hop` is of a type"),
+            ("[]".into(), "invalid type"),
+            (Value::I64(1), ""),
+        ] {
+            let mut headers = Headers::from_iter([(STORY, story.clone())]);
+            unpack(&mut headers);
+            assert_eq!(headers.get(STORY), Some(&story));
+            if let Value::String(story) = story {
+                let said = read(&story).expect_err("not readable");
+                assert!(said.contains(why), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn control_characters_do_not_make_it_longer_than_it_was() {
+        let mut headers = Headers::from_iter([(names::ERROR, Value::from("\u{1}".repeat(1000)))]);
+        let plain = headers.clone();
+        pack(&mut headers);
+        assert_eq!(headers, plain);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_packed_comes_back_and_takes_no_more_bytes(
+            headers in proptest::collection::btree_map("(redrive-)?[a-z-]{1,12}", super::super::tests::values(), 0..12),
+        ) {
+            let plain: Headers = headers.into_iter().filter(|(name, _)| name != STORY).collect();
+            let mut packed = plain.clone();
+            pack(&mut packed);
+            prop_assert!(packed.encoded_len() <= plain.encoded_len());
+            unpack(&mut packed);
+            prop_assert_eq!(packed, plain);
+        }
+
+        #[test]
+        fn no_text_is_a_panic(story in ".{0,60}") {
+            unpack(&mut Headers::from_iter([(STORY, Value::from(story))]));
+        }
+    }
+}
