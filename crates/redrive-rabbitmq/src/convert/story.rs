@@ -12,31 +12,36 @@ const READABLE: [&str; 3] = [names::ATTEMPT, names::DUE_AT, names::NOT_BEFORE];
 /// The key of the version, which comes first.
 const VERSION_KEY: &str = "v";
 const VERSION: i64 = 1;
+/// A story of one failure or two.
+const USUAL_BYTES: usize = 1024;
 
 /// Packs the story that is on a copy. A header that JSON cannot say exactly stays as it is: redrive did not write it.
 pub(crate) fn pack(headers: &mut Headers) {
-    let mut json = format!("{{\"{VERSION_KEY}\":{VERSION}").into_bytes();
-    let (mut plain, mut packed) = (0, Vec::new());
-    for (name, value) in headers.iter() {
-        let Some(key) = name.strip_prefix(names::PREFIX) else { continue };
+    let mut json = Vec::with_capacity(USUAL_BYTES);
+    json.extend_from_slice(format!("{{\"{VERSION_KEY}\":{VERSION}").as_bytes());
+    let mut plain = 0;
+    let mut pack = |name: &str, value: &Value| {
+        let Some(key) = name.strip_prefix(names::PREFIX) else { return false };
         if READABLE.contains(&name) || key == VERSION_KEY {
-            continue;
+            return false;
         }
         let before = json.len();
-        if write_member(key, value, &mut json) {
-            plain += 1 + name.len() + value.encoded_len();
-            packed.push(name.to_owned());
-        } else {
+        if !write_member(key, value, &mut json) {
             json.truncate(before);
+            return false;
         }
-    }
+        plain += 1 + name.len() + value.encoded_len();
+        true
+    };
+    let packed: Vec<_> = headers.iter().map(|(name, value)| pack(name, value)).collect();
     json.push(b'}');
     let Ok(story) = String::from_utf8(json) else { return };
     // Control characters take six bytes each: what was within its limits must stay there.
-    if packed.is_empty() || 1 + STORY.len() + 5 + story.len() > plain {
+    if plain == 0 || 1 + STORY.len() + 5 + story.len() > plain {
         return;
     }
-    headers.retain(|name, _| packed.binary_search_by(|other| other.as_str().cmp(name)).is_err());
+    let mut packed = packed.into_iter();
+    headers.retain(|_, _| packed.next() == Some(false));
     headers.insert(STORY, story);
 }
 
