@@ -52,7 +52,7 @@ pub trait BatchWorker: Send + Sync + 'static {
 ///     type Answer = Result<(), String>;
 ///
 ///     fn limits(&self) -> BatchLimits {
-///         BatchLimits { lanes: 1, items: 100, bytes: usize::MAX }
+///         BatchLimits { lanes: 1, beside: 1, items: 100, bytes: usize::MAX }
 ///     }
 ///
 ///     async fn work(&self, queue: &&'static str, numbers: Vec<u64>) -> Vec<Result<(), String>> {
@@ -199,7 +199,7 @@ mod tests {
         type Answer = u32;
 
         fn limits(&self) -> BatchLimits {
-            BatchLimits { lanes: 1, items: 10, bytes: usize::MAX }
+            BatchLimits { lanes: 1, beside: 1, items: 10, bytes: usize::MAX }
         }
 
         async fn work(&self, _: &&'static str, items: Vec<u32>) -> Vec<u32> {

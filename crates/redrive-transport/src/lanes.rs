@@ -8,6 +8,9 @@ use std::hash::Hash;
 pub struct BatchLimits {
     /// How many batches are on their way at once. With more than one, the next is sent while one waits for its answer.
     pub lanes: usize,
+    /// How many items must wait before another lane takes them beside one that runs. With fewer they wait for that one: a batch
+    /// of few costs the broker nearly as much as one of many.
+    pub beside: usize,
     /// How many items a batch has at most.
     pub items: usize,
     /// How many bytes a batch has at most, about. A larger item goes alone.
@@ -45,15 +48,20 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
         }
         let Some(lanes) = self.by_key.get_mut(key) else { return false };
         lanes.waiting.push_back((bytes, item));
-        let start = lanes.running < self.limits.lanes;
+        let beside = lanes.running == 0 || lanes.waiting.len() >= self.limits.beside;
+        let start = lanes.running < self.limits.lanes && beside;
         lanes.running += usize::from(start);
         start
     }
 
-    /// The next batch of a lane. Empty: nothing waits, and the lane has ended.
+    /// The next batch of a lane. Empty: the lane has ended, and nothing waits, or too little for it beside another lane.
     pub fn next(&mut self, key: &K) -> Vec<T> {
         let Some(lanes) = self.by_key.get_mut(key) else { return Vec::new() };
         let (mut batch, mut size) = (Vec::new(), 0);
+        if lanes.running > 1 && lanes.waiting.len() < self.limits.beside {
+            self.end(key);
+            return batch;
+        }
         while let Some(&(bytes, _)) = lanes.waiting.front() {
             // A large one goes alone: the broker may refuse it, and with it all that goes along.
             if batch.len() == self.limits.items || (!batch.is_empty() && size + bytes > self.limits.bytes) {
@@ -96,7 +104,7 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
 mod tests {
     use super::*;
 
-    const LIMITS: BatchLimits = BatchLimits { lanes: 2, items: 4, bytes: 1000 };
+    const LIMITS: BatchLimits = BatchLimits { lanes: 2, beside: 1, items: 4, bytes: 1000 };
 
     fn lanes<T>() -> Lanes<&'static str, T> {
         Lanes::new(LIMITS)
@@ -129,6 +137,20 @@ mod tests {
             let _ = lanes.push(&"a", bytes, item);
         }
         assert_eq!([lanes.next(&"a"), lanes.next(&"a"), lanes.next(&"a")], [[1], [2], [3]]);
+    }
+
+    #[test]
+    fn few_wait_for_the_lane_that_runs_and_many_get_another() {
+        let mut lanes = Lanes::new(BatchLimits { beside: 3, ..LIMITS });
+        assert!(lanes.push(&"a", 10, 0));
+        assert_eq!(lanes.next(&"a"), [0]);
+        let started: Vec<_> = (1..4).map(|item| lanes.push(&"a", 10, item)).collect();
+        assert_eq!(started, [false, false, true]);
+        assert_eq!(lanes.next(&"a"), [1, 2, 3]);
+        assert!(!lanes.push(&"a", 10, 4));
+        assert!(lanes.next(&"a").is_empty(), "the first lane leaves it to the other");
+        assert_eq!(lanes.next(&"a"), [4]);
+        assert!(lanes.next(&"a").is_empty() && lanes.is_empty());
     }
 
     #[test]

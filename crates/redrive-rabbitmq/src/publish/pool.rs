@@ -16,7 +16,7 @@ use crate::topology::Route;
 
 /// A batch has one route, so that no message waits or fails because of another queue. A route has at most two batches in progress:
 /// a queue that never answers takes few channels from the others.
-const LIMITS: BatchLimits = BatchLimits { lanes: 2, items: 256, bytes: 1024 * 1024 };
+const LIMITS: BatchLimits = BatchLimits { lanes: 2, beside: 64, items: 256, bytes: 1024 * 1024 };
 
 /// Publishes on a pool of channels, one batch at a time on each: messages that arrive while a batch waits for its confirms go into
 /// the next one. A task carries the batches of a route, so that a caller that gives up does not cancel the messages of others.

@@ -10,7 +10,7 @@ use crate::error::{Refusal, WireError};
 use crate::wire::{SettleAs, SettleKind};
 
 /// One request settles up to 100 messages, and 4 requests are on their way at once.
-const LIMITS: BatchLimits = BatchLimits { lanes: 4, items: 100, bytes: usize::MAX };
+const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 100, bytes: usize::MAX };
 
 /// Settles messages that need no properties or reasons of their own.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use crate::wire::{ReplaceOp, SettleAs};
 
 /// One transaction replaces up to 20 messages, and 4 transactions are on their way at once. Service Bus allows 100 operations in
 /// one; a small one is done sooner, and one message alone costs four answers of the broker.
-const LIMITS: BatchLimits = BatchLimits { lanes: 4, items: 20, bytes: usize::MAX };
+const LIMITS: BatchLimits = BatchLimits { lanes: 4, beside: 1, items: 20, bytes: usize::MAX };
 
 /// Stores copies and completes their originals.
 #[derive(Debug)]
