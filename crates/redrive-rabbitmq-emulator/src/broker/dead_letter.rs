@@ -123,7 +123,6 @@ impl Broker {
     /// A dead letter has no target: it is dropped, or kept by its queue for another try.
     fn not_delivered(&mut self, dead: DeadLetter, why: DropReason) {
         if dead.keep
-            && why != DropReason::Cycle
             && let Some(queue) = self.queues.get_mut(&dead.queue)
         {
             queue.undelivered.push_back((dead.stored, dead.reason));

@@ -115,6 +115,38 @@ fn a_cycle_without_a_rejection_is_dropped() {
 }
 
 #[test]
+fn at_least_once_keeps_what_only_a_cycle_would_take() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let who = world.client();
+        let arguments = dead_to(QueueKind::Quorum, "itself").with("x-message-ttl", 100_i32);
+        let arguments =
+            arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+        world.declare(who, "itself", arguments);
+        world.publish(who, "itself", "x");
+        world.advance(1_000_000);
+        assert_eq!(world.dropped(), []);
+        assert_eq!((world.ready("itself"), world.counts("itself").dead_letters), (0, 1));
+    }
+}
+
+#[test]
+fn what_is_dying_counts_in_its_own_queue() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let who = world.client();
+        let arguments = dead_to(QueueKind::Quorum, "itself").with("x-max-length", 0_i32);
+        let arguments =
+            arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+        world.declare(who, "itself", arguments);
+        world.publish(who, "itself", "x");
+        let got = world.get(who, "itself").expect("a message");
+        world.reject(who, got.tag, false);
+        assert_eq!((world.ready("itself"), world.counts("itself").dead_letters), (0, 1), "{version:?}");
+    }
+}
+
+#[test]
 fn a_delivery_limit_is_no_rejection_for_the_cycle() {
     for version in BOTH {
         let mut world = World::new(version);

@@ -90,6 +90,28 @@ fn an_expired_message_is_not_delivered_even_late() {
 }
 
 #[test]
+fn what_is_too_old_and_one_too_many_dies_of_its_age_in_a_quorum_queue() {
+    for version in BOTH {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare(who, "dead", of(QueueKind::Quorum));
+        world.declare(
+            who,
+            "work",
+            dead_to(QueueKind::Quorum, "dead").with("x-max-length", 1_i32).with("x-delivery-limit", 5_i32),
+        );
+        world.publish_with(who, "", "work", "old", expiring("1000"));
+        let got = world.get(who, "work").expect("a message");
+        world.publish(who, "work", "new");
+        world.advance(5000);
+        world.nack(who, got.tag, true);
+        let dead = world.take(who, "dead").expect("a dead letter");
+        assert_eq!(dead.deaths(), [death("work", "expired", 1)], "{version:?}");
+        assert_eq!(world.ready("work"), 1);
+    }
+}
+
+#[test]
 fn a_message_that_is_given_back_keeps_its_deadline() {
     for (version, kind) in combinations() {
         let mut world = World::new(version);
