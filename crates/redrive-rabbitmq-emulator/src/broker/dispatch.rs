@@ -7,6 +7,7 @@ use super::connection::{Phase, Unacked};
 use super::queue::ready::Stored;
 use super::queue::settings::QueueKind;
 use super::reason::Reason;
+use super::time::Timestamp;
 use super::{Broker, ConsumerId, QueueId, Version};
 
 /// With this much output that a client has not read, its consumers take nothing more.
@@ -34,10 +35,11 @@ impl Broker {
     }
 
     pub(super) fn drop_surplus(&mut self, id: QueueId) {
-        let kind = self.queues.get(&id).map(|queue| queue.kind);
-        // Of a message that is both too old and one too many, a quorum queue says that it is too old.
-        if kind == Some(QueueKind::Quorum) {
-            self.drop_expired(id);
+        let now = self.now;
+        // Of a message that is both too old and one too many, a quorum queue says that it is too old, except at the very time of its end:
+        // with a time to live of 0 a publish is one too many.
+        if self.queues.get(&id).is_some_and(|queue| queue.kind == QueueKind::Quorum) {
+            self.drop_expired(id, Timestamp::from_millis(now.millis().saturating_sub(1)));
         }
         while let Some(queue) = self.queues.get_mut(&id)
             && let Some(stored) = queue.pop_overflow()
@@ -45,14 +47,14 @@ impl Broker {
             queue.looked = true;
             self.die(id, stored, Reason::MaxLength);
         }
-        self.drop_expired(id);
+        self.drop_expired(id, now);
     }
 
-    fn drop_expired(&mut self, id: QueueId) {
-        let (now, version) = (self.now, self.version());
+    fn drop_expired(&mut self, id: QueueId, by: Timestamp) {
+        let version = self.version();
         while let Some(queue) = self.queues.get_mut(&id)
             && queue.looks()
-            && let Some(stored) = queue.pop_expired(now, version)
+            && let Some(stored) = queue.pop_expired(by, version)
         {
             self.die(id, stored, Reason::Expired);
         }

@@ -108,6 +108,8 @@ fn what_is_too_old_and_one_too_many_dies_of_its_age_in_a_quorum_queue() {
         let dead = world.take(who, "dead").expect("a dead letter");
         assert_eq!(dead.deaths(), [death("work", "expired", 1)], "{version:?}");
         assert_eq!(world.ready("work"), 1);
+        world.publish_with(who, "", "work", "now", expiring("0"));
+        assert_eq!(world.take(who, "dead").expect("a dead letter").deaths(), [death("work", "maxlen", 1)]);
     }
 }
 
