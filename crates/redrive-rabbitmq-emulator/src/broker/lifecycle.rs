@@ -44,12 +44,13 @@ impl Broker {
             }
             self.send(at, channel::Close { reply_code: failure.code, reply_text, class_id, method_id });
         } else {
-            self.end_connection(at.connection);
-            let at = At { channel: 0, ..at };
-            self.send(at, connection::Close { reply_code: failure.code, reply_text, class_id, method_id });
+            // What comes back from one of its channels is not delivered on another.
             if let Some(connection) = self.connection(at.connection) {
                 connection.phase = Phase::Closing;
             }
+            self.end_connection(at.connection);
+            let at = At { channel: 0, ..at };
+            self.send(at, connection::Close { reply_code: failure.code, reply_text, class_id, method_id });
         }
     }
 

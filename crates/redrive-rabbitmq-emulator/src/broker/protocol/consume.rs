@@ -163,8 +163,8 @@ impl Broker {
             queue.unacked += 1;
         }
         let mut expired = Vec::new();
-        if kind == QueueKind::Classic {
-            // What comes to the head too late is not counted any more.
+        if kind == QueueKind::Classic || get.no_ack {
+            // What comes to the head too late is not counted any more; a quorum queue looks at it when the message is settled.
             expired.extend(std::iter::from_fn(|| queue.pop_expired(now, version)));
         }
         let message_count = u32::try_from(queue.ready.len()).unwrap_or(u32::MAX);

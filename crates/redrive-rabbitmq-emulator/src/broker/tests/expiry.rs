@@ -114,6 +114,28 @@ fn what_is_too_old_and_one_too_many_dies_of_its_age_in_a_quorum_queue() {
 }
 
 #[test]
+fn get_counts_what_came_to_the_head_too_late_only_for_a_message_that_is_to_be_settled() {
+    for (version, kind) in combinations() {
+        for (no_ack, left) in [(false, if kind == QueueKind::Quorum { 2 } else { 1 }), (true, 1)] {
+            let mut world = World::new(version);
+            let who = world.client();
+            world.declare(who, "work", of(kind));
+            world.publish(who, "work", "first");
+            world.publish_with(who, "", "work", "old", expiring("100"));
+            world.publish(who, "work", "last");
+            world.advance(1000);
+            world.heard(who);
+            world.send(who, 1, basic::Get { queue: short("work"), no_ack, ..Default::default() });
+            let counted = world.heard(who).into_iter().find_map(|heard| match heard {
+                Heard::Message(_, Method::Basic(Basic::GetOk(ok)), _) => Some(ok.message_count),
+                _ => None,
+            });
+            assert_eq!(counted, Some(left), "{version:?} {kind:?} {no_ack}");
+        }
+    }
+}
+
+#[test]
 fn a_message_that_is_given_back_keeps_its_deadline() {
     for (version, kind) in combinations() {
         let mut world = World::new(version);

@@ -252,3 +252,25 @@ fn a_client_that_does_not_read_its_replies_gets_no_more_of_them() {
         assert_eq!(world.bodies(who), ["again"]);
     }
 }
+
+#[test]
+fn what_a_dying_connection_gives_back_is_not_delivered_on_it() {
+    for (version, kind) in combinations() {
+        let mut world = World::new(version);
+        let who = world.client();
+        world.declare(who, "work", of(kind).with("x-single-active-consumer", true));
+        world.publish(who, "work", "x");
+        world.consume(who, "work", "active");
+        world.open_channel(who, 2);
+        world.send(
+            who,
+            2,
+            basic::Consume { queue: short("work"), consumer_tag: short("next"), ..Default::default() },
+        );
+        world.heard(who);
+        // A tag that is in use ends the connection.
+        world.consume(who, "work", "active");
+        assert_eq!(world.names(who), ["connection.Close"], "{version:?} {kind:?}");
+        assert_eq!(world.ready("work"), 1);
+    }
+}
