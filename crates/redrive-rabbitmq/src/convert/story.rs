@@ -33,16 +33,16 @@ pub(crate) fn pack(headers: &mut Headers) {
         plain += 1 + name.len() + value.encoded_len();
         true
     };
-    let packed: Vec<_> = headers.iter().map(|(name, value)| pack(name, value)).collect();
+    let kept: Vec<_> = headers.iter().filter(|(name, value)| !pack(name, value)).collect();
     json.push(b'}');
     let Ok(story) = String::from_utf8(json) else { return };
     // Control characters take six bytes each: what was within its limits must stay there.
     if plain == 0 || 1 + STORY.len() + 5 + story.len() > plain {
         return;
     }
-    let mut packed = packed.into_iter();
-    headers.retain(|_, _| packed.next() == Some(false));
-    headers.insert(STORY, story);
+    // The headers are shared with whoever may have to store the copy again: a change in place would copy all of them first.
+    let kept = kept.into_iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    *headers = kept.chain([(STORY.to_owned(), Value::String(story))]).collect();
 }
 
 /// Unpacks the story of a message. If it cannot be read, it stays: no handler sees such a message.
