@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Scene, complete, message, needs, next, publish, retry, settle};
 use lapin::BasicProperties;
 use lapin::options::{BasicAckOptions, BasicGetOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use redrive_core::{
     BoxError, Consumer, DeadLetterBackoff, Delivery, Shelf, Shelves, Transport, header_names,
 };
@@ -28,7 +28,7 @@ async fn what_waits_carries_few_headers(scene: Scene) {
     let waiting = waiting.expect("got").expect("it waits").delivery;
     let headers = waiting.properties.headers().clone().expect("headers");
     let ours: Vec<_> =
-        headers.inner().keys().map(|name| name.as_str()).filter(|name| !name.starts_with("x-")).collect();
+        headers.inner().keys().map(ShortString::as_str).filter(|name| !name.starts_with("x-")).collect();
     assert_eq!(ours, [header_names::ATTEMPT, header_names::DUE_AT, header_names::STORY, "tenant"]);
 
     // As if the wait were over.
@@ -86,7 +86,7 @@ async fn a_story_of_a_later_version_is_set_aside_with_its_message(scene: Scene) 
     let headers = shelved.properties.headers().clone().expect("headers");
     assert_eq!(headers.inner().get(header_names::STORY), Some(&AMQPValue::LongString(LATER.into())));
     assert_eq!(
-        (&shelved.data[..], shelved.properties.message_id().as_ref().map(|id| id.as_str())),
+        (&shelved.data[..], shelved.properties.message_id().as_ref().map(ShortString::as_str)),
         (&b"body"[..], Some("later"))
     );
     scene.tidy_up(&waits).await;
