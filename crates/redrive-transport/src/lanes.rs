@@ -8,8 +8,8 @@ use std::hash::Hash;
 pub struct BatchLimits {
     /// How many batches are on their way at once. With more than one, the next is sent while one waits for its answer.
     pub lanes: usize,
-    /// How many items must wait before another lane takes them beside one that runs. With fewer they wait for that one: a batch
-    /// of few costs the broker nearly as much as one of many.
+    /// How many items must wait before another lane takes them beside one that runs, or as many bytes as a batch has at most. With
+    /// fewer they wait for that one: a batch of few costs the broker nearly as much as one of many.
     pub beside: usize,
     /// How many items a batch has at most.
     pub items: usize,
@@ -30,7 +30,16 @@ pub struct Lanes<K, T> {
 #[derive(Debug)]
 struct OfKey<T> {
     waiting: VecDeque<(usize, T)>,
+    /// Those of everything that waits.
+    bytes: usize,
     running: usize,
+}
+
+impl<T> OfKey<T> {
+    /// Whether a lane beside another is worth what waits.
+    fn are_worth(&self, limits: &BatchLimits) -> bool {
+        self.waiting.len() >= limits.beside || self.bytes >= limits.bytes
+    }
 }
 
 impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
@@ -44,12 +53,13 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
     #[must_use = "nobody carries it when the lane is not started"]
     pub fn push(&mut self, key: &K, bytes: usize, item: T) -> bool {
         if !self.by_key.contains_key(key) {
-            self.by_key.insert(key.clone(), OfKey { waiting: VecDeque::new(), running: 0 });
+            self.by_key.insert(key.clone(), OfKey { waiting: VecDeque::new(), bytes: 0, running: 0 });
         }
         let Some(lanes) = self.by_key.get_mut(key) else { return false };
         lanes.waiting.push_back((bytes, item));
-        let beside = lanes.running == 0 || lanes.waiting.len() >= self.limits.beside;
-        let start = lanes.running < self.limits.lanes && beside;
+        lanes.bytes += bytes;
+        let start =
+            lanes.running < self.limits.lanes && (lanes.running == 0 || lanes.are_worth(&self.limits));
         lanes.running += usize::from(start);
         start
     }
@@ -58,7 +68,7 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
     pub fn next(&mut self, key: &K) -> Vec<T> {
         let Some(lanes) = self.by_key.get_mut(key) else { return Vec::new() };
         let (mut batch, mut size) = (Vec::new(), 0);
-        if lanes.running > 1 && lanes.waiting.len() < self.limits.beside {
+        if lanes.running > 1 && !lanes.are_worth(&self.limits) {
             self.end(key);
             return batch;
         }
@@ -68,6 +78,7 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
                 break;
             }
             size += bytes;
+            lanes.bytes -= bytes;
             batch.extend(lanes.waiting.pop_front().map(|(_, item)| item));
         }
         if batch.is_empty() {
@@ -79,7 +90,13 @@ impl<K: Clone + Eq + Hash, T> Lanes<K, T> {
     /// Everything that no lane has taken. Lanes that find nothing end by themselves.
     pub fn take_all(&mut self) -> Vec<T> {
         let lanes = self.by_key.values_mut();
-        lanes.flat_map(|lanes| lanes.waiting.drain(..)).map(|(_, item)| item).collect()
+        lanes
+            .flat_map(|lanes| {
+                lanes.bytes = 0;
+                lanes.waiting.drain(..)
+            })
+            .map(|(_, item)| item)
+            .collect()
     }
 
     /// A lane ended before [`next`](Self::next) was empty, for example by a panic. What waits is dropped when no other lane of its
@@ -147,10 +164,14 @@ mod tests {
         let started: Vec<_> = (1..4).map(|item| lanes.push(&"a", 10, item)).collect();
         assert_eq!(started, [false, false, true]);
         assert_eq!(lanes.next(&"a"), [1, 2, 3]);
+        assert!(lanes.push(&"b", 10, 0));
+        assert_eq!(lanes.next(&"b"), [0]);
+        assert!(lanes.push(&"b", LIMITS.bytes, 1), "few large ones get another, too");
         assert!(!lanes.push(&"a", 10, 4));
         assert!(lanes.next(&"a").is_empty(), "the first lane leaves it to the other");
         assert_eq!(lanes.next(&"a"), [4]);
-        assert!(lanes.next(&"a").is_empty() && lanes.is_empty());
+        assert!(lanes.next(&"a").is_empty());
+        assert_eq!(lanes.by_key.len(), 1);
     }
 
     #[test]

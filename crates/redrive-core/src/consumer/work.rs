@@ -186,7 +186,7 @@ impl<T: Transport> Context<T> {
         let unreadable = delivery.history().unreadable();
         // (An empty list allocates nothing.)
         if !unreadable.is_empty() {
-            let text = format!("no count can be read from: {}", unreadable.join(", "));
+            let text = format!("not readable: {}", unreadable.join(", "));
             return Some(Disposition::DeadLetter(Failure::new(Reason::MalformedHeaders, text)));
         }
         if *self.over.borrow() {

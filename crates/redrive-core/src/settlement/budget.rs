@@ -39,7 +39,7 @@ pub(super) fn into_budget(copy: &mut Message, planning: &Planning<'_>) -> bool {
 }
 
 /// Headers that are never dropped.
-const KEPT: [&str; 16] = [
+const KEPT: [&str; 17] = [
     names::ATTEMPT,
     names::HOP,
     names::REDRIVES,
@@ -56,6 +56,8 @@ const KEPT: [&str; 16] = [
     names::NOT_BEFORE,
     names::WAIT_LEFT,
     names::DUE_AT,
+    // Only where it could not be unpacked: whole, or of use to nobody.
+    names::STORY,
 ];
 
 /// Bounds headers under redrive's names that another program may have written, of any size: a copy that does not rewrite a header
@@ -66,7 +68,7 @@ fn bound_foreign_writing(headers: &mut Headers) {
         .iter()
         .filter(|(name, value)| name.starts_with(names::PREFIX) && too_long(value))
         .map(|(name, _)| name.to_owned())
-        .filter(|name| name != names::SOURCE_QUEUE && name != names::ERROR)
+        .filter(|name| ![names::SOURCE_QUEUE, names::ERROR, names::STORY].contains(&name.as_str()))
         .collect();
     for name in names {
         let bounded = match headers.remove(&name) {
@@ -102,9 +104,9 @@ fn shorten(headers: &mut Headers, name: &str, max: usize) {
     }
 }
 
-/// Returns how many bytes redrive's own headers take.
+/// Returns how many bytes redrive's own headers take, without a story that it could not unpack.
 pub(crate) fn own_bytes(headers: &Headers) -> usize {
-    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX));
+    let own = headers.iter().filter(|(name, _)| name.starts_with(names::PREFIX) && *name != names::STORY);
     own.map(|(name, value)| 1 + name.len() + value.encoded_len()).sum()
 }
 

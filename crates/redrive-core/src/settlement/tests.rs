@@ -168,3 +168,18 @@ fn what_is_left_of_a_wait_outlives_a_release_by_a_copy() {
     let Settlement::Reschedule { copy, .. } = released else { panic!("{released:?}") };
     assert_eq!(FailureHistory::read(&copy).wait_left, Some(Duration::from_secs(50)));
 }
+
+#[test]
+fn a_story_that_could_not_be_unpacked_is_carried_whole() {
+    let mut facts = Facts::new("test");
+    let story = format!(r#"{{"v":2,"error":"{}"}}"#, "x".repeat(5000));
+    // As much as any headers may take, and so little that everything else is dropped.
+    for most in [usize::MAX, 5000] {
+        facts.limits.headers = Some(crate::HeaderLimit::new(most, |message| message.headers().encoded_len()));
+        let message = Message::new("").with_header(names::STORY, &*story).with_header("tenant", "blue");
+        let settlement = planned(&facts, &failed(message, 0), Disposition::DeadLetter(failure()));
+        let Settlement::Shelve { copy, .. } = settlement else { panic!("{settlement:?}") };
+        assert_eq!(copy.headers().get(names::STORY).and_then(Value::as_str), Some(&*story));
+        assert_eq!(copy.headers().get(names::REASON).and_then(Value::as_str), Some("RetryableError"));
+    }
+}

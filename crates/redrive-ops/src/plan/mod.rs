@@ -230,7 +230,7 @@ fn target(
     if action == PlanAction::Discard {
         return Ok(Target::Nowhere);
     }
-    if entry.history.read_without.is_some() {
+    if entry.history.read_without.is_some() || entry.history.story_unreadable {
         return Err(WhyLeftOut::NotReadable);
     }
     let is_parked = shelf == Shelf::Parking;

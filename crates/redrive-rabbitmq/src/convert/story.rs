@@ -1,5 +1,5 @@
 //! The story of a copy that waits, packed into one header: what a copy costs, here and in RabbitMQ, is the number of its headers more than
-//! their bytes. Whatever is read is unpacked; on a shelf it was never packed.
+//! their bytes. Whatever is read is unpacked. redrive packs nothing that it puts onto a shelf.
 
 use redrive_core::{Headers, Value, header_names as names};
 use serde_json::Value as Json;
@@ -12,11 +12,17 @@ const READABLE: [&str; 3] = [names::ATTEMPT, names::DUE_AT, names::NOT_BEFORE];
 /// The key of the version, which comes first.
 const VERSION_KEY: &str = "v";
 const VERSION: i64 = 1;
+/// The longest name that AMQP 0-9-1 carries. A longer one never came from a broker, and no copy could carry it.
+const LONGEST_NAME: usize = 255;
 /// A story of one failure or two.
 const USUAL_BYTES: usize = 1024;
 
 /// Packs the story that is on a copy. A header that JSON cannot say exactly stays as it is: redrive did not write it.
 pub(crate) fn pack(headers: &mut Headers) {
+    // One that could not be unpacked: it would be lost behind a second one.
+    if headers.contains(STORY) {
+        return;
+    }
     let mut json = Vec::with_capacity(USUAL_BYTES);
     json.extend_from_slice(format!("{{\"{VERSION_KEY}\":{VERSION}").as_bytes());
     let mut plain = 0;
@@ -76,10 +82,14 @@ fn read(story: &str) -> Result<Vec<(String, Value)>, String> {
         None => return Err("it has no version".to_owned()),
     }
     let header = |(key, json)| match value_from(json) {
-        Some(value) => Ok((format!("{}{key}", names::PREFIX), value)),
-        None => Err(format!("`{key}` is of a type that no version writes")),
+        Some(value) => Ok((name(format!("{}{key}", names::PREFIX)).ok_or("a name is too long")?, value)),
+        None => Err(format!("`{key}` is of a kind that no version writes")),
     };
     members.into_iter().map(header).collect()
+}
+
+fn name(name: String) -> Option<String> {
+    (name.len() <= LONGEST_NAME).then_some(name)
 }
 
 fn value_from(json: Json) -> Option<Value> {
@@ -88,7 +98,7 @@ fn value_from(json: Json) -> Option<Value> {
         Json::Number(number) => Value::I64(number.as_i64()?),
         Json::Array(items) => Value::List(items.into_iter().map(value_from).collect::<Option<_>>()?),
         Json::Object(members) => {
-            let entry = |(key, json)| Some((key, value_from(json)?));
+            let entry = |(key, json)| Some((name(key)?, value_from(json)?));
             Value::Table(Headers::from_iter(members.into_iter().map(entry).collect::<Option<Vec<_>>>()?))
         }
         Json::Null | Json::Bool(_) => return None,
@@ -196,8 +206,13 @@ mod tests {
             (Value::from(r#"{"v":2,"hop":3}"#), "its version is 2"),
             (r#"{"hop":3}"#.into(), "it has no version"),
             (r#"{"v":1,"hop":3"#.into(), "EOF"),
-            (r#"{"v":1,"hop":3.5}"#.into(), "`hop` is of a type"),
+            (r#"{"v":1,"hop":3.5}"#.into(), "`hop` is of a kind"),
             ("[]".into(), "invalid type"),
+            (format!(r#"{{"v":1,"{}":1}}"#, "k".repeat(248)).into(), "a name is too long"),
+            (
+                format!(r#"{{"v":1,"history":[{{"{}":1}}]}}"#, "k".repeat(256)).into(),
+                "`history` is of a kind",
+            ),
             (Value::I64(1), ""),
         ] {
             let mut headers = Headers::from_iter([(STORY, story.clone())]);
@@ -208,6 +223,15 @@ mod tests {
                 assert!(said.contains(why), "{said}");
             }
         }
+    }
+
+    #[test]
+    fn a_story_that_could_not_be_unpacked_is_packed_into_no_other() {
+        let mut headers = copy();
+        headers.insert(STORY, r#"{"v":2}"#);
+        let plain = headers.clone();
+        pack(&mut headers);
+        assert_eq!(headers, plain);
     }
 
     #[test]
