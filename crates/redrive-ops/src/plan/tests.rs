@@ -48,7 +48,7 @@ fn what_is_parked_and_was_redriven_too_often_stays_for_a_person() {
 
 #[test]
 fn what_carries_a_story_that_could_not_be_unpacked_stays_where_it_is() {
-    let entries = [entry(1, Message::new("").with_header(redrive_core::header_names::STORY, r#"{"v":2}"#))];
+    let entries = [entry(1, Message::new("").with_header(names::STORY, r#"{"v":2}"#))];
     for (action, left_out) in [(PlanAction::Redrive, 1), (PlanAction::Park, 1), (PlanAction::Discard, 0)] {
         let plan = plan(action, Shelf::DeadLetter, &entries, &PlanOptions::new("orders"));
         let why: Vec<_> = plan.left_out().iter().map(|entry| entry.why).collect();
