@@ -114,14 +114,18 @@ fn a_cycle_without_a_rejection_is_dropped() {
     }
 }
 
+/// A quorum queue that keeps its dead letters until they arrived there.
+fn kept_until_in(target: &str) -> Table {
+    let arguments = dead_to(QueueKind::Quorum, target);
+    arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish")
+}
+
 #[test]
 fn at_least_once_keeps_what_only_a_cycle_would_take() {
     for version in BOTH {
         let mut world = World::new(version);
         let who = world.client();
-        let arguments = dead_to(QueueKind::Quorum, "itself").with("x-message-ttl", 100_i32);
-        let arguments =
-            arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+        let arguments = kept_until_in("itself").with("x-message-ttl", 100_i32);
         world.declare(who, "itself", arguments);
         world.publish(who, "itself", "x");
         world.advance(1_000_000);
@@ -135,9 +139,7 @@ fn what_is_dying_counts_in_its_own_queue() {
     for version in BOTH {
         let mut world = World::new(version);
         let who = world.client();
-        let arguments = dead_to(QueueKind::Quorum, "itself").with("x-max-length", 0_i32);
-        let arguments =
-            arguments.with("x-dead-letter-strategy", "at-least-once").with("x-overflow", "reject-publish");
+        let arguments = kept_until_in("itself").with("x-max-length", 0_i32);
         world.declare(who, "itself", arguments);
         world.publish(who, "itself", "x");
         let got = world.get(who, "itself").expect("a message");
@@ -191,10 +193,7 @@ fn at_least_once_keeps_a_dead_letter_until_it_arrives() {
     for version in BOTH {
         let mut world = World::new(version);
         let who = world.client();
-        let arguments = dead_to(QueueKind::Quorum, "dead")
-            .with("x-dead-letter-strategy", "at-least-once")
-            .with("x-overflow", "reject-publish")
-            .with("x-message-ttl", 10_i32);
+        let arguments = kept_until_in("dead").with("x-message-ttl", 10_i32);
         world.declare(who, "work", arguments);
         world.publish(who, "work", "x");
         world.advance(10);
@@ -214,9 +213,7 @@ fn at_least_once_waits_for_a_full_target_too() {
     for version in BOTH {
         let mut world = World::new(version);
         let who = world.client();
-        let arguments = dead_to(QueueKind::Quorum, "dead")
-            .with("x-dead-letter-strategy", "at-least-once")
-            .with("x-overflow", "reject-publish");
+        let arguments = kept_until_in("dead");
         world.declare(who, "work", arguments);
         world.declare(
             who,
@@ -255,9 +252,7 @@ fn a_purge_takes_waiting_dead_letters_on_4_3_only() {
     for version in BOTH {
         let mut world = World::new(version);
         let who = world.client();
-        let arguments = dead_to(QueueKind::Quorum, "dead")
-            .with("x-dead-letter-strategy", "at-least-once")
-            .with("x-overflow", "reject-publish");
+        let arguments = kept_until_in("dead");
         world.declare(who, "work", arguments);
         world.publish(who, "work", "x");
         let got = world.get(who, "work").expect("a message");
