@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 pub struct Proxy {
     address: SocketAddr,
     control: watch::Sender<Control>,
+    /// How many connections were refused.
+    refused: watch::Receiver<u64>,
     accepting: JoinHandle<()>,
 }
 
@@ -35,8 +37,9 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let control = watch::Sender::new(Control::default());
-        let accepting = tokio::spawn(accept(listener, upstream, control.subscribe()));
-        Ok(Proxy { address, control, accepting })
+        let (refuses, refused) = watch::channel(0);
+        let accepting = tokio::spawn(accept(listener, upstream, control.subscribe(), refuses));
+        Ok(Proxy { address, control, refused, accepting })
     }
 
     /// Where the proxy listens.
@@ -64,6 +67,14 @@ impl Proxy {
         self.control.send_modify(|control| control.refuse = refuse);
     }
 
+    /// Waits until so many more connections were refused.
+    pub async fn refused(&self, more: u64) {
+        let mut refused = self.refused.clone();
+        let enough = *refused.borrow() + more;
+        // An error means that the proxy is gone, and nothing is refused any more.
+        let _ = refused.wait_for(|count| *count >= enough).await;
+    }
+
     /// Holds back each piece of data for `delay`, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.control.send_modify(|control| control.delay = delay);
@@ -77,7 +88,12 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Receiver<Control>) {
+async fn accept(
+    listener: TcpListener,
+    upstream: SocketAddr,
+    control: watch::Receiver<Control>,
+    refuses: watch::Sender<u64>,
+) {
     loop {
         // Too many open files, or the client is gone already: accepts the next one.
         let Ok((client, _)) = listener.accept().await else {
@@ -86,6 +102,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, control: watch::Rec
         };
         if control.borrow().refuse {
             reset(&client);
+            refuses.send_modify(|count| *count += 1);
         } else {
             tokio::spawn(serve(client, upstream, control.clone()));
         }

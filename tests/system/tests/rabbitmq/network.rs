@@ -9,7 +9,7 @@ use redrive_brokers::{Proxy, broker, report};
 use redrive_system_tests::rabbit::Rabbit;
 use redrive_system_tests::service::{Service, good, publish};
 use redrive_system_tests::tcp_proxy::TcpProxy;
-use redrive_system_tests::{Combination, fate, on_both_versions};
+use redrive_system_tests::{Combination, fate, on_both_versions, within};
 
 on_both_versions!(
     900;
@@ -114,15 +114,16 @@ async fn a_broker_that_refuses_connections_for_a_while(on: Combination) {
     proxy.cut();
     service.interrupted().await;
     service.let_all_end();
-    // Several attempts to connect are refused meanwhile.
-    tokio::time::sleep(secs(3)).await;
+    let refused = Instant::now();
+    within(TRIED_AGAIN_WITHIN, "several attempts to connect", proxy.refused(3)).await;
+    let refused = refused.elapsed();
     let before = service.handled_now();
     assert!(before < good(&ids), "the messages were handled before anything was refused");
     proxy.refuse(false);
     let open = Instant::now();
     let resumed = service.handled(before + 1).await - open;
     assert!(resumed < TRIED_AGAIN_WITHIN, "resumed {resumed:?} after connections were welcome again");
-    scene.end(service, &ids, &format!("refused for 3 s, resumed {resumed:.1?} after")).await;
+    scene.end(service, &ids, &format!("refused for {refused:.1?}, resumed {resumed:.1?} after")).await;
 }
 
 /// A queue, and somebody with a good connection to it.
