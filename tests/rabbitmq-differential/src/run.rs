@@ -1,5 +1,6 @@
 //! Runs a scenario on a target: the same code for every broker.
 
+mod declaring;
 mod fence;
 mod probe;
 mod steps;

@@ -17,6 +17,7 @@ mod preflight;
 mod publishing;
 mod refusing;
 mod replaced;
+mod restarts;
 mod settling;
 mod sharing;
 mod shelves;

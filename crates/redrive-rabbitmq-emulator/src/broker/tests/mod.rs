@@ -10,7 +10,9 @@ mod length;
 mod operating;
 mod order;
 mod protocol;
+mod queues;
 mod routing;
+mod targets;
 mod timeout;
 mod transaction;
 

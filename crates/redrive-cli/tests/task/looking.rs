@@ -1,0 +1,199 @@
+//! Looking at shelves: nothing changes, and what is missing or wrong is named.
+
+use redrive::Message;
+
+use crate::common::{Cli, Shop};
+use crate::export::{export_and_import, exported};
+use crate::wrong_edits;
+
+pub(crate) async fn looking(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &shop.queue;
+    let before = shop.shelf().await;
+    for _ in 0..5 {
+        cli.ok(&["shelves", queue]).await;
+        cli.ok(&["groups", queue]).await;
+        cli.ok(&["browse", queue, "--limit", "2"]).await;
+        cli.ok(&["show", queue, "--group", "g2"]).await;
+        cli.ok(&["export", queue]).await;
+        cli.ok(&["plan", queue, "--group", "g1"]).await;
+        assert_eq!(cli.run(&["check", queue, "--warn", "4"]).await.code, 1);
+    }
+    where_says(&cli, queue).await;
+    handles(&cli, queue).await;
+    wrong_edits(&cli, queue).await;
+    let after = shop.shelf().await;
+    assert_eq!(before, after);
+    export_and_import(shop, &cli).await;
+
+    let wrong = cli.run(&["browse", queue, "age>soon"]).await;
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+    assert_eq!(cli.run(&["show", queue, "dead-letter/00"]).await.code, 1);
+    let missing = cli.run(&["redrive", queue, "g9", "--yes"]).await;
+    assert!(missing.code == 2 && missing.err.contains("g9 is not known"), "{}", missing.err);
+    shop.tidy_up().await;
+}
+
+/// Programs of jq select, and one that is wrong, or never ends, or eats memory, does no harm.
+pub(crate) async fn where_says(cli: &Cli, queue: &str) {
+    let selected = cli.json(&["browse", queue, "--where", r#".id == "order-1" or .attempt > 9"#]).await;
+    assert_eq!(selected.as_array().unwrap().len(), 1, "{selected}");
+    let planned =
+        cli.json(&["plan", queue, "error~stock", "--where", r#".body | contains("order 2")"#]).await;
+    assert_eq!(planned["entries"].as_array().unwrap().len(), 1, "{planned}");
+    for (program, code, said) in [
+        (".id ==", 2, "expected"),
+        ("system(\"ls\")", 2, "unknown filter `system`"),
+        (".id", 2, "it says a string, and not true or false"),
+        ("error(.id)", 2, "--where fails for every message"),
+        (".headers.nothing", 0, ""),
+        (
+            "if .id == \"order-1\" then error(.id) else .properties.id == \"order-2\" end",
+            0,
+            "--where failed for 1 messages",
+        ),
+        ("env | has(\"REDRIVE_BROKER\") or has(\"PATH\") | not", 0, ""),
+        ("def f: f; f", 1, "--where"),
+        ("[range(infinite)] | true", 1, "--where"),
+    ] {
+        let answer = cli.run(&["--timeout", "3s", "browse", queue, "--where", program]).await;
+        assert_eq!(answer.code, code, "{program}: {}", answer.err);
+        assert!(answer.err.contains(said), "{program}: {}", answer.err);
+    }
+}
+
+/// A handle is a selection: of this entry, and of nothing else.
+pub(crate) async fn handles(cli: &Cli, queue: &str) {
+    let listed = cli.json(&["browse", queue]).await;
+    let handle = |place: usize| listed[place]["handle"].as_str().expect("a handle");
+    let browsed = cli.json(&["browse", queue, handle(1), handle(3)]).await;
+    assert_eq!([&browsed[0]["handle"], &browsed[1]["handle"]], [handle(1), handle(3)]);
+    let planned = cli.json(&["plan", queue, handle(2)]).await;
+    assert_eq!(planned["entries"].as_array().expect("entries").len(), 1, "{planned}");
+    let edited = cli.ok(&["edit", queue, handle(1), "--jq", ".", "--yes"]).await;
+    assert!(edited.err.contains("changes 0 of 1"), "{}", edited.err);
+    let elsewhere = handle(0).replace("dead-letter", "parking");
+    let missing = format!("{}0", handle(0));
+    for (arguments, said) in [
+        (&["redrive", queue, &elsewhere, "--yes"][..], "pass --shelf parking"),
+        (&["redrive", queue, "--handle", &elsewhere, "--yes"], "pass --shelf parking"),
+        (&["discard", queue, &missing, "--yes"], "is not on the dead-letter shelf"),
+        (&["browse", queue, &missing], "is not on the dead-letter shelf"),
+        (&["plan", queue], "which messages?"),
+        (&["show", queue], "--group (-g)"),
+    ] {
+        let answer = cli.run(arguments).await;
+        assert_eq!(answer.code, 2, "{arguments:?}: {}{}", answer.out, answer.err);
+        assert!(answer.err.contains(said), "{arguments:?}: {}", answer.err);
+    }
+    assert_eq!(cli.json(&["plan", queue, "--all"]).await["entries"].as_array().expect("entries").len(), 5);
+    let many = cli.run(&["apply", "p"]).await;
+    assert!(many.code == 2 && many.err.contains("p") && many.err.contains(", "), "{}", many.err);
+}
+
+/// Nobody needs to know the names of the queues, nor a secret; what is wrong is said.
+#[cfg(unix)]
+pub(crate) async fn queues(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let shelves = cli.ok(&["shelves"]).await;
+    assert!(shelves.out.contains("orders") && shelves.out.contains("dead-letter  5"), "{}", shelves.out);
+    assert_eq!(cli.run(&["check", "--warn", "4"]).await.code, 1);
+    exported(&cli, "orders").await;
+    let missing = cli.run(&["shelves", "order"]).await;
+    assert!(missing.code == 1 && missing.err.contains("it serves `orders`"), "{}", missing.err);
+    cli.write("service.toml", "MaxDeliveryCount = 3\nRetry = { Base = 1, Factor = 10 }\n");
+    let file = cli.path("service.toml").display().to_string();
+    let explained = cli.ok(&["explain", "orders", "--options", &file]).await;
+    assert!(explained.out.contains("At most 3 attempts, 11s of waiting"), "{}", explained.out);
+    let preflight = cli.run(&["preflight", "orders", "--options", &file]).await;
+    assert!(preflight.code == 2 && preflight.err.contains("redrive explain"), "{}", preflight.err);
+    let nowhere = cli.run(&["--broker", "unix:/nowhere/redrive.sock", "shelves", "orders"]).await;
+    assert!(nowhere.code == 1 && nowhere.err.contains("no service listens at /nowhere"), "{}", nowhere.err);
+    let missing = cli.run(&["shelves", "order", "orders"]).await;
+    assert!(missing.code == 1 && missing.out.contains("dead-letter  5"), "{}{}", missing.out, missing.err);
+    contexts(&cli).await;
+    let relative = cli.run(&["--broker", "unix:redrive.sock", "shelves", "orders"]).await;
+    assert!(relative.code == 2 && relative.err.contains("must be absolute"), "{}", relative.err);
+}
+
+/// What is typed counts before the environment, and a wrong context concerns only who uses it.
+#[cfg(unix)]
+pub(crate) async fn contexts(cli: &Cli) {
+    let broker = cli.broker();
+    cli.write(
+        "config.toml",
+        &format!("[contexts.shop]\nbroker = {broker:?}\n[contexts.wrong]\nbroker = \"unix:x.sock\"\n"),
+    );
+    let config = cli.path("config.toml").display().to_string();
+    let config = ["--config", &*config];
+    let run = async |cli: &Cli, arguments: &[&str]| cli.run(&[&config[..], arguments].concat()).await;
+    assert_eq!(run(cli, &["-c", "shop", "shelves", "orders"]).await.code, 0);
+    let wrong = run(cli, &["-c", "wrong", "shelves", "orders"]).await;
+    assert!(wrong.code == 2 && wrong.err.contains("must be absolute"), "{}", wrong.err);
+    let listed = run(cli, &["context", "list"]).await;
+    assert!(
+        listed.code == 0 && listed.out.contains("shop") && listed.out.contains("wrong"),
+        "{}",
+        listed.out
+    );
+    assert!(
+        listed.err.contains("`wrong` cannot be used") && listed.err.contains("must be absolute"),
+        "{}",
+        listed.err
+    );
+
+    let chosen = cli.with("REDRIVE_CONTEXT", "wrong");
+    assert_eq!(run(&chosen, &["shelves", "orders"]).await.code, 2, "before the broker of the environment");
+    assert_eq!(run(&chosen, &["shelves", "orders", "--broker", broker]).await.code, 0);
+    assert_eq!(run(&chosen, &["--broker", broker, "shelves", "orders"]).await.code, 0);
+    assert_eq!(run(&chosen, &["--broker", "servicebus", "-c", "shop", "shelves", "orders"]).await.code, 0);
+}
+
+/// A queue that the broker does not have keeps silent about none that it has.
+pub(crate) async fn unknown(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let shelves = cli.run(&["shelves", "nosuch", &shop.queue]).await;
+    assert_eq!(shelves.code, 1, "{}", shelves.err);
+    assert!(shelves.out.contains("dead-letter  5"), "{}", shelves.out);
+    for said in ["the broker has no queue `nosuch", "virtual host"] {
+        assert!(shelves.err.contains(said), "{}", shelves.err);
+    }
+    assert!(!shelves.err.contains("Topology") && !shelves.err.contains("AMQP"), "{}", shelves.err);
+    let browse = cli.run(&["browse", "nosuch"]).await;
+    assert!(browse.code == 1 && browse.err.contains("the broker has no queue `nosuch"), "{}", browse.err);
+}
+
+/// A body of ten megabytes, and one that is no text.
+pub(crate) async fn bodies(shop: &Shop) {
+    const LARGE: usize = 10 << 20;
+    let service = shop.service_that(|_| Err("too much".to_owned()));
+    for (id, body) in [("large", vec![b'x'; LARGE]), ("binary", vec![0, 0x1b, b'[', b'2', b'J', 0xff])] {
+        shop.publish(Message::new(body).with_id(id)).await;
+    }
+    service.handled(2).await;
+    service.stop().await;
+    shop.has_shelved(2).await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let before = shop.shelf().await;
+    cli.ok(&["groups", queue]).await;
+    let handle = async |id| {
+        let found = cli.json(&["browse", queue, &format!("id:{id}")]).await;
+        found[0]["handle"].as_str().expect("a handle").to_owned()
+    };
+    let binary = cli.ok(&["show", queue, &handle("binary").await]).await;
+    assert!(!binary.out.contains('\u{1b}'), "{:?}", binary.out);
+    let large = cli.ok(&["show", queue, &handle("large").await]).await;
+    assert!(large.out.len() < 1 << 20, "{} bytes are shown", large.out.len());
+    let file = cli.path("bodies.jsonl").display().to_string();
+    cli.ok(&["export", queue, "--output", &file]).await;
+    cli.ok(&["discard", queue, "--all", "--yes"]).await;
+    shop.has_shelved(0).await;
+    cli.ok(&["import", queue, &file, "--yes"]).await;
+    shop.has_shelved(2).await;
+    assert!(shop.shelf().await == before, "what came back is not what was exported");
+    shop.tidy_up().await;
+}

@@ -1,0 +1,132 @@
+//! Runs: undone, controlled from another process, waiting, and stopped by what comes back.
+
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::common::{Cli, Shop};
+use redrive::Message;
+
+/// Brings the discarded message back once, and discards it again.
+pub(crate) async fn undo(shop: &Shop, cli: &Cli, run: &str) {
+    let undone = cli.run(&["undo", run, "--yes"]).await;
+    if !shop.takes_restored() {
+        assert_eq!(undone.code, 1, "{}", undone.out);
+        assert!(undone.err.contains("lets nobody send to the dead-letter queue"), "{}", undone.err);
+        return;
+    }
+    assert_eq!(undone.code, 0, "{}\n{}", undone.out, undone.err);
+    let audit = cli.audit();
+    let noted = audit.last().expect("a record");
+    assert_eq!((&noted["action"], &noted["run_id"]), (&"undo".into(), &run.into()));
+    shop.has_shelved(1).await;
+    let again = cli.ok(&["undo", run, "--yes"]).await;
+    assert!(again.out.contains("0 can be restored"), "{}", again.out);
+    shop.has_shelved(1).await;
+    assert_eq!(cli.run(&["discard", &shop.queue, "g2", "--yes"]).await.code, 0);
+    assert_eq!(cli.run(&["undo", "r", "--yes"]).await.code, 2, "several runs begin so");
+}
+
+/// Nobody consumes: the run sends its canary, and is then paused, given a rate, resumed and aborted by other processes.
+pub(crate) async fn control(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let options = ["--yes", "--canary", "1", "--canary-wait", "1h", "--ignore-work-queue"];
+    let mut run =
+        cli.command(&[&["redrive", queue, "--all"], &options[..]].concat()).spawn().expect("it runs");
+    // The count of the shelf would not tell: a run holds what it reads.
+    while cli.json(&["runs", "list"]).await[0]["done"] != 1 {
+        assert!(run.try_wait().unwrap().is_none(), "it waits for its canary");
+    }
+    let id = cli.last_run().expect("a run");
+    let shelves = cli.ok(&["shelves", queue]).await;
+    assert!(
+        shelves.out.contains("dead-letter  4") && shelves.err.contains(&id),
+        "{}{}",
+        shelves.out,
+        shelves.err
+    );
+    assert_eq!(cli.run(&["check", queue, "--warn", "3"]).await.code, 1, "what a run holds is there");
+    cli.ok(&["runs", "rate", &id, "50"]).await;
+    cli.ok(&["runs", "pause", &id]).await;
+    cli.ok(&["runs", "resume", &id]).await;
+    let listed = cli.ok(&["runs", "list"]).await;
+    assert!(listed.out.contains("it goes on"), "{}", listed.out);
+    // Two operators at once: the second one is refused.
+    let second = cli.run(&["redrive", queue, "--all", "--yes"]).await;
+    assert!(second.code == 1 && second.err.contains(&id), "{}", second.err);
+    // The same from another machine, which has no file of the first one: where the broker can keep it out.
+    if !shop.has_leases() {
+        let edit = cli.run(&["edit", queue, "order", "--jq", ".headers.checked = true", "--yes"]).await;
+        assert!(edit.code == 1 && edit.err.contains(&id), "{}", edit.err);
+    } else {
+        let elsewhere = Cli::new(shop).run(&["redrive", queue, "--all", "--yes"]).await;
+        assert_eq!(elsewhere.code, 3, "{}", elsewhere.err);
+        assert!(elsewhere.err.contains("another run works on the dead-letter shelf"), "{}", elsewhere.err);
+    }
+    cli.ok(&["runs", "abort", &id]).await;
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await;
+    assert_eq!(ended.expect("in time").expect("it ended").code(), Some(3));
+    shop.has_shelved(4).await;
+    assert_eq!(cli.run(&["runs", "pause", &id]).await.code, 2, "it has ended");
+    assert_eq!(cli.audit()[0]["counts"]["done"], 1);
+    shop.tidy_up().await;
+}
+
+/// Nobody consumes, and nobody looks at a progress bar.
+pub(crate) async fn waits(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let mut command = cli.command(&["redrive", &shop.queue, "--all", "--yes"]);
+    let mut run = command.stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(run.stderr.take().expect("a pipe")).lines();
+    let said = async {
+        while !lines.next_line().await.expect("read").expect("it waits").contains("--ignore-work-queue") {}
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), said).await.expect("it says why it waits");
+    cli.ok(&["runs", "abort", &cli.last_run().expect("a run")]).await;
+    assert_eq!(run.wait().await.expect("it ended").code(), Some(3));
+    shop.has_shelved(5).await;
+    shop.tidy_up().await;
+}
+
+/// The cause is not repaired: the canary comes back, and the others are not sent. Then it breaks again in the middle.
+pub(crate) async fn stops(shop: &Shop) {
+    shop.fail().await;
+    let cli = Cli::new(shop);
+    let queue = &*shop.queue;
+    let service = shop.service_that(|text| Err(format!("order {}: no answer from the stock", &text[7..8])));
+    let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
+    assert_eq!(stopped.code, 2, "g1 of no list: {}", stopped.err);
+    cli.ok(&["groups", queue]).await;
+    let stopped = cli.run(&["redrive", queue, "g1", "--yes", "--canary", "1", "--canary-wait", "1h"]).await;
+    println!("{}{}", stopped.out, stopped.err);
+    assert_eq!(stopped.code, 3, "{}\n{}", stopped.out, stopped.err);
+    assert!(stopped.err.contains("stopped: the same failure came back"), "{}", stopped.err);
+    assert!(stopped.out.contains("1 of 3 done") && stopped.out.contains("2  had no turn"), "{}", stopped.out);
+    shop.has_shelved(5).await;
+    service.stop().await;
+
+    // The stock answers the first ones only.
+    for order in 10..22 {
+        shop.publish(Message::new("\"order 0\"").with_id(format!("order-{order}"))).await;
+    }
+    shop.fail_all(12).await;
+    shop.has_shelved(17).await;
+    let served = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let service =
+        shop.service_that(move |_| match served.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0..3 => Ok(()),
+            _ => Err("order 0: no answer from the stock".to_owned()),
+        });
+    let wait = if shop.has_reports() { "1h" } else { "1s" };
+    let options = ["--yes", "--canary", "1", "--canary-wait", wait, "--ramp-step", "1s", "--rate", "2"];
+    let halved = cli.run(&[&["redrive", queue, "error~stock"][..], &options].concat()).await;
+    println!("{}{}", halved.out, halved.err);
+    assert_eq!(halved.code, 3, "{}\n{}", halved.out, halved.err);
+    assert!(halved.err.contains("stopped: the same failure came back"), "{}", halved.err);
+    assert!(halved.out.contains("had no turn"), "{}", halved.out);
+    service.stop().await;
+    shop.tidy_up().await;
+}
