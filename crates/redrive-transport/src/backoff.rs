@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redrive_core::{Exponential, RetryPolicy as _};
+
 /// The waits between attempts at one thing: each up to twice as long as the one before, between half and all of that by chance,
 /// so that processes that failed together do not come back together.
 ///
@@ -17,8 +19,9 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Backoff {
-    longest: Duration,
-    failures: u32,
+    /// The waits of the policy, without the spread.
+    waits: Vec<Duration>,
+    failures: usize,
 }
 
 impl Backoff {
@@ -28,16 +31,18 @@ impl Backoff {
     /// Waits that begin with [`FIRST`](Self::FIRST) and double up to this long.
     #[must_use]
     pub fn up_to(longest: Duration) -> Self {
-        Self { longest, failures: 0 }
+        // Doubled this often, no wait is below any cap.
+        const ATTEMPTS: u32 = 100;
+        let policy = Exponential::from(Self::FIRST).cap(longest).attempts(ATTEMPTS);
+        Self { waits: policy.waits().into_iter().collect(), failures: 0 }
     }
 
     /// After a failure: how long to wait before the next attempt.
     #[must_use = "the next attempt waits for so long"]
     pub fn next_wait(&mut self) -> Duration {
-        let doubled =
-            1_u32.checked_shl(self.failures).map_or(Duration::MAX, |times| Self::FIRST.saturating_mul(times));
+        let wait = self.waits.get(self.failures).or(self.waits.last()).copied().unwrap_or_default();
         self.failures = self.failures.saturating_add(1);
-        doubled.min(self.longest).mul_f64(0.5 + fastrand::f64() / 2.0)
+        wait.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
     /// After a success: the next wait is the first again.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use crate::retry::Exponential;
+
 const FIRST: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Returns the wait before try number `tries` (1 the first time) at settling: doubles from 100 ms to 30 s, minus up to a quarter,
 /// so that deliveries that failed together do not retry together. `spread` is any number that differs between them.
 pub(crate) fn wait(tries: u32, spread: u64) -> Duration {
-    let doubled = FIRST.saturating_mul(1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX));
-    let whole = doubled.min(MAX_WAIT);
+    let whole = Exponential::from(FIRST).cap(MAX_WAIT).base_wait(tries);
     whole - whole.mul_f64((spread % 1024) as f64 / 4096.0)
 }
 
