@@ -27,13 +27,19 @@ impl Preflight {
         }
     }
 
-    /// Logs what the broker does not honour, may not honour, or has no use for. A transport refuses to open with unmet needs. If the broker
-    /// changes later, the consumer goes on: stopping would help nobody.
-    pub(super) fn log(&self, facts: &Facts) {
+    /// Logs what a broker that changed does not honour any more, and the rest as [`log_doubts`](Self::log_doubts). The consumer goes on:
+    /// stopping would help nobody.
+    pub(super) fn log_change(&self, facts: &Facts) {
         let queue = &self.queue;
         for unmet in self.needs.unmet(queue, facts) {
             tracing::error!(queue, "the broker does not honour the configuration: {unmet}");
         }
+        self.log_doubts(facts);
+    }
+
+    /// Logs what the broker may not honour, and what it has no use for. A transport refuses to open with needs that it cannot meet.
+    pub(super) fn log_doubts(&self, facts: &Facts) {
+        let queue = &self.queue;
         for doubt in self.doubtful(facts) {
             tracing::warn!(queue, "{doubt}");
         }

@@ -174,7 +174,7 @@ async fn start<T: Transport>(
     let changed = Arc::clone(&preflight);
     let (state, signals) = SignalState::listen(
         settings.remembered().is_some(),
-        move |facts: &Facts| changed.log(facts),
+        move |facts: &Facts| changed.log_change(facts),
         connection_watch(&queue, &settings.observers, health.clone()),
     );
     let receiver = match transport.open(&settings.needs, signals).await {
@@ -203,7 +203,7 @@ async fn start<T: Transport>(
             "messages are rejected as poison just before the broker removes them"
         );
     }
-    preflight.log(&facts);
+    preflight.log_doubts(&facts);
     if let Some(named) = ledger.as_ref().map(InFlightLog::counted).filter(|&named| named > 0) {
         tracing::warn!(
             queue,
