@@ -1,6 +1,6 @@
 //! What goes wrong, and in which words.
 
-use redrive_core::{EntryHandle, Shelf, TransportError, TransportErrorKind};
+use redrive_core::{Shelf, TransportError, TransportErrorKind};
 
 /// Why a queue did not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +56,6 @@ impl Refusal {
         };
         TransportError::new(kind, message)
     }
-}
-
-/// Opening or receiving again after the end.
-pub(crate) fn closed(queue: &str) -> TransportError {
-    TransportError::new(
-        TransportErrorKind::Closed,
-        format!("the transport of queue `{queue}` was closed: make a new one with `MemoryBroker::transport`"),
-    )
-}
-
-/// An entry that is not there any more.
-pub(crate) fn not_found(entry: &EntryHandle) -> TransportError {
-    TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
-}
-
-/// A cursor that was not made here.
-pub(crate) fn no_cursor() -> TransportError {
-    TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on this memory broker")
 }
 
 /// Nobody waits for reports of this name.

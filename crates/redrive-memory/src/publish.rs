@@ -39,7 +39,7 @@ impl Publish for QueuePublisher {
         // Nothing here waits for I/O: without this, a busy publisher would never let others run.
         tokio::task::coop::consume_budget().await;
         if self.closed.load(Ordering::Acquire) {
-            return messages.iter().map(|_| Err(error::closed(&self.queue))).collect();
+            return messages.iter().map(|_| Err(TransportError::closed(&self.queue))).collect();
         }
         if self.queue.starts_with(REPORT_QUEUE_PREFIX) {
             let mut state = self.broker.lock();

@@ -10,7 +10,6 @@ use redrive_core::{
 use tokio::time::{Instant, sleep_until};
 
 use crate::broker::MemoryBroker;
-use crate::error;
 use crate::queue::{HandOut, Owner, Queue, Tag};
 use crate::receipt::MemoryReceipt;
 
@@ -121,7 +120,7 @@ impl Intake {
         match *life {
             Life::New => *life = Life::Open { prefetch, limit: 0, signals },
             Life::Open { .. } => return Err(TransportError::opened_before(&self.queue)),
-            Life::Ended => return Err(error::closed(&self.queue)),
+            Life::Ended => return Err(TransportError::closed(&self.queue)),
         }
         Ok(())
     }
@@ -158,7 +157,7 @@ impl Intake {
             Life::Open { prefetch, limit, .. } => {
                 *limit = if *prefetch == 0 { asked } else { asked.min(*prefetch) };
             }
-            Life::New | Life::Ended if asked > 0 => return Err(error::closed(&self.queue)),
+            Life::New | Life::Ended if asked > 0 => return Err(TransportError::closed(&self.queue)),
             Life::New | Life::Ended => {}
         }
         self.broker.changed().notify_waiters();

@@ -108,7 +108,7 @@ impl MemoryShelves {
         let number = self.number(entry.entry());
         let index =
             number.and_then(|number| on_shelf.binary_search_by_key(&number, |entry| entry.number).ok());
-        let index = index.ok_or_else(|| error::not_found(entry))?;
+        let index = index.ok_or_else(|| TransportError::no_entry(entry))?;
         let message = on_shelf[index].message.clone();
         let worked = work(&mut state, index, message);
         drop(state);
@@ -134,7 +134,8 @@ impl Shelves for MemoryShelves {
             return ShelfPage::empty(shelf, after);
         }
         let after = after.map(|cursor| cursor.on(shelf)).transpose()?.flatten();
-        let after = after.map_or(Ok(0), |text| self.number(text).ok_or_else(error::no_cursor))?;
+        let after =
+            after.map_or(Ok(0), |text| self.number(text).ok_or_else(TransportError::foreign_cursor))?;
         let (page, is_last) = self.broker.look(&self.queue, |queue| {
             let entries = queue.shelf(shelf);
             let begin = entries.partition_point(|entry| entry.number <= after);

@@ -2,7 +2,7 @@
 
 use lapin::protocol::AMQPErrorKind;
 use lapin::{Error, ErrorKind};
-use redrive_core::{BoxError, EntryHandle, Shelf, TransportError, TransportErrorKind, redact};
+use redrive_core::{BoxError, Shelf, TransportError, TransportErrorKind, redact};
 
 /// Error for a connection that failed. `shown` is the address without its password; `provided` is true when a provider gave the
 /// credentials.
@@ -249,16 +249,6 @@ pub(crate) fn dies_with_the_process(queue: &str, limit: i64) -> TransportError {
     TransportError::new(TransportErrorKind::Unsupported, message)
 }
 
-/// Error for an entry that is no longer on its shelf, or that another client holds.
-pub(crate) fn no_entry(entry: &EntryHandle) -> TransportError {
-    TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
-}
-
-/// Error for a cursor that this transport did not create.
-pub(crate) fn no_cursor() -> TransportError {
-    TransportError::new(TransportErrorKind::Unsupported, "this is no cursor of a shelf on RabbitMQ")
-}
-
 /// Returns true when a copy was not stored because of its own content; other copies may still be stored.
 pub(crate) fn is_about_one_message(error: &TransportError) -> bool {
     matches!(error.kind(), TransportErrorKind::TooLarge | TransportErrorKind::Unsupported)
@@ -291,7 +281,7 @@ pub(crate) fn lost(why: impl std::fmt::Display) -> TransportError {
 
 /// Error for a transport that was closed.
 pub(crate) fn closed() -> TransportError {
-    TransportError::new(TransportErrorKind::Closed, "the transport was closed")
+    TransportError::new(TransportErrorKind::Closed, "the transport was closed: connect another one")
 }
 
 /// Error for a connection or channel that could not be used.

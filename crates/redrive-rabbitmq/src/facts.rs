@@ -11,7 +11,7 @@ use redrive_transport::header_size;
 
 use crate::connection::Connection;
 use crate::convert::max_header_bytes;
-use crate::delay::{DeadLetters, DelayStrategy, LONGEST};
+use crate::delay::{DeadLetters, DelayStrategy, MAX_WAIT};
 use crate::options::Options;
 use crate::topology::{Plan, QueueType, Topology};
 use crate::version::Version;
@@ -84,7 +84,7 @@ impl TransportFacts {
         let broker = *self.broker();
         let quorum = self.options.queue_type == QueueType::Quorum;
         let mut facts = Facts::new("rabbitmq");
-        facts.delays.longest = Some(LONGEST);
+        facts.delays.longest = Some(MAX_WAIT);
         facts.delays.hop_durations = active.known.then(|| active.strategy.hops());
         facts.counting.deliveries = quorum;
         // An unknown version counts as old: a copy instead of a return is right on every version.
@@ -199,10 +199,9 @@ impl TransportFacts {
 
     /// Signals whether deliveries can be received.
     pub(crate) fn send_connection(&self, connection: Result<(), TransportError>) {
-        self.send(match connection {
-            Ok(()) => Signal::Connected,
-            Err(error) => Signal::Disconnected(error),
-        });
+        if let Some(signals) = self.signals() {
+            signals.send_connection(connection);
+        }
     }
 
     pub(crate) fn send_recovered(&self) {
@@ -221,10 +220,13 @@ impl TransportFacts {
     }
 
     fn send(&self, signal: Signal) {
-        let signals = self.listener().as_ref().map(|listener| listener.signals.clone());
-        if let Some(signals) = signals {
+        if let Some(signals) = self.signals() {
             signals.send(signal);
         }
+    }
+
+    fn signals(&self) -> Option<Signals> {
+        self.listener().as_ref().map(|listener| listener.signals.clone())
     }
 
     fn active(&self) -> ActiveNeeds {

@@ -127,14 +127,6 @@ impl WireError {
     }
 }
 
-/// Publishing after the transport was closed.
-pub(crate) fn closed(entity: &str) -> TransportError {
-    TransportError::new(
-        Kind::Closed,
-        format!("the transport of `{entity}` was closed: connect another one with `Options::connect`"),
-    )
-}
-
 /// Opening an entity that requires sessions, without `Options::sessions`.
 pub(crate) fn needs_sessions(entity: &str) -> TransportError {
     TransportError::new(
@@ -153,11 +145,6 @@ pub(crate) fn has_no_sessions(entity: &str) -> TransportError {
             "`{entity}` does not require sessions: leave `Options::sessions` away, or recreate it with `RequiresSession`"
         ),
     )
-}
-
-/// An entry of a shelf that is not there any more.
-pub(crate) fn no_entry(entry: &EntryHandle) -> TransportError {
-    TransportError::new(Kind::NotFound, format!("no entry has the handle `{entry}` any more"))
 }
 
 /// An entry that was seen, and did not come.
@@ -184,11 +171,6 @@ pub(crate) fn more_than_held(place: &str, most: usize) -> TransportError {
          those, then do this again for the rest; by `Backend::Amqp` all can be reached"
     );
     TransportError::new(Kind::Unsupported, message)
-}
-
-/// A cursor that was not made here.
-pub(crate) fn no_cursor() -> TransportError {
-    TransportError::new(Kind::Unsupported, "this is no cursor of this shelf on Service Bus")
 }
 
 /// Nobody but the broker writes there.

@@ -33,7 +33,7 @@ impl EntityPublisher {
         enqueue_at: Option<SystemTime>,
     ) -> Result<(), TransportError> {
         if self.connection.is_closed() {
-            return Err(error::closed(&self.target));
+            return Err(TransportError::closed(&self.target));
         }
         let tried = || format!("sending to `{}`", self.target);
         let wire = self.connection.connection().await.map_err(|error| error.into_error(&tried()))?;

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::operate::EntryHandle;
+
 /// Why a transport was not opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +51,25 @@ impl TransportError {
         let message =
             format!("the transport of `{queue}` was opened before: make another one for another consumer");
         Self::new(TransportErrorKind::Other, message)
+    }
+
+    /// Creates the error for a transport that was closed.
+    #[must_use]
+    pub fn closed(queue: &str) -> Self {
+        let message = format!("the transport of `{queue}` was closed: connect another one");
+        Self::new(TransportErrorKind::Closed, message)
+    }
+
+    /// Creates the error for an entry that is no longer on its shelf.
+    #[must_use]
+    pub fn no_entry(entry: &EntryHandle) -> Self {
+        Self::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
+    }
+
+    /// Creates the error for a cursor that another transport, or another shelf, made.
+    #[must_use]
+    pub fn foreign_cursor() -> Self {
+        Self::new(TransportErrorKind::Unsupported, "this is no cursor of this shelf")
     }
 
     /// Adds the error that caused it.

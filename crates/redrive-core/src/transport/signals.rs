@@ -50,6 +50,14 @@ impl Signals {
         Self::to(drop)
     }
 
+    /// Sends whether the transport can receive.
+    pub fn send_connection(&self, connection: Result<(), TransportError>) {
+        self.send(match connection {
+            Ok(()) => Signal::Connected,
+            Err(error) => Signal::Disconnected(error),
+        });
+    }
+
     /// Sends a signal to the listener.
     pub fn send(&self, signal: Signal) {
         (self.0)(signal);

@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use redrive_core::{Shelf, ShelfCursor, TransportError};
 
 use super::numbers::Name;
-use crate::error;
 
 const BETWEEN: char = '.';
 
@@ -25,7 +24,7 @@ impl Shown {
             return Ok(Self::default());
         };
         let names: Option<_> = text.split(BETWEEN).map(Name::parse).collect();
-        Ok(Self { names: names.ok_or_else(error::no_cursor)?, text: text.to_owned() })
+        Ok(Self { names: names.ok_or_else(TransportError::foreign_cursor)?, text: text.to_owned() })
     }
 
     /// Records that an entry is shown. Returns false if it was shown before.

@@ -95,10 +95,7 @@ impl Locks {
     /// Tells whether deliveries can be taken. Of several intakes the last word counts: each tries again until it succeeds.
     pub(crate) fn tell_connection(&self, connection: Result<(), TransportError>) {
         if let Some(signals) = self.signals.get() {
-            signals.send(match connection {
-                Ok(()) => Signal::Connected,
-                Err(error) => Signal::Disconnected(error),
-            });
+            signals.send_connection(connection);
         }
     }
 

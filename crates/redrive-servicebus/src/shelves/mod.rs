@@ -217,7 +217,7 @@ impl Shelves for ServiceBusShelves {
                 .iter()
                 .enumerate()
                 .find_map(|(index, place)| place.after(cursor).map(|number| (index, number)));
-            let (index, number) = begins.ok_or_else(error::no_cursor)?;
+            let (index, number) = begins.ok_or_else(TransportError::foreign_cursor)?;
             places.drain(..index);
             from = number.saturating_add(1);
         }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redrive_core::{Delivery, TransportError, TransportErrorKind};
+use redrive_core::{Delivery, TransportError};
 use tokio::sync::{Notify, watch};
 
 use self::state::State;
@@ -204,9 +204,7 @@ impl<T: Arrival> Inbox<T> {
     /// The error of what is asked for after the end.
     #[must_use]
     pub fn closed(&self) -> TransportError {
-        let queue = &self.shared.queue;
-        let message = format!("the transport of `{queue}` was closed: connect another one");
-        TransportError::new(TransportErrorKind::Closed, message)
+        TransportError::closed(&self.shared.queue)
     }
 
     fn receive_now<R>(

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt as _;
-use redrive_core::Message;
+use redrive_core::{Message, TransportErrorKind};
 
 use super::*;
 
