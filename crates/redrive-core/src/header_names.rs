@@ -57,8 +57,8 @@ pub const TRACE_PARENT: &str = "redrive-traceparent";
 /// The first failures and the last ones: an array of tables with the keys of [`mod@history`].
 pub const HISTORY: &str = "redrive-history";
 
-/// On a copy that waits in RabbitMQ: all other headers of redrive but [`ATTEMPT`], [`DUE_AT`] and [`NOT_BEFORE`], as JSON. It is read back
-/// into those headers: only who reads the queue without redrive sees it.
+/// The packed form of all headers of redrive but [`ATTEMPT`], [`DUE_AT`] and [`NOT_BEFORE`], as JSON: few headers cost a broker less than
+/// many. A transport may pack a copy that waits, and unpacks what it receives: only programs that read the queue without redrive see it.
 pub const STORY: &str = "redrive-story";
 
 /// The keys of one entry of [`HISTORY`].

@@ -93,8 +93,8 @@ impl Headers {
         self.entries().iter().map(|(name, value)| (&**name, value))
     }
 
-    /// Returns how many bytes the headers take on the wire: names, values, a tag for each type and a length for each text.
-    /// Brokers differ slightly; none of those that redrive knows takes more.
+    /// Returns the size that redrive's own headers are budgeted with, in bytes: names and values, a byte for each type and four for
+    /// each length. What headers take on the wire is the transport's to say ([`HeaderLimit`](crate::transport::HeaderLimit)).
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         4 + self.iter().map(|(name, value)| 1 + name.len() + value.encoded_len()).sum::<usize>()
@@ -263,7 +263,7 @@ impl Value {
         }
     }
 
-    /// Returns how many bytes the value takes on the wire, including its type tag.
+    /// Returns the size of the value as in [`Headers::encoded_len`], including the byte for its type.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         1 + match self {

@@ -79,7 +79,7 @@ pub const DEFAULT_HEADER_BUDGET: usize = 4096;
 /// Number of first and of last failures that the history keeps.
 const FIRST_KEPT: usize = 2;
 const LAST_KEPT: usize = 6;
-/// Number of bytes kept of a name (queue, exchange, key, id); brokers allow about as much.
+/// Number of bytes kept of a name (queue, exchange, key, id).
 const MAX_NAME_BYTES: usize = 256;
 /// Approximate number of headers written on a copy.
 const MOST_WRITTEN: usize = 16;

@@ -24,7 +24,7 @@ pub use unconnected::{NoReceiver, Unconnected};
 
 /// A broker, as the consumer sees it. A transport decides nothing: a [`Settlement`] tells it completely what to do.
 ///
-/// The suite in `redrive-testkit` tests every clause of the contract;
+/// The suite in `redrive-testkit` tests the contract, clause by clause;
 /// [Writing a transport](https://github.com/redrive-rs/redrive/blob/main/docs/writing-a-transport.md) explains how to write one.
 ///
 /// # Life cycle
@@ -170,7 +170,6 @@ pub trait Receiver: Send + Sync + 'static {
     ///
     /// With more than 0: if the transport was closed, or cannot receive. With 0: only if the intake could not be stopped in
     /// order.
-    /// stopped in order.
     fn set_limit(&self, limit: u32) -> impl Future<Output = Result<(), TransportError>> + Send;
 
     /// Resolves when this delivery is lost while its connection lives, for example because its lock expired. The consumer then
