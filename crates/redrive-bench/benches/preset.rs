@@ -44,7 +44,7 @@ const ENDS: [(&str, End); 4] = [
 ];
 
 /// How many messages lie in the queue at most: with more it would be a measure of memory.
-const AT_ONCE: u64 = 20_000;
+const MAX_DEPTH: u64 = 20_000;
 
 criterion_group! {
     name = benches;
@@ -83,7 +83,7 @@ fn time(runtime: &Runtime, case: Case, messages: u64) -> Duration {
     let mut took = Duration::ZERO;
     let mut left = messages;
     while left > 0 {
-        let now = left.min(AT_ONCE);
+        let now = left.min(MAX_DEPTH);
         let consumer = consumer(case, now);
         let began = Instant::now();
         run(runtime, consumer);
@@ -103,9 +103,9 @@ fn allocations_per_message(runtime: &Runtime, case: Case) -> (f64, f64) {
         ((change.allocations + change.reallocations) as f64, change.bytes_allocated as f64)
     };
     // The first run makes what lives as long as the process.
-    of(AT_ONCE / 2);
-    let (half, all) = (of(AT_ONCE / 2), of(AT_ONCE));
-    let each = |half: f64, all: f64| (all - half) / (AT_ONCE / 2) as f64;
+    of(MAX_DEPTH / 2);
+    let (half, all) = (of(MAX_DEPTH / 2), of(MAX_DEPTH));
+    let each = |half: f64, all: f64| (all - half) / (MAX_DEPTH / 2) as f64;
     (each(half.0, all.0), each(half.1, all.1))
 }
 

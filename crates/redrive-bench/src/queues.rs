@@ -20,7 +20,7 @@ use crate::task::{self, Fate, QueueType, RETRY_WAIT, Work};
 /// A new quorum queue needs this long before redrive entrusts copies to it.
 const GROWING_UP: Duration = Duration::from_millis(3500);
 /// Counts of quorum queues lag behind.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FILL_TIMEOUT: Duration = Duration::from_secs(20);
 const WINDOW: usize = 2000;
 
 /// The queues on one broker.
@@ -119,7 +119,10 @@ impl Queues {
             if right == 2 {
                 return Ok(());
             }
-            ensure!(began.elapsed() < PATIENCE, "{found} messages lie in `{queue}` instead of {messages}");
+            ensure!(
+                began.elapsed() < FILL_TIMEOUT,
+                "{found} messages lie in `{queue}` instead of {messages}"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }

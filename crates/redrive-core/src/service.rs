@@ -92,14 +92,14 @@ pin_project! {
     #[derive(Debug)]
     pub struct StageFuture<F, St> {
         #[pin]
-        way: Way<F, St>,
+        progress: Progress<F, St>,
     }
 }
 
 pin_project! {
-    #[project = WayProjected]
+    #[project = ProgressProjected]
     #[derive(Debug)]
-    enum Way<F, St> {
+    enum Progress<F, St> {
         // The stage decided before the inner service.
         TurnedAway { disposition: Option<Disposition> },
         // The inner service runs; the stage decides after it.
@@ -109,13 +109,13 @@ pin_project! {
 
 impl<F, St: Stage> StageFuture<F, St> {
     pub(crate) fn new(stage: &Arc<St>, delivery: Delivery, inner: impl FnOnce(Delivery) -> F) -> Self {
-        let way = match stage.admit(&delivery) {
-            ControlFlow::Break(disposition) => Way::TurnedAway { disposition: Some(disposition) },
+        let progress = match stage.admit(&delivery) {
+            ControlFlow::Break(disposition) => Progress::TurnedAway { disposition: Some(disposition) },
             ControlFlow::Continue(()) => {
-                Way::Inside { inner: inner(delivery.clone()), delivery, stage: Arc::clone(stage) }
+                Progress::Inside { inner: inner(delivery.clone()), delivery, stage: Arc::clone(stage) }
             }
         };
-        Self { way }
+        Self { progress }
     }
 }
 
@@ -128,11 +128,11 @@ where
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        Poll::Ready(match self.project().way.project() {
-            WayProjected::TurnedAway { disposition } => {
+        Poll::Ready(match self.project().progress.project() {
+            ProgressProjected::TurnedAway { disposition } => {
                 Ok(disposition.take().expect("polled after it was ready"))
             }
-            WayProjected::Inside { inner, delivery, stage } => {
+            ProgressProjected::Inside { inner, delivery, stage } => {
                 let outcome = ready!(inner.poll(cx)).map_err(Into::into);
                 stage.resolve(delivery, outcome)
             }

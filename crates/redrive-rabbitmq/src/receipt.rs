@@ -12,7 +12,7 @@ use crate::version::Version;
 /// The right to settle one delivery. Dropping it gives the delivery back.
 #[must_use = "dropping the receipt gives the delivery back"]
 pub struct Receipt {
-    held: InFlight<Held>,
+    held: InFlight<Unsettled>,
     /// False if the message was read without some of its headers: a copy would lose them.
     whole: bool,
     /// Where the delivery came from, as the broker reports it.
@@ -20,12 +20,12 @@ pub struct Receipt {
 }
 
 /// One unsettled delivery.
-struct Held {
+struct Unsettled {
     tag: u64,
     channel: Arc<DeliveryChannel>,
 }
 
-impl GiveBack for Held {
+impl GiveBack for Unsettled {
     fn give_back(self) {
         // Passed to the channel, without a runtime. An error means that the broker has taken the delivery back.
         drop(self.channel.refuse(self.tag, Refusal::GiveBack));
@@ -34,7 +34,7 @@ impl GiveBack for Held {
 
 impl Receipt {
     pub(crate) fn new(tag: u64, channel: Arc<DeliveryChannel>) -> Self {
-        Self { held: InFlight::new(Held { tag, channel }), whole: true, origin: None }
+        Self { held: InFlight::new(Unsettled { tag, channel }), whole: true, origin: None }
     }
 
     /// Sets the origin of the delivery.
@@ -69,7 +69,7 @@ impl Receipt {
 
     /// Removes the message: the acknowledgement is sent now, or within the time that it may wait for others.
     pub(crate) async fn ack(self) -> Result<(), TransportError> {
-        let Held { tag, channel } = self.held.take();
+        let Unsettled { tag, channel } = self.held.take();
         match channel.acknowledge(tag)? {
             None => Ok(()),
             Some(sending) => channel.written(sending).await,
@@ -92,7 +92,7 @@ impl Receipt {
     }
 
     async fn refuse(self, refusal: Refusal) -> Result<(), TransportError> {
-        let Held { tag, channel } = self.held.take();
+        let Unsettled { tag, channel } = self.held.take();
         channel.refuse(tag, refusal)?.await
     }
 }

@@ -17,7 +17,7 @@ use crate::preflight::preflight;
 use crate::publish::RoutePublisher;
 use crate::receive::{Arrived, RabbitMqReceiver, intake};
 use crate::shared::Shared;
-use crate::shelves::{RabbitMqShelves, Taken};
+use crate::shelves::{RabbitMqShelves, TakenNumbers};
 use crate::topology::Route;
 use crate::transfer::Transfer;
 
@@ -41,7 +41,7 @@ pub struct RabbitMq {
     /// One caller at a time.
     opening: tokio::sync::Mutex<()>,
     /// Entries that operators removed from the shelves.
-    taken: Arc<Taken>,
+    taken: Arc<TakenNumbers>,
 }
 
 impl RabbitMq {

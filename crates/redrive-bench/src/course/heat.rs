@@ -14,7 +14,7 @@ use crate::process;
 use crate::task::Task;
 
 /// A contestant that takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(180);
+const HEAT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// How a contestant is started; the arguments of the task are added.
 #[derive(Clone, Debug)]
@@ -39,9 +39,9 @@ pub(crate) struct Heat {
 pub(super) async fn run(program: &Program, task: &Task, broker: Option<u32>) -> Result<Heat> {
     let mut child = start(program, task)?;
     let id = child.id().context("the contestant ended at once")?;
-    let outcome = timeout(PATIENCE, measure(&mut child, id, task.count, broker)).await;
-    let heat = outcome.with_context(|| format!("it did not end within {PATIENCE:?}"))??;
-    let status = timeout(PATIENCE, child.wait()).await.context("it reported, and did not end")??;
+    let outcome = timeout(HEAT_TIMEOUT, measure(&mut child, id, task.count, broker)).await;
+    let heat = outcome.with_context(|| format!("it did not end within {HEAT_TIMEOUT:?}"))??;
+    let status = timeout(HEAT_TIMEOUT, child.wait()).await.context("it reported, and did not end")??;
     ensure!(status.success(), "it ended with {status}");
     Ok(heat)
 }

@@ -13,7 +13,7 @@ use crate::queues::Queues;
 use crate::task::{QueueType, RETRY_WAIT, Work};
 
 /// How many messages lie in the queue at most: more would be a measure of the queue.
-const AT_ONCE: usize = 10_000;
+const MAX_DEPTH: usize = 10_000;
 const SAMPLES: u64 = 10;
 
 #[derive(Args, Clone, Debug)]
@@ -61,7 +61,7 @@ async fn in_process(count: u64) -> Result<Vec<f64>> {
     for number in 0..count {
         broker.publish("orders", Message::new(vec![b'x'; 256]).with_id(format!("message-{number}")))?;
         if number.is_multiple_of(1000) {
-            while broker.depth("orders") > AT_ONCE {
+            while broker.depth("orders") > MAX_DEPTH {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

@@ -19,7 +19,7 @@ use super::{broker, cpu_now, memory_now};
 use crate::process;
 
 /// This many connect at the same time.
-const AT_ONCE: usize = 16;
+const CONNECTS_AT_ONCE: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(3600);
 
@@ -58,7 +58,7 @@ pub(super) async fn run(plan: &Queues) -> Result<()> {
         }
     };
     let transports: Vec<_> =
-        stream::iter(0..plan.queues).map(connect).buffer_unordered(AT_ONCE).try_collect().await?;
+        stream::iter(0..plan.queues).map(connect).buffer_unordered(CONNECTS_AT_ONCE).try_collect().await?;
     let handled = Arc::new(AtomicU64::new(0));
     let (mut running, mut handles) = (JoinSet::new(), Vec::new());
     for transport in transports {

@@ -24,7 +24,7 @@ use crate::task;
 
 const QUEUE: &str = "orders";
 /// A run that takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How many sends are on their way at once while a queue is filled.
 const SENDS: usize = 100;
 const BODY: usize = 1024;
@@ -141,8 +141,8 @@ async fn heat(plan: &Plan, line: &Line<'_>) -> Result<Heat> {
         .with_context(|| format!("cannot start {}", line.consumer.display()))?;
     let id = child.id().context("the consumer ended at once")?;
     let measured = measure(&mut child, id, plan.count, Some(emulator.process()?));
-    let heat = timeout(PATIENCE, measured).await.context("it does not end")??;
-    let status = timeout(PATIENCE, child.wait()).await.context("it reported, and did not end")??;
+    let heat = timeout(RUN_TIMEOUT, measured).await.context("it does not end")??;
+    let status = timeout(RUN_TIMEOUT, child.wait()).await.context("it reported, and did not end")??;
     ensure!(status.success(), "the consumer ended with {status}");
     Ok(heat)
 }

@@ -107,11 +107,11 @@ pub(super) async fn watched(begun: Begun<'_>) -> Result<FinishedRun> {
     finished
 }
 
-/// Returns a bar for so many messages, on stderr, and only on a terminal.
+/// Returns a progress bar for this many messages, on stderr, and only on a terminal.
 ///
 /// # Errors
 ///
-/// Never: its template is right.
+/// If the template is wrong, which it is not.
 pub(super) fn bar(messages: u64) -> Result<ProgressBar> {
     let bar = ProgressBar::new(messages);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {rate} {eta} left  {wide_msg}")?;
@@ -132,8 +132,8 @@ pub(crate) fn activity(progress: &RunProgress) -> String {
     match &progress.activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => format!("at most {} a second", progress.rate),
-        Activity::Looking => "looks what became of them".to_owned(),
-        Activity::WaitingForCanary => "waits what becomes of the first ones".to_owned(),
+        Activity::Looking => "checks what became of them".to_owned(),
+        Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(reason) => format!("{reason}"),
         Activity::Stopped(reason) => format!("{reason}"),

@@ -84,8 +84,8 @@ fn said(activity: &Activity) -> String {
     match activity {
         Activity::Checking => "compares the plan with the shelf".to_owned(),
         Activity::Sending | Activity::WaitingForRate => "sends".to_owned(),
-        Activity::Looking => "looks what became of them".to_owned(),
-        Activity::WaitingForCanary => "waits what becomes of the first ones".to_owned(),
+        Activity::Looking => "checks what became of them".to_owned(),
+        Activity::WaitingForCanary => "waits for the results of the first ones".to_owned(),
         Activity::Held(why) => format!("waits: {why}"),
         Activity::Paused(why) => why.to_string(),
         Activity::Done => "the run is over".to_owned(),

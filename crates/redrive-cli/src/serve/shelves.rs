@@ -19,7 +19,7 @@ use super::web::Web;
 use crate::desk::{Desk, within};
 use crate::look::shelves::counts;
 
-/// A shelf of so many messages is read for the first page without being asked.
+/// A shelf of at most this many messages is read for the first page without being asked.
 const READ_AT_ONCE: u64 = 5_000;
 
 pub(super) async fn show(State(web): State<Arc<Web>>, Extension(who): Extension<Who>) -> Answer {

@@ -135,7 +135,7 @@ impl<R: Send + 'static> Isolation<R> {
             tracing::warn!(
                 queue = context.queue(),
                 message_id = delivery.id(),
-                handed_out = delivery.broker_delivery_count(),
+                delivery_count = delivery.broker_delivery_count(),
                 "handled alone: it was handed out before and did not come to an end; should the process die now, this \
                  message is the reason"
             );
@@ -286,7 +286,7 @@ fn announce<T: Transport>(context: &Context<T>, delivery: &Delivery) {
     tracing::warn!(
         queue = context.queue(),
         message_id = delivery.id(),
-        handed_out = delivery.broker_delivery_count(),
+        delivery_count = delivery.broker_delivery_count(),
         "handed out before and did not come to an end: a process may have died of it; from now on messages are handled one \
          at a time, until one arrives that nobody had in flight"
     );

@@ -16,7 +16,7 @@ use crate::disposition::Disposition;
 const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// Bound that keeps `Instant` arithmetic from overflowing.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+const MAX_PERIOD: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A layer that limits how many deliveries are handled in a time. Deliveries pass evenly spaced, except for the first
 /// [`burst`](Self::burst). Clones share one limit: put one value in several consumers to limit them together.
@@ -45,7 +45,7 @@ impl RateLimit {
     /// Allows at most this many deliveries (at least 1) in each period of this length.
     #[must_use]
     pub fn new(deliveries: u32, per: Duration) -> Self {
-        let interval = per.min(LONGEST) / deliveries.max(1);
+        let interval = per.min(MAX_PERIOD) / deliveries.max(1);
         Self { spacing: Arc::new(Mutex::new(Spacing { interval, ahead: TIMER_RESOLUTION, next: None })) }
     }
 

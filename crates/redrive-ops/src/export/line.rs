@@ -42,14 +42,14 @@ struct Written<'a> {
     broker_reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     broker_description: Option<&'a str>,
-    story: Story<'a>,
+    story: HistorySummary<'a>,
     #[serde(flatten)]
     message: MessageJson<'a>,
 }
 
 /// What the headers say about the failures, for people and for filters. It is not read back: the headers are.
 #[derive(Serialize)]
-struct Story<'a> {
+struct HistorySummary<'a> {
     /// Left out if the header is unreadable.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
@@ -103,7 +103,7 @@ pub(super) fn write(entry: &ExportedEntry) -> Result<String, UnwritableValue> {
         shelved_at: entry.shelved_at.and_then(rfc3339),
         broker_reason: entry.broker_reason.as_deref(),
         broker_description: entry.broker_description.as_deref(),
-        story: Story {
+        story: HistorySummary {
             attempt: known(history.attempt),
             redrives: known(history.redrives),
             reason: history.reason.as_ref().map(redrive_core::Reason::as_str),

@@ -92,7 +92,7 @@ pub struct Run {
 /// How far the messages that are redriven are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// So many of the canary are still to be sent.
+    /// Number of canary messages still to be sent.
     Canary {
         left: u32,
     },

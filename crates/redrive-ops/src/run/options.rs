@@ -91,7 +91,7 @@ impl RunOptions {
         self
     }
 
-    /// Estimates how long so many messages take.
+    /// Estimates how long this many messages take.
     pub(crate) fn duration(&self, messages: usize) -> Duration {
         let mut left = u64::try_from(messages).unwrap_or(u64::MAX);
         let canary = left.min(self.canary.into());

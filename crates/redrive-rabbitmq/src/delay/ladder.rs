@@ -57,7 +57,7 @@ impl DelayStrategy for LadderStrategy {
 }
 
 /// The longest time to live that RabbitMQ accepts: ten years.
-pub(crate) const LONGEST: Duration = Duration::from_millis(315_360_000_000);
+pub(crate) const MAX_WAIT: Duration = Duration::from_millis(315_360_000_000);
 
 /// If there are more waits than this, waits that are close to each other share a queue.
 const MOST_WAITS: usize = 24;
@@ -136,7 +136,7 @@ impl Ladder {
 /// Rounds up to milliseconds, RabbitMQ's unit, so that no wait is cut short.
 pub(crate) fn whole_millis(wait: Duration) -> Duration {
     let millis = wait.as_nanos().div_ceil(1_000_000);
-    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), LONGEST)
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).clamp(Duration::from_millis(1), MAX_WAIT)
 }
 
 /// Thins out the waits, from the shortest up: one rung for all waits that it exceeds by at most the share.
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn nothing_is_longer_than_the_broker_can_hold() {
-        assert_eq!(Ladder::for_waits([Duration::MAX]).rungs(), [LONGEST]);
+        assert_eq!(Ladder::for_waits([Duration::MAX]).rungs(), [MAX_WAIT]);
     }
 
     proptest! {

@@ -20,8 +20,8 @@ use redrive_core::{Facts, Message, Needs, Origin, Value, header_names};
 
 use crate::topology::{Part, Plan, QueueType, Route, Topology};
 use crate::version::Version;
-pub(crate) use ladder::{LONGEST, whole_millis};
 use ladder::{Ladder, LadderStrategy};
+pub(crate) use ladder::{MAX_WAIT, whole_millis};
 use native::NativeStrategy;
 use single_queue::SingleQueueStrategy;
 use staged::StagedStrategy;

@@ -201,7 +201,7 @@ impl SingleQueue {
                 names.retry_exchange
             ));
         }
-        if self.min < Duration::from_millis(1) || self.max < self.min || self.max > ladder::LONGEST {
+        if self.min < Duration::from_millis(1) || self.max < self.min || self.max > ladder::MAX_WAIT {
             return Some(format!(
                 "Delay::SingleQueue holds a message back for at least 1 ms and at most ten years, and no shorter at most than \
                  at least; asked for were {} to {}",

@@ -108,7 +108,7 @@ impl Staged {
         }
         let first = self.stages.first().map_or(Duration::ZERO, |stage| stage.wait);
         let last = self.stages.last().map_or(Duration::ZERO, |stage| stage.wait);
-        if first < Duration::from_millis(1) || last > ladder::LONGEST {
+        if first < Duration::from_millis(1) || last > ladder::MAX_WAIT {
             return Some("a stage of Delay::Staged waits at least 1 ms and at most ten years".to_owned());
         }
         if let Some(stage) = self.stages.iter().find(|stage| stage.exchange == self.main_exchange) {

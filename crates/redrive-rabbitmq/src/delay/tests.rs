@@ -55,7 +55,7 @@ fn copy() -> Message {
 fn kept_for(strategy: &dyn DelayStrategy, wait: Duration) -> (Duration, u32) {
     let mut facts = Facts::new("rabbitmq");
     facts.delays.hop_durations = Some(strategy.hops());
-    facts.delays.longest = Some(LONGEST);
+    facts.delays.longest = Some(MAX_WAIT);
     let begun = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let (mut now, mut hops) = (begun, 0);
     let planning = |now| Planning::new(now, &facts);

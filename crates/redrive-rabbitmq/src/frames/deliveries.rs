@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// A delivery as it was received.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenDelivery {
     pub(crate) tag: u64,
     pub(crate) redelivered: bool,
     pub(crate) source: Arc<Source>,
@@ -33,7 +33,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    deliveries: VecDeque<Taken>,
+    deliveries: VecDeque<TakenDelivery>,
     /// That of the last delivery: usually also that of the next.
     source: Arc<Source>,
 }
@@ -50,7 +50,7 @@ impl Queue {
     }
 
     /// Adds a delivery, without waking the consumer.
-    pub(super) fn push(&self, delivery: Taken) {
+    pub(super) fn push(&self, delivery: TakenDelivery) {
         self.waiting().deliveries.push_back(delivery);
     }
 
@@ -80,7 +80,7 @@ impl DeliveryQueue {
     }
 
     /// Takes up to `most` deliveries that are there.
-    pub(crate) fn take(&self, most: usize) -> impl Iterator<Item = Taken> {
+    pub(crate) fn take(&self, most: usize) -> impl Iterator<Item = TakenDelivery> {
         let mut waiting = self.0.waiting();
         let all = &mut waiting.deliveries;
         let taken = if all.len() <= most { std::mem::take(all) } else { all.drain(..most).collect() };
@@ -92,9 +92,9 @@ impl DeliveryQueue {
 mod tests {
     use super::*;
 
-    fn delivery(queue: &Queue, tag: u64) -> Taken {
+    fn delivery(queue: &Queue, tag: u64) -> TakenDelivery {
         let source = queue.source("orders", "paid");
-        Taken { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
+        TakenDelivery { tag, redelivered: false, source, header: Bytes::new(), body: Bytes::new() }
     }
 
     #[tokio::test]

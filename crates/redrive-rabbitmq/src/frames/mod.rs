@@ -46,7 +46,7 @@ use std::sync::LazyLock;
 pub(crate) use channels::{OwnChannel, OwnChannels};
 pub(crate) use confirms::{Answer, Written};
 pub(crate) use copies::CopyChannel;
-pub(crate) use deliveries::{DeliveryQueue, Taken};
+pub(crate) use deliveries::{DeliveryQueue, TakenDelivery};
 pub(crate) use runtime::{Opened, connect};
 
 /// Returns the name of the header that replaces left-out ones. It differs in each process, so that no publisher can write it.

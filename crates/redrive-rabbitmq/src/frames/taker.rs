@@ -7,7 +7,7 @@ use redrive_core::Bytes;
 
 use super::channels::OwnChannels;
 use super::confirms::Confirms;
-use super::deliveries::{Queue, Source, Taken};
+use super::deliveries::{Queue, Source, TakenDelivery};
 use super::ended::Ended;
 use super::frame::{
     BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC_RETURN, BODY, CHANNEL_CLOSE, CHANNEL_CLOSE_OK,
@@ -192,7 +192,7 @@ impl Taker {
             Kind::Delivery { tag, redelivered, source, queue } => {
                 let mut body = Bytes::from(content.bytes);
                 let header = body.split_to(content.header);
-                queue.push(Taken { tag, redelivered, source, header, body });
+                queue.push(TakenDelivery { tag, redelivered, source, header, body });
                 if !self.filled.iter().any(|filled| Arc::ptr_eq(filled, &queue)) {
                     self.filled.push(queue);
                 }

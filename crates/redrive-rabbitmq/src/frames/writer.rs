@@ -8,16 +8,16 @@ use super::frame::{CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CONNECTION_CLOSE, END, HEAD,
 
 /// The first bytes of a connection, which are no frame.
 const PROTOCOL_HEADER: usize = 8;
-/// So many bytes of a method tell which one it is.
+/// Number of bytes of a method that tell which one it is.
 const METHOD_SEEN: usize = HEAD + 4;
-/// The library waits while so many of its bytes are not written yet.
+/// The library waits while this many of its bytes are not written yet.
 const MOST: usize = 64 * 1024;
 
 /// What is to be written.
 #[derive(Debug)]
 pub(super) struct FrameWriter {
     library: BytesMut,
-    /// So many of the library's bytes may be written, with the rest of a frame that has begun: also of those that are still to come.
+    /// Number of the library's bytes that may be written, with the rest of a frame that has begun; counts bytes that are still to come.
     open: usize,
     /// The rest of redrive's own frames that have begun.
     own: Option<Unit>,
@@ -52,7 +52,7 @@ impl FrameWriter {
         }
     }
 
-    /// So many bytes of what is next are written.
+    /// Number of bytes already written of what is next.
     pub(super) fn written(&mut self, length: usize) {
         let Some(unit) = &mut self.own else {
             self.library.advance(length);

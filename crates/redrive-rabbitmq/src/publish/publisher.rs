@@ -10,7 +10,7 @@ use redrive_core::{Message, Outgoing, Planning, Publish, Settlement, TransportEr
 use super::pool::AlarmTime;
 use super::store::{is_missing, stored};
 use crate::convert;
-use crate::delay::{Delay, DelayStrategy, LONGEST, whole_millis};
+use crate::delay::{Delay, DelayStrategy, MAX_WAIT, whole_millis};
 use crate::shared::Shared;
 use crate::topology::{Part, Route};
 
@@ -115,7 +115,7 @@ fn delayed(
     mut message: Message,
     wait: Duration,
 ) -> Result<(Route, Message), TransportError> {
-    if wait > LONGEST {
+    if wait > MAX_WAIT {
         return Err(unsupported("RabbitMQ holds a message back for ten years at most".to_owned()));
     }
     // An expiration would end the wait early.

@@ -11,7 +11,7 @@ use crate::broker_delivery_count;
 use crate::convert;
 use crate::deaths;
 use crate::delay::DelayStrategy;
-use crate::frames::Taken;
+use crate::frames::TakenDelivery;
 use crate::receipt::Receipt;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -55,7 +55,7 @@ impl<'a> Arrivals<'a> {
 
     pub(super) fn convert(&mut self, read: Read) -> Arrived {
         match read {
-            Read::Taken(Taken { tag, redelivered, source, header, body }) => {
+            Read::Taken(TakenDelivery { tag, redelivered, source, header, body }) => {
                 let (message, left_out) = convert::taken(&header, body);
                 self.arrived(tag, redelivered, (&source.exchange, &source.routing_key), message, left_out)
             }

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{Connection, with_timeout};
 use crate::convert::short;
 use crate::error;
-use crate::frames::{DeliveryQueue, OwnChannel, Taken};
+use crate::frames::{DeliveryQueue, OwnChannel, TakenDelivery};
 use crate::options::Options;
 use crate::settle::channel::DeliveryChannel;
 use crate::shared::Shared;
@@ -38,7 +38,7 @@ pub(super) struct Subscription {
 
 /// A delivery, as it was read.
 pub(super) enum Read {
-    Taken(Taken),
+    Taken(TakenDelivery),
     ByTheLibrary(Box<lapin::message::Delivery>),
 }
 

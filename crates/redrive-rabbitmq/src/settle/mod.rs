@@ -72,7 +72,7 @@ async fn settle_by_copy(
     copy: Message,
     held_for: Option<Duration>,
 ) -> Result<(), SettleError<Receipt>> {
-    let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| Held::of(&copy, held_for));
+    let held = held_for.filter(|_| enabled!(Level::INFO)).map(|held_for| HeldBack::of(&copy, held_for));
     let stored = match route {
         Ok(route) => {
             let stored = shared.copies.store(&route, copy, AlarmTime::DoesNotCount).await;
@@ -94,14 +94,14 @@ async fn settle_by_copy(
 }
 
 /// A waiting copy, for the log: its queue may hold it longer than requested, and may be new.
-struct Held {
+struct HeldBack {
     id: Option<String>,
     held_for: Duration,
     /// After further hops.
     not_before: Option<SystemTime>,
 }
 
-impl Held {
+impl HeldBack {
     fn of(copy: &Message, held_for: Duration) -> Self {
         let not_before = FailureHistory::read(copy).not_before;
         Self { id: copy.id().map(str::to_owned), held_for, not_before }

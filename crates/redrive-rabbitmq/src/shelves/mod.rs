@@ -43,7 +43,7 @@ use crate::topology::{self, Route};
 use cursor::Shown;
 use delivery_limit::Looks;
 use lease::{LeaseGuard, ShelfLease};
-pub(crate) use numbers::Taken;
+pub(crate) use numbers::TakenNumbers;
 use reports::RabbitMqReports;
 use scan::ShelfScan;
 use work::{Action, for_good};
@@ -64,7 +64,7 @@ const OLDEST_OF: u64 = 10_000;
 #[derive(Debug, Clone)]
 pub struct RabbitMqShelves {
     shared: Arc<Shared>,
-    taken: Arc<Taken>,
+    taken: Arc<TakenNumbers>,
     /// Where consumers report what they handled.
     reports: Option<Arc<str>>,
     lease: Option<Arc<ShelfLease>>,
@@ -73,7 +73,7 @@ pub struct RabbitMqShelves {
 }
 
 impl RabbitMqShelves {
-    pub(crate) fn new(shared: Arc<Shared>, taken: Arc<Taken>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, taken: Arc<TakenNumbers>) -> Self {
         Self { shared, taken, reports: None, lease: None, looks: Arc::default() }
     }
 

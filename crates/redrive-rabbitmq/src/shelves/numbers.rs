@@ -50,7 +50,7 @@ impl fmt::Display for Name {
 
 /// The entries that were removed from the shelves.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(Mutex<Remembered>);
+pub(crate) struct TakenNumbers(Mutex<Remembered>);
 
 #[derive(Debug, Default)]
 struct Remembered {
@@ -58,7 +58,7 @@ struct Remembered {
     order: VecDeque<(Shelf, Name)>,
 }
 
-impl Taken {
+impl TakenNumbers {
     pub(super) fn note(&self, shelf: Shelf, name: Name) {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.numbers.entry((shelf, name.fingerprint)).or_default().insert(name.number);
@@ -91,7 +91,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// Returns the name of the next entry with this fingerprint.
-    pub(super) fn next(&mut self, taken: &Taken, shelf: Shelf, fingerprint: Fingerprint) -> Name {
+    pub(super) fn next(&mut self, taken: &TakenNumbers, shelf: Shelf, fingerprint: Fingerprint) -> Name {
         let last = self.last.entry(fingerprint).or_default();
         *last = taken.next(shelf, fingerprint, *last);
         Name { fingerprint, number: *last }
@@ -106,14 +106,14 @@ mod tests {
     const SAME: Fingerprint = Fingerprint(7 << 64);
 
     /// Returns the numbers of `rest` identical entries.
-    fn numbers(taken: &Taken, rest: usize) -> Vec<u32> {
+    fn numbers(taken: &TakenNumbers, rest: usize) -> Vec<u32> {
         let mut numbers = Numbers::default();
         (0..rest).map(|_| numbers.next(taken, SHELF, SAME).number).collect()
     }
 
     #[test]
     fn the_others_keep_their_numbers_whichever_was_taken() {
-        let taken = Taken::default();
+        let taken = TakenNumbers::default();
         assert_eq!(numbers(&taken, 4), [1, 2, 3, 4]);
         for (number, left) in [(2, vec![1, 3, 4]), (1, vec![3, 4]), (4, vec![3])] {
             taken.note(SHELF, Name { fingerprint: SAME, number });
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_bounded_number_is_remembered() {
-        let taken = Taken::default();
+        let taken = TakenNumbers::default();
         for entry in 0..=REMEMBERED {
             taken.note(SHELF, Name { fingerprint: Fingerprint(entry as u128), number: 1 });
         }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::delivery_limit::Looks;
 use super::fingerprint::Fingerprint;
-use super::numbers::{Name, Numbers, Taken};
+use super::numbers::{Name, Numbers, TakenNumbers};
 use super::window;
 use crate::broker_delivery_count;
 use crate::connection::{joined, while_open};
@@ -54,7 +54,7 @@ impl ShelfScan {
         channel: Arc<DeliveryChannel>,
         queue: String,
         shelf: Shelf,
-        taken: Arc<Taken>,
+        taken: Arc<TakenNumbers>,
         looks: Looks,
     ) -> Self {
         Self(Some(Scan {
@@ -120,7 +120,7 @@ pub(super) struct Scan {
     channel: Arc<DeliveryChannel>,
     queue: String,
     shelf: Shelf,
-    taken: Arc<Taken>,
+    taken: Arc<TakenNumbers>,
     looks: Looks,
     numbers: Numbers,
     /// Number of those messages that are not requested yet; the first answer tells it. (A passive declaration is late for a quorum
