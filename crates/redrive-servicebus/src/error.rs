@@ -1,6 +1,6 @@
 //! What goes wrong, and in which words.
 
-use redrive_core::{EntryHandle, TransportError, TransportErrorKind as Kind};
+use redrive_core::{TransportError, TransportErrorKind as Kind};
 
 /// Why the broker did not do what was asked, as far as anybody acts on it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use redrive_core::{Message, Outgoing as ToPublish, Publish, TransportError, Tran
 use crate::connection::ReconnectingConnection;
 use crate::convert::later::enqueue_time;
 use crate::convert::{self, Outgoing};
-use crate::error::{self, Refusal};
+use crate::error::Refusal;
 
 /// How many messages are sent at the same time.
 const AT_ONCE: usize = 64;
