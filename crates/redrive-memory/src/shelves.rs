@@ -108,7 +108,7 @@ impl MemoryShelves {
         let number = self.number(entry.entry());
         let index =
             number.and_then(|number| on_shelf.binary_search_by_key(&number, |entry| entry.number).ok());
-        let index = index.ok_or_else(|| TransportError::no_entry(entry))?;
+        let index = index.ok_or_else(|| entry.not_found())?;
         let message = on_shelf[index].message.clone();
         let worked = work(&mut state, index, message);
         drop(state);

@@ -43,6 +43,12 @@ impl EntryHandle {
     pub fn entry(&self) -> &str {
         &self.entry
     }
+
+    /// Creates the error for an entry that is no longer on its shelf. For transports.
+    #[must_use]
+    pub fn not_found(&self) -> TransportError {
+        TransportError::new(TransportErrorKind::NotFound, format!("no entry has the handle `{self}` any more"))
+    }
 }
 
 impl fmt::Display for EntryHandle {

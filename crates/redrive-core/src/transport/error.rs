@@ -4,8 +4,6 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::operate::EntryHandle;
-
 /// Why a transport was not opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -58,12 +56,6 @@ impl TransportError {
     pub fn closed(queue: &str) -> Self {
         let message = format!("the transport of `{queue}` was closed: connect another one");
         Self::new(TransportErrorKind::Closed, message)
-    }
-
-    /// Creates the error for an entry that is no longer on its shelf.
-    #[must_use]
-    pub fn no_entry(entry: &EntryHandle) -> Self {
-        Self::new(TransportErrorKind::NotFound, format!("no entry has the handle `{entry}` any more"))
     }
 
     /// Creates the error for a cursor that another transport, or another shelf, made.

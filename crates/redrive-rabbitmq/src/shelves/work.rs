@@ -197,12 +197,12 @@ impl RabbitMqShelves {
     ) -> Result<Option<EntryHandle>, TransportError> {
         let worked = self.work(entry.shelf(), &entry.clone().into(), &action).await?;
         let Some(result) = worked.report.entries.into_iter().next() else {
-            return Err(TransportError::no_entry(entry));
+            return Err(entry.not_found());
         };
         match result.outcome {
             EntryOutcome::Done => Ok(worked.replaced),
             EntryOutcome::Failed(error) => Err(error),
-            _ => Err(TransportError::no_entry(entry)),
+            _ => Err(entry.not_found()),
         }
     }
 }

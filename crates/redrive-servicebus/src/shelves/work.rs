@@ -367,6 +367,6 @@ pub(super) fn only(report: ShelfReport, entry: &EntryHandle) -> Result<(), Trans
     match report.entries.into_iter().next().map(|result| result.outcome) {
         Some(EntryOutcome::Done) => Ok(()),
         Some(EntryOutcome::Failed(error)) => Err(error),
-        _ => Err(report.stopped.unwrap_or_else(|| TransportError::no_entry(entry))),
+        _ => Err(report.stopped.unwrap_or_else(|| entry.not_found())),
     }
 }
