@@ -41,11 +41,17 @@ impl Broker {
         if self.queues.get(&id).is_some_and(|queue| queue.kind == QueueKind::Quorum) {
             self.drop_expired(id, Timestamp::from_millis(now.millis().saturating_sub(1)));
         }
-        while let Some(queue) = self.queues.get_mut(&id)
-            && let Some(stored) = queue.pop_overflow()
-        {
-            queue.looked = true;
-            self.die(id, stored, Reason::MaxLength);
+        let version = self.version();
+        if let Some(queue) = self.queues.get_mut(&id) {
+            let mut surplus: Vec<_> = std::iter::from_fn(|| queue.pop_overflow()).collect();
+            queue.looked |= !surplus.is_empty();
+            // Quorum queues of 3.10 dead-letter what one command drops from the last to the first.
+            if queue.kind == QueueKind::Quorum && version.is_3_10() {
+                surplus.reverse();
+            }
+            for stored in surplus {
+                self.die(id, stored, Reason::MaxLength);
+            }
         }
         self.drop_expired(id, now);
     }
